@@ -21,7 +21,13 @@ TREE = ast.parse(Path(paramtool.__file__).read_text(encoding="utf-8"))
 
 def test_dir_shows_everything_public_and_nothing_else() -> None:
     shown = {name for name in dir(paramtool) if not name.startswith("__")}
-    assert shown == {name for name in paramtool.__all__ if not name.startswith("__")} | {"errors", "flax", "keras", "mxnet", "torch"}
+    assert shown == {name for name in paramtool.__all__ if not name.startswith("__")} | {
+        "errors",
+        "flax",
+        "keras",
+        "mxnet",
+        "torch",
+    }
     for name in paramtool.__all__:
         assert getattr(paramtool, name) is not None
     namespace: dict[str, object] = {}

@@ -58,7 +58,10 @@ OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
     "convert": (RelayoutOptions, {"described": "", "as_is": ""}),
     "fuse": (RelayoutOptions, {"described": "", "target": "layout", "as_is": "", "into": "", "map": ""}),
-    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": "", "as_is": "", "into": "", "map": ""}),
+    "unfuse": (
+        RelayoutOptions,
+        {"described": "", "source": "layout", "keep_names": "", "as_is": "", "into": "", "map": ""},
+    ),
 }
 """{function: its options, and those of them that it has no keyword for, or one of another name}."""
 
@@ -124,6 +127,7 @@ RENAMED = {
     ("convert", "to"): "target",
     ("fuse", "from"): "source",
     ("unfuse", "to"): "target",
+    ("verify", "from"): "source",
 }
 OTHER_FUNCTION = {"dedup": "dedup_each", "export": "export_each", "verify": "verify_each"}
 """What `--each` is; convert, fuse and unfuse have none in Python."""
