@@ -478,7 +478,9 @@ def test_the_line_that_verifies_it(suffix: str, models: Path, tmp_path: Path) ->
     for at, words in ((base + places[weight][0], "differs from its source"), (base + 100, "")):
         output.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         ran = runner.invoke(cli, shlex.split(line))
-        assert "difference: " in ran.output or isinstance(ran.exception, FormatError), ran.output  # a zip has a CRC of its own
+        assert "difference: " in ran.output or isinstance(ran.exception, FormatError), (
+            ran.output
+        )  # a zip has a CRC of its own
         assert suffix == ".keras" or not words or words in ran.output
     output.write_bytes(data)
     other = paramtool.verify(output, models / "words.pt", into=model, map=STACK)
@@ -543,3 +545,9 @@ def test_a_tree_like_that_of_flax(tmp_path: Path) -> None:
         paramtool.flax.load(source, like=like)
     kept = paramtool.flax.load(source, like=like, strict=False)
     assert kept["params"]["more"]["kernel"] is like["params"]["more"]["kernel"]
+
+
+def test_a_keras_file_needs_a_model(tmp_path: Path) -> None:
+    source = torch_file(tmp_path / "m.pt", {"fc.weight": torch.ones(3, 4)})
+    with pytest.raises(UsageError, match=r"`convert --into MODEL\.keras` writes a whole model"):
+        paramtool.convert(source, tmp_path / "out.keras")

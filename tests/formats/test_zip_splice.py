@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def spliced(path: Path, name: str, new: bytes, cuts: list[int]) -> bytes:
     other = path.with_suffix(".new")
     other.write_bytes(new)
     bounds = sorted({0, len(new), *(cut % (len(new) + 1) for cut in cuts)})
-    inner = [ByteRange(str(other), a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    inner = [ByteRange(str(other), a, b) for a, b in pairwise(bounds)]
     file, source = open_source(str(path))
     with file:
         member = next(one for one in read_directory(file, str(path)) if one.name == name)
@@ -83,5 +84,5 @@ def test_a_local_header_with_another_crc(tmp_path: Path) -> None:
     made = bytearray(archive({"m": b"abcd"}, False))
     made[14] ^= 1
     (tmp_path / "a.zip").write_bytes(made)
-    with pytest.raises(FormatError, match="found CRC .* at byte 14; the directory has"):
+    with pytest.raises(FormatError, match=r"found CRC .* at byte 14; the directory has"):
         spliced(tmp_path / "a.zip", "m", b"wxyz", [])

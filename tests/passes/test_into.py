@@ -62,6 +62,8 @@ def test_what_belongs_together(ours: list[str], theirs: list[str], expected: Any
         (["2", "0"], ["dense", "dense_1"]),  # numbers that contradict the order of the file
         (["0", "1", "2"], ["dense", "dense_1"]),
         (["a"], ["dense", "dense_1"]),
+        (["0", "1"], ["one", "two"]),
+        (["one", "two"], ["dense", "dense_1"]),
         (["enc.fc", "dec.fc"], ["fc"]),
     ],
 )
@@ -159,6 +161,18 @@ def test_a_norm_needs_its_statistics() -> None:
     assert not fits(half, model)
 
 
+def test_a_layer_with_more_than_the_models_does_not_fit_by_shape() -> None:
+    def dense(*parts: str) -> PlainLayer:
+        shapes = {"weight": (3, 5), "bias": (5,)}
+        axes = {"weight": "in out", "bias": "out"}
+        said = {part: LayerPart("fc", "dense", part, axes[part]) for part in parts}
+        return PlainLayer("fc", "dense", tuple(LayerTensor(p, p, view(0, *shapes[p]), said[p]) for p in parts))
+
+    assert fits(dense("weight", "bias"), dense("weight", "bias"))
+    assert not fits(dense("weight", "bias"), dense("weight"))
+    assert not fits(dense("weight"), dense("weight", "bias"))
+
+
 # --- networks -----------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +216,12 @@ def test_several_go_to_the_layers_of_one() -> None:
     assert names_of(into) == [("a, b", "rnn", "shape")] and set(into.targets) == set(lstm("rnn", 3, 5, 2)[0])
     with pytest.raises(LayoutError, match="only 1 of the 2 layers of 'rnn' have a source"):
         into_networks([keras("a", 3, 5)], [lstm("rnn", 3, 5, 2)])
+
+
+def test_layers_are_joined_in_their_order() -> None:
+    """The second layer is found first, by its name."""
+    into = into_networks([keras("x", 3, 5), keras("rnn[1]", 5, 5)], [lstm("rnn", 3, 5, 2)])
+    assert [(one.pair.source.name, one.pair.model.name) for one in into.networks] == [("x, rnn[1]", "rnn")]
 
 
 def test_maps_join_and_split() -> None:
