@@ -551,3 +551,22 @@ def test_a_keras_file_needs_a_model(tmp_path: Path) -> None:
     source = torch_file(tmp_path / "m.pt", {"fc.weight": torch.ones(3, 4)})
     with pytest.raises(UsageError, match=r"`convert --into MODEL\.keras` writes a whole model"):
         paramtool.convert(source, tmp_path / "out.keras")
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_names_that_keras_made_go_by_order(suffix: str, tmp_path: Path) -> None:
+    """Two models of one process: the second's first layer may be called as the first's second one."""
+
+    def model() -> Any:
+        layers = [keras.layers.Dense(3, use_bias=False), keras.layers.Dense(3, use_bias=False)]
+        return keras.Sequential([keras.Input((3,)), *layers])
+
+    keras.backend.clear_session()
+    one = model()
+    one.save(tmp_path / f"one{suffix}")
+    keras.backend.clear_session()
+    keras.layers.Dense(1)
+    model().save(tmp_path / f"two{suffix}")
+    paramtool.convert(tmp_path / f"one{suffix}", tmp_path / f"out{suffix}", into=tmp_path / f"two{suffix}", strict=True)
+    found = keras.saving.load_model(tmp_path / f"out{suffix}", compile=False)
+    assert all(np.array_equal(a, b) for a, b in zip(found.get_weights(), one.get_weights(), strict=True))
