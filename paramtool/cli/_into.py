@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
 from paramtool.cli._table import elidable, whole
-from paramtool.cli._text import NEXT, plural, quoted, size
+from paramtool.cli._text import NEXT, plural, quoted, size, verify_line
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout import Relayouted
@@ -49,7 +52,20 @@ def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
     read_back = f"all read back and equal{judge}" if found.verified else "not verified"
     yield ("filled", plural(len(into.targets), "tensor"), read_back, f"{found.seconds:.1f} s")
     if found.written:
-        yield (NEXT, whole(f"paramtool inspect {quoted(found.output)}"))
+        yield (NEXT, whole(_verify_line(found)))
+
+
+def _verify_line(found: Relayouted) -> str:
+    """The command that compares the output with both inputs, or one that looks at it where that is not all said."""
+    context = click.get_current_context(silent=True)
+    given = context.params if context else {}
+    if any(given.get(name) for name in ("at", "ignore", "stack", "layout_file")):
+        return f"paramtool inspect {quoted(found.output)}"
+    words = ["--into", quoted(found.model)]
+    words += [word for one in given.get("map", ()) for word in ("--map", shlex.quote(one))]
+    words += [word for key, flag in (("source", "--from"), ("spec", "--spec")) if given.get(key)
+              for word in (flag, shlex.quote(given[key]))]  # fmt: skip
+    return verify_line(found.output, found.input, found.section, " ".join(words))
 
 
 def _arrow(source: str, model: str) -> Any:

@@ -27,6 +27,10 @@ from paramtool.commands import verify as verify_command
 )
 @click.option("--subset", is_flag=True, help="Accept that OUT lacks names, objects and files, as an export does.")
 @click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
+@click.option("--into", metavar="MODEL", type=FILE, help="The model that `convert` put the weights of CKPT into.")
+@click.option("--map", multiple=True, metavar="A=B", help="With --into: as it was given to `convert`.  Repeatable.")
+@click.option("--from", "source", metavar="LAYOUT", help="With --into: as it was given to `convert`.")
+@click.option("--spec", default="", metavar="WORDS", help="With --into: as it was given to `convert`.")
 @click.option("--weights", metavar="FILE", help="Compare with this set of weights, where the folder CKPT has several.")
 @click.option(
     "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
@@ -42,6 +46,10 @@ def command(
     *,
     tensors_only: bool,
     weights: str | None,
+    into: str | None,
+    map: tuple[str, ...],
+    source: str | None,
+    spec: str,
     each: bool,
     as_json: bool,
     **allowed: Any,
@@ -54,9 +62,13 @@ def command(
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
     run: Callable[..., verify_command.Verified]
-    if each and (weights is not None or only is not None):
-        raise click.UsageError("--each compares all sets of weights, so it excludes --weights and --only")
-    run = verify_command.verify_each if each else partial(verify_command.verify, only=only, weights=weights)
+    if each and (weights is not None or only is not None or into is not None):
+        raise click.UsageError("--each compares all sets of weights, so it excludes --weights, --only and --into")
+    run = (
+        verify_command.verify_each
+        if each
+        else partial(verify_command.verify, only=only, weights=weights, into=into, map=map, source=source, spec=spec)
+    )
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:

@@ -67,12 +67,14 @@ class IntoWork(Work):
                 write(staged, self.outputs, source, advance)
             if verify:
                 with progress("verify", nbytes) as advance, read_back(staged):
-                    if found := list(self._wrong(staged.file, source, advance)):
+                    if found := list(self.wrong(staged.file, source, advance)):
                         source.check_unchanged()
                         raise unproved(self.where.path, found)
         return True
 
-    def _wrong(self, place: Callable[[str], str], source: Source, advance: Advance) -> Iterator[str]:
+    def wrong(
+        self, place: Callable[[str], str], source: Source, advance: Advance = lambda nbytes: None
+    ) -> Iterator[str]:
         """What is not as planned in the output: its names, the new weights, and every other byte."""
         path = place(self.outputs[-1].name)
         written = formats.read_file(path)
@@ -163,6 +165,17 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         written=not options.dry_run,
     )
     return report, IntoWork(checkpoint, made, outputs, where, model=model, into=into, container=container)
+
+
+def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
+    """What is not as `fill` writes it in a file that exists; how many tensors are filled, and warnings."""
+    report, work = prepared(source.checkpoint.files[0].path, output, source, options)
+    with Source(work.checkpoint) as opened:
+        prove(work.plan.requires, opened)
+        found = list(
+            work.wrong(lambda name: os.path.join(os.fspath(output), name) if name else os.fspath(output), opened)
+        )
+    return found, len(work.into.targets), report.warnings
 
 
 def planned(

@@ -19,7 +19,7 @@ from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.verify import by_name, by_target
-from paramtool.errors import plural
+from paramtool.errors import UsageError, plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
@@ -92,6 +92,10 @@ def verify(
     subset: bool = False,
     tensors_only: bool = False,
     weights: str | None = None,
+    into: Path | None = None,
+    map: Sequence[str] = (),
+    source: str | None = None,
+    spec: str = "",
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -103,17 +107,35 @@ def verify(
     `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
     declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
-    networks that the output's record says were converted, which is a warning.  Tensors that the record says were cast
-    have to be what rounding the source gives.
+    networks that the output's record says were converted, if they cannot be converted again, which is a warning.
+    Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
+    `convert` put the weights of `against` into: the weights are compared with what the same `map`, `source` and `spec`
+    give, and every other byte with the model's.
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
     allowed = Allowed(allow_class, allow_unknown)
+    if into is not None:
+        return _filled(output, opened(against, weights, progress, allowed), (into, map, source, spec, only))
+    if map or source or spec:
+        raise UsageError("map, source and spec say what went into a model; there is none", hint="--into MODEL")
     found = opened(output, _same_choice(output, weights), progress, allowed)
     expected = opened(against, weights, progress, allowed)
     asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
     return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress=progress)
+
+
+def _filled(output: Path, against: Weights, said: tuple[Path, Sequence[str], str | None, str, str | None]) -> Verified:
+    """A model that weights were put into."""
+    from paramtool.commands.into import wrong
+    from paramtool.commands.relayout import RelayoutOptions
+
+    into, maps, source, spec, only = said
+    options = RelayoutOptions(into=into, map=tuple(maps), source=source, spec=spec, only=only, force=True)
+    found, filled, warnings = wrong(output, against, options)
+    where = f"{against.checkpoint.files[0].path} in {os.fspath(into)}"
+    return Verified(os.fspath(output), where, filled, tuple(found), warnings, ("tensors", "all other bytes"))
 
 
 @limiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -460,3 +461,112 @@ def _sigmoid(x: Any) -> Any:
 def _softmax(x: Any) -> Any:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_line_that_verifies_it(suffix: str, models: Path, tmp_path: Path) -> None:
+    source, model, output = models / "words.pt", models / f"words{suffix}", tmp_path / f"out{suffix}"
+    runner = CliRunner()
+    made = runner.invoke(cli, ["convert", str(source), "--into", str(model), "-o", str(output), "--map", STACK[0]])
+    line = re.findall(r"paramtool (verify .*)", made.stdout)[0]
+    ran = runner.invoke(cli, shlex.split(line))
+    assert ran.exit_code == 0 and "compared: tensors, all other bytes" in ran.stdout, ran.output
+    data = output.read_bytes()
+    body, places = weights_of(output)
+    base = data.index(body)
+    weight = next(name for name in places if name.endswith(("dense/vars/0", "fc/kernel")))
+    for at, words in ((base + places[weight][0], "differs from its source"), (base + 100, "")):
+        output.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        ran = runner.invoke(cli, shlex.split(line))
+        assert "difference: " in ran.output or isinstance(ran.exception, FormatError), (
+            ran.output
+        )  # a zip has a CRC of its own
+        assert suffix == ".keras" or not words or words in ran.output
+    output.write_bytes(data)
+    other = paramtool.verify(output, models / "words.pt", into=model, map=STACK)
+    assert not other.differences and other.names == len(places) - _optimizer(places)
+    with pytest.raises(UsageError, match="there is none"):
+        paramtool.verify(output, source, map=STACK)
+
+
+def _optimizer(places: dict[str, tuple[int, int]]) -> int:
+    return sum(name.startswith("optimizer") for name in places)
+
+
+def test_a_model_in_memory(models: Path) -> None:
+    model = words_model()
+    before = [np.array(value) for value in model.get_weights()]
+    with pytest.raises(LayoutError, match="has 1 layer"):
+        paramtool.keras.load_into(model, models / "words.pt", map=["enc=first,second"])
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+    report = paramtool.keras.load_into(model, models / "words.pt", map=STACK, strict=True)
+    found = model.predict(INPUTS["words"][2], verbose=0)
+    np.testing.assert_allclose(found, expected(models, "words"), atol=1e-6)
+    assert len(report.filled) == len(before) and not report.unused
+    assert report.filled["layers/dense/vars/0"] == ("fc.weight",)
+
+
+def test_a_tree_like_that_of_flax(tmp_path: Path) -> None:
+    """By flax' conventions, written out; an oracle runs flax itself."""
+    cell = nn.LSTMCell(6, 5)
+    tensors = {f"cell.{name}": value for name, value in cell.state_dict().items()}
+    shapes = {"Dense_0.weight": (3, 8), "Dense_0.bias": (3,), "Conv_0.weight": (4, 3, 2, 2)}
+    shapes |= {f"bn.{name}": (4,) for name in ("weight", "bias", "running_mean", "running_var")}
+    tensors |= {name: torch.randn(shape) for name, shape in shapes.items()}
+    source = torch_file(tmp_path / "m.pt", tensors)
+
+    def zeros(*shape: int) -> Any:
+        return np.zeros(shape, "f4")
+
+    gates = {f"i{g}": {"kernel": zeros(6, 5)} for g in "ifgo"}
+    gates |= {f"h{g}": {"kernel": zeros(5, 5), "bias": zeros(5)} for g in "ifgo"}
+    like = {
+        "params": {
+            "Dense_0": {"kernel": zeros(8, 3), "bias": zeros(3)},
+            "Conv_0": {"kernel": zeros(2, 2, 3, 4)},
+            "bn": {"scale": zeros(4), "bias": zeros(4)},
+            "cell": gates,
+        },
+        "batch_stats": {"bn": {"mean": zeros(4), "var": zeros(4)}},
+    }
+    found = paramtool.flax.load(source, like=like)
+    own = {name: value.detach().numpy() for name, value in tensors.items()}
+    assert np.array_equal(found["params"]["Dense_0"]["kernel"], own["Dense_0.weight"].T)
+    assert np.array_equal(found["params"]["Conv_0"]["kernel"], own["Conv_0.weight"].transpose(2, 3, 1, 0))
+    assert np.array_equal(found["batch_stats"]["bn"]["var"], own["bn.running_var"])
+    assert np.array_equal(found["params"]["bn"]["scale"], own["bn.weight"])
+    for k, gate in enumerate("ifgo"):
+        rows = slice(5 * k, 5 * k + 5)
+        assert np.array_equal(found["params"]["cell"][f"i{gate}"]["kernel"], own["cell.weight_ih"][rows].T)
+        bias = own["cell.bias_ih"][rows] + own["cell.bias_hh"][rows]
+        assert np.array_equal(found["params"]["cell"][f"h{gate}"]["bias"], bias)
+    like["params"]["more"] = {"kernel": zeros(9, 9)}
+    with pytest.raises(LayoutError, match="would keep the old values"):
+        paramtool.flax.load(source, like=like)
+    kept = paramtool.flax.load(source, like=like, strict=False)
+    assert kept["params"]["more"]["kernel"] is like["params"]["more"]["kernel"]
+
+
+def test_a_keras_file_needs_a_model(tmp_path: Path) -> None:
+    source = torch_file(tmp_path / "m.pt", {"fc.weight": torch.ones(3, 4)})
+    with pytest.raises(UsageError, match=r"`convert --into MODEL\.keras` writes a whole model"):
+        paramtool.convert(source, tmp_path / "out.keras")
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_names_that_keras_made_go_by_order(suffix: str, tmp_path: Path) -> None:
+    """Two models of one process: the second's first layer may be called as the first's second one."""
+
+    def model() -> Any:
+        layers = [keras.layers.Dense(3, use_bias=False), keras.layers.Dense(3, use_bias=False)]
+        return keras.Sequential([keras.Input((3,)), *layers])
+
+    keras.backend.clear_session()
+    one = model()
+    one.save(tmp_path / f"one{suffix}")
+    keras.backend.clear_session()
+    keras.layers.Dense(1)
+    model().save(tmp_path / f"two{suffix}")
+    paramtool.convert(tmp_path / f"one{suffix}", tmp_path / f"out{suffix}", into=tmp_path / f"two{suffix}", strict=True)
+    found = keras.saving.load_model(tmp_path / f"out{suffix}", compile=False)
+    assert all(np.array_equal(a, b) for a, b in zip(found.get_weights(), one.get_weights(), strict=True))

@@ -124,6 +124,7 @@ RENAMED = {
     ("convert", "to"): "target",
     ("fuse", "from"): "source",
     ("unfuse", "to"): "target",
+    ("verify", "from"): "source",
 }
 OTHER_FUNCTION = {"dedup": "dedup_each", "export": "export_each", "verify": "verify_each"}
 """What `--each` is; convert, fuse and unfuse have none in Python."""

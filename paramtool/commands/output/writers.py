@@ -160,6 +160,7 @@ def check_name(output: str, is_folder: bool) -> None:
         ends = "is a file that Keras loads into a model it knows: `convert --into MODEL` fills one"
     others = ", ".join(suffix for writer in WRITERS[1:] for suffix in writer.suffixes)
     raise UsageError(
-        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats",
+        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
+        + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
         hint=f"-o {quote((stem if known else output) + SAFETENSORS.suffixes[0])}",
     )

@@ -37,7 +37,7 @@ FOLDED = re.compile(r"onnx::(Conv|ConvTranspose)_[0-9]+")
 """How torch's exporter calls the weights of a convolution into which it folded a batch norm."""
 
 
-class Use(NamedTuple):
+class TensorUse(NamedTuple):
     """What a node takes an initializer as."""
 
     node: str
@@ -59,7 +59,7 @@ SHOWN = 4
 class Uses:
     """What the nodes of a model take its initializers as."""
 
-    found: dict[str, list[Use]] = field(default_factory=dict)
+    found: dict[str, list[TensorUse]] = field(default_factory=dict)
     """{initializer: its uses, in the order of the nodes}."""
     products: dict[str, str] = field(default_factory=dict)
     """{output of a MatMul with stored weights: the node's name}."""
@@ -84,30 +84,30 @@ class Uses:
         if QUANTISED.fullmatch(operator):
             for name in stored:
                 self._add(
-                    name, Use(label, problem=f"{operator} node {label!r:.200} reads it by scales", is_scaled=True)
+                    name, TensorUse(label, problem=f"{operator} node {label!r:.200} reads it by scales", is_scaled=True)
                 )
             return
         if operator in NORMS:
             kind, parts = NORMS[operator]
             for name, part in zip(inputs, parts, strict=False):
                 if part and name in shapes:
-                    self._add(name, Use(label, kind, part, conventions.PER_CHANNEL[kind]))
+                    self._add(name, TensorUse(label, kind, part, conventions.PER_CHANNEL[kind]))
         elif operator in CONVOLUTIONS and len(inputs) > 1 and inputs[1] in shapes:
             self._convolution(operator, label, inputs, shapes, groups=int(numbers.get("group", 1)))
         elif operator == "Gather" and inputs[:1] == stored[:1] and stored and len(shapes[stored[0]]) == 2:
             if not numbers.get("axis", 0):
-                self._add(stored[0], Use(label, "embedding", "weight", conventions.TABLE))
+                self._add(stored[0], TensorUse(label, "embedding", "weight", conventions.TABLE))
         elif operator == "MatMul" and len(inputs) == 2 and inputs[1] in shapes and len(shapes[inputs[1]]) == 2:
-            self._add(inputs[1], Use(label, "dense", "weight", "in out"))
+            self._add(inputs[1], TensorUse(label, "dense", "weight", "in out"))
             self.products[outputs[0]] = label
         elif operator == "Add" and len(inputs) == 2:
             for name, other in (inputs, inputs[::-1]):
                 if name in shapes and len(shapes[name]) == 1 and other in self.products:
-                    self._add(name, Use(self.products[other], "dense", *conventions.BIAS))
+                    self._add(name, TensorUse(self.products[other], "dense", *conventions.BIAS))
         elif operator == "Gemm" and len(inputs) > 1 and inputs[1] in shapes:
             self._gemm(label, inputs, shapes, numbers)
 
-    def _add(self, name: str, use: Use) -> None:
+    def _add(self, name: str, use: TensorUse) -> None:
         self.found.setdefault(name, []).append(use)
 
     def _convolution(
@@ -120,9 +120,9 @@ class Uses:
         problem = ""
         if FOLDED.fullmatch(inputs[1]):
             problem = f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
-        self._add(inputs[1], Use(label, kind, "weight", axes, problem))
+        self._add(inputs[1], TensorUse(label, kind, "weight", axes, problem))
         if inputs[2:3] and inputs[2] in shapes:
-            self._add(inputs[2], Use(label, kind, *bias, problem))
+            self._add(inputs[2], TensorUse(label, kind, *bias, problem))
 
     def _gemm(
         self,
@@ -133,9 +133,11 @@ class Uses:
     ) -> None:
         scaled = [name for name in ("alpha", "beta") if numbers.get(name, 1.0) != 1.0]
         problem = f"Gemm node {label!r:.200} multiplies by {scaled[0]}" if scaled else ""
-        self._add(inputs[1], Use(label, "dense", "weight", "out in" if numbers.get("transB") else "in out", problem))
+        self._add(
+            inputs[1], TensorUse(label, "dense", "weight", "out in" if numbers.get("transB") else "in out", problem)
+        )
         if inputs[2:3] and inputs[2] in shapes:
-            self._add(inputs[2], Use(label, "dense", *conventions.BIAS, problem))
+            self._add(inputs[2], TensorUse(label, "dense", *conventions.BIAS, problem))
 
     def notes(self) -> Iterator[str]:
         """What is told of tensors that cannot be given other values."""
@@ -175,7 +177,7 @@ class Uses:
         return {node: next(_named(own), path_of(node)) for node, own in names.items()}
 
 
-def problem(uses: Sequence[Use]) -> str:
+def problem(uses: Sequence[TensorUse]) -> str:
     """Why an initializer that is used so cannot be filled; empty if it can."""
     if said := next((use.problem for use in uses if use.problem), ""):
         return said

@@ -21,14 +21,14 @@ BETWEEN = {"Transpose", "Reshape", "Squeeze", "ReduceSum", "ReduceMean", "Reduce
 MERGES = ("concat", "sum", "ave", "mul", "none")
 
 
-class Run(NamedTuple):
+class NodeRun(NamedTuple):
     """The values that a recurrent node takes and gives."""
 
     x: str
     y: str
 
 
-class Said(NamedTuple):
+class NetworkWords(NamedTuple):
     """What the metadata says of one network."""
 
     nodes: tuple[str, ...]
@@ -38,7 +38,7 @@ class Said(NamedTuple):
     """How the outputs of two directions are merged."""
 
 
-def said(text: str) -> dict[str, Said]:
+def said(text: str) -> dict[str, NetworkWords]:
     """{module: what a model's metadata says of it}; empty if it is not of the form that paramtool writes."""
     try:
         document = strict(text) if text else {}
@@ -47,15 +47,15 @@ def said(text: str) -> dict[str, Said]:
         return {}
 
 
-def _said(one: Any) -> Said:
-    found = Said(tuple(one["nodes"]), tuple(one.get("states", ())), one.get("merge", "concat"))
+def _said(one: Any) -> NetworkWords:
+    found = NetworkWords(tuple(one["nodes"]), tuple(one.get("states", ())), one.get("merge", "concat"))
     if not found.nodes or not all(isinstance(word, str) for word in (*found.nodes, *found.states)):
         raise ValueError
     return found
 
 
 def joined(
-    modules: Sequence[Module], said: Mapping[str, Said], runs: Mapping[str, Run], before: Mapping[str, str]
+    modules: Sequence[Module], said: Mapping[str, NetworkWords], runs: Mapping[str, NodeRun], before: Mapping[str, str]
 ) -> tuple[list[Module], list[str]]:
     """The modules with those that are layers of one network as one, and notes on what is not as the metadata says."""
     by_node = {module.at: module for module in modules}
@@ -74,7 +74,9 @@ def joined(
     return list(rest), notes
 
 
-def _is_one(one: Said, layers: Sequence[Module], runs: Mapping[str, Run], before: Mapping[str, str]) -> bool:
+def _is_one(
+    one: NetworkWords, layers: Sequence[Module], runs: Mapping[str, NodeRun], before: Mapping[str, str]
+) -> bool:
     """Whether the layers have the same facts, and each takes what the one before gives."""
     if one.merge not in MERGES or any(module.refused for module in layers):
         return False
@@ -94,7 +96,7 @@ def _facts(module: Module) -> tuple[str, ...]:
     return tuple(word for word in module.spec.split() if not word.startswith("input="))
 
 
-def _network(at: str, one: Said, layers: Sequence[Module]) -> Module:
+def _network(at: str, one: NetworkWords, layers: Sequence[Module]) -> Module:
     """The module of all layers."""
     words = [layers[0].spec]
     words += [f"layers={len(layers)}"] * (len(layers) > 1)

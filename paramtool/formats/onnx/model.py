@@ -112,7 +112,7 @@ class GraphWalk:
     """Prefix of a graph + name of a value that the graph computes only from stored values."""
     before: dict[str, str] = field(default_factory=dict)
     """{prefix of a graph + name of an output: its node's first input}, of operators that stand between two layers."""
-    runs: dict[str, _networks.Run] = field(default_factory=dict)
+    runs: dict[str, _networks.NodeRun] = field(default_factory=dict)
     """{module: its node's X and Y}, of recurrent nodes in the main graph."""
     defaults: set[str] = field(default_factory=set)
     """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
@@ -135,7 +135,7 @@ class GraphWalk:
             self.in_function = True
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
 
-    def join(self, said: Mapping[str, _networks.Said]) -> None:
+    def join(self, said: Mapping[str, _networks.NetworkWords]) -> None:
         """Describe nodes that are the layers of one network, as paramtool says of its own models, as that network."""
         self.modules, unlike = _networks.joined(self.modules, said, self.runs, self.before)
         self.notes += unlike
@@ -297,7 +297,7 @@ class GraphWalk:
                     f"{where}: the initial state is the constant {node.given(name)!r:.200}: pass it to the network"
                 )
         if not prefix:
-            self.runs[at] = _networks.Run(node.given("X"), node.output)
+            self.runs[at] = _networks.NodeRun(node.given("X"), node.output)
         try:
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
