@@ -31,6 +31,18 @@ class Convention:
     """{the library's name of a tensor: (the part, its axes)}, in the library's order."""
 
 
+MADE_BY_KERAS = {
+    "dense", "embedding", "batch_normalization", "layer_normalization", "group_normalization", "conv1d", "conv2d",
+    "conv3d", "conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "depthwise_conv1d", "depthwise_conv2d",
+    "separable_conv1d", "separable_conv2d", "lstm", "gru", "simple_rnn", "rnn", "cu_dnnlstm", "cu_dnngru",
+    "bidirectional", "time_distributed", "stacked_rnn_cells",
+}  # fmt: skip
+"""What Keras calls layers that have no name, before the number.
+
+It counts through a process, so the layers of a model can be `dense_2` and `dense_3` (keras/src/utils/naming.py).
+"""
+
+
 def _rows(library: str, kinds: Mapping[str, Mapping[str, tuple[str, str]]]) -> tuple[Convention, ...]:
     return tuple(Convention(library, kind, tensors) for kind, tensors in kinds.items())
 

@@ -141,8 +141,8 @@ def test_a_wrong_byte_is_found(bert: Path, tmp_path: Path, monkeypatch: pytest.M
 
     real = writer.write
 
-    def spoil(staged: writer.Staged, *rest: object) -> None:
-        real(staged, *rest)  # type: ignore[arg-type]
+    def spoil(staged: writer.Staged, *rest: object, **more: object) -> None:
+        real(staged, *rest, **more)  # type: ignore[arg-type]
         path = Path(staged.file(""))
         path.write_bytes(path.read_bytes()[:-1] + b"\x55")
 
@@ -163,8 +163,8 @@ def test_an_output_that_cannot_be_read_back_has_its_own_name(
 
     real = writer.write
 
-    def cut(staged: writer.Staged, *rest: object) -> None:
-        real(staged, *rest)  # type: ignore[arg-type]
+    def cut(staged: writer.Staged, *rest: object, **more: object) -> None:
+        real(staged, *rest, **more)  # type: ignore[arg-type]
         for path in Path(staged.temporary).glob("*.safetensors") if staged.is_folder else [Path(staged.temporary)]:
             path.write_bytes(path.read_bytes()[:-9])
 

@@ -49,6 +49,18 @@ def pairs(ours: Sequence[str], theirs: Sequence[str], fit: Any = lambda one, oth
             [("rnn.l[0]", "lstm", "order"), ("rnn.l[1]", "lstm_1", "order")],
         ),
         (["fc", "a"], ["b", "fc"], [("fc", "fc", "name"), ("a", "b", "shape")]),
+        # Keras numbers layers through a process: where the numbers differ, the order counts, and no equal name
+        (
+            ["dense", "dense_1"],
+            ["dense_1", "dense_2"],
+            [("dense", "dense_1", "order"), ("dense_1", "dense_2", "order")],
+        ),
+        (
+            ["dense_1", "dense_2"],
+            ["dense_1", "dense_2"],
+            [("dense_1", "dense_1", "name"), ("dense_2", "dense_2", "name")],
+        ),
+        (["fc_1", "fc_2"], ["fc_2", "fc_3"], [("fc_2", "fc_2", "name"), ("fc_1", "fc_3", "shape")]),
     ],
 )
 def test_what_belongs_together(ours: list[str], theirs: list[str], expected: Any) -> None:
@@ -65,6 +77,8 @@ def test_what_belongs_together(ours: list[str], theirs: list[str], expected: Any
         (["0", "1"], ["one", "two"]),
         (["one", "two"], ["dense", "dense_1"]),
         (["enc.fc", "dec.fc"], ["fc"]),
+        (["dense_1"], ["dense_1", "dense_2"]),  # the first of one process, or the second of a model of another
+        (["net.dense", "net.dense_1", "net.dense_2"], ["dense_1", "dense_2"]),
     ],
 )
 def test_what_is_ambiguous(ours: list[str], theirs: list[str]) -> None:

@@ -50,7 +50,9 @@ The first are those of transformers (`utils/__init__.py`; version 5 has no Tenso
 (`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
 those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
 """
-SAME_SUFFIXES = (*SUFFIXES, ".msgpack", ".ot", ".pdparams")
+ANY_OBJECT = (".pkl", ".pickle", ".pdopt")
+"""Files that hold weights at times, and more often something else: their names do not say."""
+SAME_SUFFIXES = (*(suffix for suffix in SUFFIXES if suffix not in ANY_OBJECT), ".ot")
 """How the names of a model's weights end, whatever format they are in."""
 INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
 """`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""

@@ -13,9 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from paramtool.formats.hdf5._keras_spec import LAYERS
 from paramtool.formats.hdf5.keras_config import KerasConfig, Layer, snake_case
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Entry, LayerPart, Module
@@ -34,8 +32,6 @@ CLASSES = {
 }
 """{class: its kind in `model.conventions`}."""
 GROUPS = {snake_case(name): kind for name, kind in CLASSES.items()}
-AUTOMATIC = {*GROUPS, *map(snake_case, LAYERS), "bidirectional", "rnn", "time_distributed", "stacked_rnn_cells"}
-"""What Keras calls layers that have no name, before their number."""
 VARS = re.compile(r"(?P<path>.*?)/?vars/(?P<k>[0-9]+)")
 NAMED = re.compile(r"(?P<path>.*)/(?P<own>[^/]+?)(?::0)?")
 WEIGHTS = "model_weights"
@@ -75,27 +71,6 @@ def parts(
             said = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES
             found[name] = LayerPart(title, kind, *said) if said else LayerPart(title, "", key, is_state=is_state)
-    numbered = _numbered([found[name].layer for name in entries if name in found])
-    return {name: replace(part, layer=numbered[part.layer]) for name, part in found.items()}
-
-
-def _numbered(titles: Sequence[str]) -> dict[str, str]:
-    """{name: name}, with names that Keras makes numbered anew in each model.
-
-    Keras counts through a process: the layers of a second model are `dense_2` and `dense_3`, those of the first are
-    `dense` and `dense_1`.  Its files go by order, and so does this.
-
-    >>> _numbered(["dense_2", "fc", "dense_3", "sub/lstm_4"])
-    {'dense_2': 'dense', 'fc': 'fc', 'dense_3': 'dense_1', 'sub/lstm_4': 'sub/lstm'}
-    """
-    used: Counter[str] = Counter()
-    found: dict[str, str] = {}
-    for title in dict.fromkeys(titles):
-        stem = re.sub(r"_\d+$", "", title)
-        found[title] = title
-        if stem.rpartition("/")[2] in AUTOMATIC:
-            found[title] = f"{stem}_{used[stem]}" if used[stem] else stem
-            used[stem] += 1
     return found
 
 

@@ -1,6 +1,7 @@
 """Which layer of a source belongs to which layer of a model: by name, by shape where that is unique, by numbers.
 
-Names are compared piece by piece: `encoder.fc` is `encoder/fc`, and `fc` where no other name ends so.  Then layers
+Names are compared piece by piece: `encoder.fc` is `encoder/fc`, and `fc` where no other name ends so.  Names that Keras
+makes (`dense_1`) count only if both sides have the same ones, since Keras numbers through a process.  Then layers
 that fit only one layer of the other side belong to it.  Several that fit several are taken in order if both sides
 number them (`lstm`, `lstm_1` and `rnn.0`, `rnn.2`), in the order of their files.  Anything else is ambiguous.
 """
@@ -13,6 +14,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.conventions import MADE_BY_KERAS
 
 S = TypeVar("S")
 M = TypeVar("M")
@@ -66,8 +68,11 @@ def matched(
 
     ours = [tokens(name_of(one)) for one in sources]
     theirs = [tokens(name_of(one)) for one in models]
-    take([(s, m) for s in left for m in right if ours[s] and ours[s] == theirs[m]], "name")
-    take([(s, m) for s in left for m in right if _ends(ours[s], theirs[m]) and fits(sources[s], models[m])], "name")
+    loose = _loose(ours, theirs)
+    same = [(s, m) for s in left for m in right if _stem(ours[s]) not in loose or _stem(theirs[m]) not in loose]
+    take([(s, m) for s, m in same if ours[s] and ours[s] == theirs[m]], "name")
+    same = [(s, m) for s, m in same if s in left and m in right]
+    take([(s, m) for s, m in same if _ends(ours[s], theirs[m]) and fits(sources[s], models[m])], "name")
     edges = [(s, m) for s in left for m in right if fits(sources[s], models[m])]
     unsure: list[Unsure[S, M]] = []
     for mine, other in _components(edges):
@@ -81,6 +86,26 @@ def matched(
         else:
             unsure.append(Unsure(tuple(sources[s] for s in mine), tuple(models[m] for m in other)))
     return pairs, unsure
+
+
+def _stem(name: tuple[str, ...]) -> str:
+    """The last piece of a name that Keras made, without its number; empty for any other."""
+    stem = re.sub(r"_\d+$", "", name[-1]) if name else ""
+    return stem if stem in MADE_BY_KERAS else ""
+
+
+def _loose(ours: Sequence[tuple[str, ...]], theirs: Sequence[tuple[str, ...]]) -> set[str]:
+    """Stems of names that Keras made of which the two sides have other numbers: equal names are another layer then.
+
+    >>> _loose([("dense",), ("dense_1",)], [("dense_1",), ("dense_2",)]), _loose([("dense",)], [("dense",)])
+    ({'dense'}, set())
+    """
+    found = set()
+    for stem in {*map(_stem, ours)} & {*map(_stem, theirs)} - {""}:
+        mine, other = ({name[-1] for name in names if _stem(name) == stem} for names in (ours, theirs))
+        if mine != other:
+            found.add(stem)
+    return found
 
 
 def _ends(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
