@@ -126,7 +126,7 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
-    if found.as_is:
+    if found.as_is and found.typed is None:
         yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
     for one in found.converted[: most(MANY)]:
         yield from _network(one)

@@ -12,7 +12,7 @@ from paramtool.commands.progress import Path, silent
 from paramtool.commands.relayout import RelayoutOptions
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed, prove
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, LayerPart
@@ -43,7 +43,7 @@ class LoadedInto(Displayed):
 
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, and what was left on both sides."""
-        yield "filled", f"{len(self.filled)} tensors of the model"
+        yield "filled", f"{plural(len(self.filled), 'tensor')} of the model"
         yield from some_rows(most, "not filled", self.unfilled, what="tensors")
         yield from some_rows(most, "not used", self.unused, what="tensors")
         yield from some_rows(most, "warning", self.warnings, what="warnings")

@@ -130,6 +130,12 @@ ALWAYS_SEVERAL = {
     "cli/dedup.py: {len(alias_set)} names",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
+    "formats/bson/read.py: {len(view.shape)} axes",
+    "formats/folder/weight_sets.py: {len(older) + 1} checkpoints",
+    "formats/hdf5/write.py: {len(target.shape)} axes",
+    "passes/into/networks.py: {len(models)} networks",
+    "passes/into/networks.py: {len(pieces)} layers",
+    "passes/into/networks.py: {whole.spec.layers} layers",
     "formats/torch/names.py: {most.places} places",
     "formats/torch/names.py: {most.tensors} tensors",
     "formats/mxnet/params.py: {count} arrays",
@@ -147,6 +153,9 @@ ALWAYS_SEVERAL = {
 """Counts that are above 1 where they are said."""
 NO_COUNTS = {
     "formats/safetensors/index.py: {path} names",
+    "commands/dedup.py: {writer.name} files",
+    "commands/output/writer.py: {name} files",
+    "passes/into/networks.py: {whole.at} names",
     "formats/mxnet/params.py: {list(stored)} values",  # a shape  # a verb
     "model/dtype.py: {numel} elements",  # of packed types, never 1 in a block
 }

@@ -19,7 +19,8 @@ from tests.contracts.makers import CASES, Case
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
 SUFFIXES = {
-    ".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson", ".index", ".pkl", ".pdparams"
+    ".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson", ".index", ".pkl",
+    ".pdparams", ".msgpack",
 }  # fmt: skip
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES)
 HOOK = """

@@ -254,7 +254,7 @@ class _JuliaWalk:
         parts: list[tuple[str, Node]] = [("type", Leaf(kind.name)), ("size", size)]
         if isinstance(data, BsonArray) and not dtype:
             if len(data) != prod(sizes):
-                self._fail(value, f"{len(data)} elements", f"{prod(sizes)} for the size {sizes}")
+                self._fail(value, plural(len(data), "element"), f"{prod(sizes)} for the size {sizes}")
             return Opaque("Core.Array", (*parts, ("items", Sequence("list", self._items(data, path)))))
         if not isinstance(data, Binary):
             self._fail(value, f"{_word(data)} as the data of an array of {kind.name}", "binary data, or a row")
@@ -371,7 +371,8 @@ class _JuliaWalk:
             labels = ("keys", "values")
             return Opaque(kind.name, tuple((k, self.node(x, (*path, k))) for k, x in zip(labels, data, strict=True)))
         if len(keys) != len(values):
-            self._fail(value, f"a {kind.name} of {len(keys)} keys and {len(values)} values", "a value for each key")
+            found = f"a {kind.name} of {plural(len(keys), 'key')} and {plural(len(values), 'value')}"
+            self._fail(value, found, "a value for each key")
         pairs: list[tuple[Key, Node]] = []
         for k, key in enumerate(keys):
             place = self._array_place(key)

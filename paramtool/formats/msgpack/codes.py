@@ -33,7 +33,7 @@ CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def begins_tree(head: bytes, nbytes: int) -> bool:
-    """Whether a file of `nbytes` bytes that begins with `head` can be a tree of flax's.
+    r"""Whether a file of `nbytes` bytes that begins with `head` can be a tree of flax's.
 
     Dicts have text as keys, or whole numbers; everything is valid up to the first array, which is one of flax's, or up
     to the end of `head`.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
+from paramtool.errors import plural
 from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array
@@ -179,7 +180,8 @@ class NumpyArray:
     def from_buffer(cls, spelling: str, args: tuple[object, ...]) -> NumpyArray:
         """What `_frombuffer` makes: with order `K` the array of that shape is turned by `axes`."""
         if len(args) not in (4, 5):
-            raise ValueError(f"{len(args)} arguments; expected bytes, a dtype, a shape, an order and perhaps axes")
+            found = plural(len(args), "argument")
+            raise ValueError(f"{found}; expected bytes, a dtype, a shape, an order and perhaps axes")
         data, dtype, shape, order, axes = (*args, None)[:5]
         made = cls(spelling, (Global("numpy", "ndarray"),))
         if isinstance(data, Instance) and data.path == "builtins.bytearray" and data.args:

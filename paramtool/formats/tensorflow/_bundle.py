@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, plural
 from paramtool.formats.files import open_source
 from paramtool.formats.protobuf import Fields, Message, Reader, Span
 from paramtool.formats.tensorflow import _proto, _table, names
@@ -135,7 +135,8 @@ def _row(reader: Reader, at: int) -> BundleRow:
     crc = int.from_bytes(reader.content(entry["crc32c"][0]), "little") if "crc32c" in entry else 0
     slices = tuple(_extents(reader, span) for span in entry.get("slices", ()))
     if wrong := [one for one in slices if len(one) != len(shape)]:
-        raise FormatError(f"{reader.where}: a slice has {len(wrong[0])} axes; expected {len(shape)}, as the tensor has")
+        found = plural(len(wrong[0]), "axis", "axes")
+        raise FormatError(f"{reader.where}: a slice has {found}; expected {len(shape)}, as the tensor has")
     return BundleRow(reader.number(entry, "dtype"), tuple(shape), shard, start, nbytes, crc, slices, at)
 
 
