@@ -431,7 +431,7 @@ class TestDamaged:
              "a named tuple of 1 value without their names"),
             ({"tag": "struct", "data": [[1], [1, 2]],
               "type": {"tag": "datatype", "name": ["Main", "Base", "Dict"], "params": []}},
-             "a Base.Dict of 1 keys and 2 values"),
+             "a Base.Dict of 1 key and 2 values"),
             ({"tag": "struct", "data": [[1]],
               "type": {"tag": "datatype", "name": ["Main", "Base", "IdDict"], "params": []}},
              "expected its keys and its values"),

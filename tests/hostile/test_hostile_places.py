@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
+from types import SimpleNamespace as Is
 
 import pytest
 
@@ -285,8 +286,15 @@ tensors = [
 
 
 @pytest.mark.parametrize("how", BESIDE)
-def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Path) -> None:
+def test_what_is_read_beside_the_input_is_not_overwritten(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lists of names, other checkpoints, configs and layouts stay, with --force too, under any path."""
+    if "config" in how:
+        from paramtool.torch import transformers_models
+
+        one = ({"w": Is(view=Is(shape=(16,)), alias_set="w")}, {})
+        monkeypatch.setattr(transformers_models, "wanted_from_config", lambda path: one)
     victim, name, *args = BESIDE[how]
     path = model(tmp_path)
     (tmp_path / "there").mkdir()
@@ -298,16 +306,9 @@ def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Pa
         (tmp_path / place).write_text(json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}))
     before = {place: file.read_bytes() for place, file in files(tmp_path)}
     for output in (victim, f"link/{victim}"):
-        script = (
-            "import sys, paramtool.torch.transformers_models as asked\n"
-            "from types import SimpleNamespace as Is\n"
-            "asked.wanted_from_config = lambda path: ({'w': Is(view=Is(shape=(16,)), alias_set='w')}, {})\n"
-            "from paramtool.cli.main import main; sys.argv = ['paramtool', *sys.argv[1:]]; main()"
-        )
-        line = (name, path.name, *args, "-o", output, "--force")
-        done = subprocess.run([sys.executable, "-c", script, *line], cwd=tmp_path, capture_output=True, text=True)
+        done = quick(name, path.name, *args, "-o", output, "--force", cwd=tmp_path)
         refusal = (2, "ends in .json") if victim.endswith(".json") else (7, "is an input")
-        assert done.returncode == refusal[0] and refusal[1] in done.stderr, done
+        assert done.code == refusal[0] and refusal[1] in done.err, done
     assert {place: file.read_bytes() for place, file in files(tmp_path)} == before
 
 

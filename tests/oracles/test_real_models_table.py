@@ -1,7 +1,11 @@
-"""The table of `docs/proofs-models.md`: every cell is run here, ours says what is right, and the page says the same."""
+"""The table of `docs/proofs-models.md`: every cell is run here, ours says what is right, and the page says the same.
+
+It takes half a minute: `make oracles` runs it (PARAMTOOL_EVERY_MODEL=1).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from torch import nn
 from tests.oracles.real_models import single_thread, table_script
 
 __all__ = ["single_thread"]  # a fixture
+pytestmark = pytest.mark.skipif(not os.environ.get("PARAMTOOL_EVERY_MODEL"), reason="make oracles")
 PAGE = Path(__file__).parents[2] / "docs/proofs-models.md"
 
 
