@@ -194,7 +194,8 @@ def planned(
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
         raise LayoutError(
-            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape",
+            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape"
+            + "".join(f"; {note}" for note in model.notes[:SHOWN]),
             hint="--map A=B names a layer of the source and one of the model" + (f"; {missing}" if missing else ""),
         )
     if options.strict and into.unfilled:
