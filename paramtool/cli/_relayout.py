@@ -11,7 +11,18 @@ from paramtool.cli import _allow, _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, physical
 from paramtool.cli._display import most
 from paramtool.cli._table import brief, elidable, whole
-from paramtool.cli._text import FILE, NEXT, Size, came_along, evidence_in_short, opens, plural, size, verify_line
+from paramtool.cli._text import (
+    FILE,
+    NEXT,
+    Size,
+    came_along,
+    evidence_in_short,
+    opens,
+    plural,
+    quoted,
+    size,
+    verify_line,
+)
 from paramtool.commands import relayout as relayout_command
 from paramtool.layouts import evidence
 
@@ -151,7 +162,8 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         found_evidence = evidence.evidence(layout)
         yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
     if found.written:
-        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
+        line = verify_line(found.output, found.input, found.section, _flag(found))
+        yield (NEXT, whole(line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"))
 
 
 def _casts(found: Relayouted) -> Iterator[_render.Row]:
@@ -190,7 +202,9 @@ def _lost(found: Relayouted, names: list[str]) -> str:
 def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
-    return "--subset" if renamed or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    made_from = {name for one in found.converted for name in one.source.tensors.values()}
+    lacking = found.checkpoint.entries.keys() - found.plan.names.keys() - made_from
+    return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

@@ -166,7 +166,8 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[st
         return checkpoint
     order = tuple(checkpoint.entries)
     tree = checkpoint.objects
-    if tree != objects.EMPTY and not object_tree.is_flat(tree, order):
+    bare = replace(tree, attributes=None) if isinstance(tree, objects.Mapping) else tree  # `_metadata` of a state dict
+    if not object_tree.is_flat(bare, order):
         raise UsageError(
             f"{checkpoint.files[0].path}: holds more than the tensors of one model; there is no place for more names",
             hint="--only SECTION takes its model alone",

@@ -26,10 +26,12 @@ from paramtool.engine.write.writer import write
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder, same_ranges
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.conventions import NORMS
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -160,7 +162,7 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(*other_sections(whole, options.only), *(f"tensor {name!r}" for name in into.unused)),
         section=options.only,
-        warnings=(*checkpoint.notes, *warnings, *more, *_warnings(into, model)),
+        warnings=(*checkpoint.notes, *warnings, *more, *_warnings(into, model), *_of_keras(into, checkpoint, model)),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )
@@ -192,7 +194,8 @@ def planned(
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
         raise LayoutError(
-            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape",
+            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape"
+            + "".join(f"; {note}" for note in model.notes[:SHOWN]),
             hint="--map A=B names a layer of the source and one of the model" + (f"; {missing}" if missing else ""),
         )
     if options.strict and into.unfilled:
@@ -285,3 +288,36 @@ def _warnings(into: Into, model: Checkpoint) -> Iterator[str]:
         yield f"{plural(len(into.unfilled), 'tensor')} of the model keep the old values: {some(into.unfilled, SHOWN)}"
     if any(entry.role == "optimizer" for entry in model.entries.values()):
         yield "the model's optimizer state is left unchanged: it belongs to the old weights"
+
+
+EPSILON = 1e-5
+"""What PyTorch and Gluon add to a variance by default (torch/nn/modules/batchnorm.py, mxnet/gluon/nn)."""
+
+
+def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
+    """What the configuration of a Keras model computes otherwise than the library of the source, with these weights.
+
+    `Flatten` puts channels last whatever its `data_format` is (keras/src/layers/reshaping/flatten.py).
+    """
+    mine, theirs = KerasConfig.of(source.metadata), KerasConfig.of(model.metadata)
+    said = {one.name: one.config.get("epsilon", EPSILON) for one in mine.layers}
+    norms = {layer.model.rpartition("/")[2]: layer.source for layer in into.layers if layer.kind in NORMS}
+    other = {
+        one.name: one.config.get("epsilon", EPSILON)
+        for one in theirs.layers
+        if one.name in norms
+        and one.config.get("epsilon", EPSILON) != said.get(norms[one.name].rpartition("/")[2], EPSILON)
+    }
+    if other:
+        values = ", ".join(sorted({*map(str, other.values())}))
+        yield (
+            f"the model computes {some(list(other), SHOWN)} with epsilon {values}; weights do not say that of the "
+            f"source, and PyTorch's default is {EPSILON}: where the two differ, outputs do"
+        )
+    moved = {layer.kind for layer in into.layers for one in layer.fillings if one.is_moved}
+    flat = [one.name for one in theirs.layers if one.class_name in ("Flatten", "Reshape")]
+    if flat and "dense" in moved and moved & {"conv", "conv_transposed", "depthwise", "separable"}:
+        yield (
+            f"{some(flat, SHOWN)}: Keras flattens channels last, and PyTorch channels first: a dense layer that "
+            "follows needs its inputs in another order, unless there is one pixel or one channel; none were reordered"
+        )

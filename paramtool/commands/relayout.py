@@ -38,6 +38,7 @@ from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
+from paramtool.formats.record import types as types_record
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -140,6 +141,14 @@ class Relayouted(WholeReport):
     """That model."""
     judge: str = ""
     """The library that read the model back, too."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the output says what was converted and cast, so that `verify` can do it again."""
+        is_cast = self.typed is not None and bool(self.typed.casts)
+        return (not self.converted or bool(self.plan.modules)) and (
+            not is_cast or types_record.KEY in self.plan.metadata
+        )
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
@@ -254,7 +263,7 @@ def _prepared(
         converted=tuple(converted),
         as_is=options.as_is,
         keeps_ties=fitted.keeps_ties,
-        untouched=len(_untouched(outcome, found, typed)),
+        untouched=len(_untouched(outcome, found, typed) & plan.names.keys()),
         typed=typed,
         losses=counts,
         files=where.files(outputs),

@@ -363,9 +363,17 @@ def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str)
 
 
 def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
-    """What was found, but for names that are declared to be others and that the source never had."""
-    kept = {n: e for n, e in found.entries.items() if n in expected.entries or not _is_declared(e)}
-    return replace(found, entries=kept)
+    """What was found, but for names that are declared to be others and that the source never had.
+
+    A torch file declares nothing: there such a name is the same window of the same storage as one of the source's.
+    """
+    theirs = {view for name, view in found.views().items() if name in expected.entries}
+    more = {name: entry for name, entry in found.entries.items() if name not in expected.entries}
+    gone = {name for name, entry in more.items() if _is_declared(entry) or entry.value in theirs}
+    if not gone:
+        return found
+    kept = {name: entry for name, entry in found.entries.items() if name not in gone}
+    return replace(found, entries=kept, objects=without(found.objects, gone))
 
 
 def _is_declared(entry: Entry) -> bool:

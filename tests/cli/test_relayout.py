@@ -386,3 +386,34 @@ def test_nobody_listens(model: Path, tmp_path: Path) -> None:
         err = process.stderr.read()
     assert process.returncode in (128 + signal.SIGPIPE, 0) and err == b""
     assert (tmp_path / "m.fused.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    "output, flags",
+    [
+        ("x.npz", ("--dtype", "float16")),
+        ("x.npz", ("--to", "mxnet.v2")),
+        ("x.params", ("--to", "mxnet")),
+        ("x.msgpack", ("--to", "flax.linen")),
+        ("x.onnx", ("--skip-unsupported",)),
+        ("x.pt", ("--to", "mxnet", "--dtype", "float16")),
+    ],
+)
+def test_the_next_line_succeeds_whatever_the_format_records(
+    tmp_path: Path, output: str, flags: tuple[str, ...]
+) -> None:
+    """A format without a record does not say what was converted or cast: `verify` would call that differences."""
+    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(6, 10), "fc": torch.nn.Linear(10, 3)})
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    ran = quick("convert", "m.pt", "-o", output, *flags, cwd=tmp_path)
+    assert ran.code == 0, ran
+    (line,) = rows(ran, "next")
+    ran = quick(*shlex.split(line)[1:], cwd=tmp_path)
+    assert ran.code == 0, (line, ran)
+
+
+def test_what_is_left_out_is_not_untouched(tmp_path: Path) -> None:
+    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(6, 10), "fc": torch.nn.Linear(10, 3)})
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    ran = quick("convert", "m.pt", "-o", "x.onnx", "--skip-unsupported", cwd=tmp_path)
+    assert rows(ran, "untouched")[0].startswith("0 other tensors"), ran

@@ -69,3 +69,16 @@ def test_one_name_has_one_tie(kept_last: Path) -> None:
     """The second says something else."""
     args = ("dedup", "lm.pt", "-o", "x.safetensors", "--ties", "a=b", "--ties", "a=c")
     refused(quick, *args, cwd=kept_last.parent, code=2, says=("'a' is 'b' already",))
+
+
+@pytest.mark.parametrize("output", ["lm.safetensors", "lm.dedup.pt"])
+def test_a_state_dict_has_a_place_for_it(tmp_path: Path, output: str) -> None:
+    """`state_dict()` has `_metadata`, which is kept beside the new name, and the line of the report verifies it."""
+    torch.save(torch.nn.ModuleDict({"decoder": torch.nn.Linear(40, 50)}).state_dict(), tmp_path / "lm.pt")
+    ran = quick("dedup", "lm.pt", "-o", output, "--ties", "encoder.weight=decoder.weight", cwd=tmp_path)
+    assert ran.code == 0 and "encoder.weight (same)" in ran.out, ran
+    found = paramtool.read(tmp_path / output)
+    assert "encoder.weight" in found.entries and "_metadata" in repr(found.objects)
+    line = ran.out.strip().splitlines()[-1].removeprefix("next  paramtool ")
+    ran = quick(*line.split(), cwd=tmp_path)
+    assert ran.code == 0, ran

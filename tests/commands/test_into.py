@@ -570,3 +570,22 @@ def test_names_that_keras_made_go_by_order(suffix: str, tmp_path: Path) -> None:
     paramtool.convert(tmp_path / f"one{suffix}", tmp_path / f"out{suffix}", into=tmp_path / f"two{suffix}", strict=True)
     found = keras.saving.load_model(tmp_path / f"out{suffix}", compile=False)
     assert all(np.array_equal(a, b) for a, b in zip(found.get_weights(), one.get_weights(), strict=True))
+
+
+def test_what_keras_computes_otherwise_is_said(tmp_path: Path) -> None:
+    """Keras' epsilon is 100 times PyTorch's, and it flattens channels last: weights cannot show either."""
+    state = nn.ModuleDict({"conv": nn.Conv2d(3, 4, 3), "bn": nn.BatchNorm2d(4), "fc": nn.Linear(16, 5)}).state_dict()
+    source = torch_file(tmp_path / "m.pt", state)
+
+    def warnings(epsilon: float, *flat: Any) -> str:
+        norm = keras.layers.BatchNormalization(epsilon=epsilon, name="bn")
+        layers = [keras.layers.Conv2D(4, 3, name="conv"), norm, *flat, keras.layers.Dense(5, name="fc")]
+        model = keras_file(tmp_path / "m.keras", layers, (4, 4, 3))
+        return "; ".join(paramtool.convert(source, tmp_path / "out.keras", into=model, force=True).warnings)
+
+    said = warnings(1e-3, keras.layers.Flatten(name="flat"))
+    assert "'bn' with epsilon 0.001" in said and "'flat': Keras flattens channels last" in said
+    said = warnings(1e-5, keras.layers.Flatten(name="flat"))
+    assert "epsilon" not in said and "'flat': Keras flattens" in said
+    again = paramtool.convert(tmp_path / "out.keras", tmp_path / "b.keras", into=tmp_path / "m.keras")
+    assert not again.warnings  # both are of Keras

@@ -140,6 +140,16 @@ def test_exported_models(tmp_path: Path, kind: type[nn.Module]) -> None:
     assert again.warnings == ()
 
 
+def test_a_model_that_is_folded_whole_says_why_nothing_fits(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv1d(6, 6, 3), nn.BatchNorm1d(6)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (torch.ones(2, 6, 5),), str(tmp_path / "model.onnx"), dynamo=False)
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    with pytest.raises(LayoutError, match=r"nothing in .* the exporter folded another layer"):
+        paramtool.convert(tmp_path / "m.pt", tmp_path / "out.onnx", into=tmp_path / "model.onnx")
+
+
 def test_a_folded_layer_is_told(tmp_path: Path) -> None:
     """Weights that the exporter made from two layers are nobody's, and are left with a warning."""
     model = exported(tmp_path / "model.onnx", random(Convolutions(), 1), training=torch.onnx.TrainingMode.EVAL)
