@@ -44,8 +44,8 @@ def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
         )
     if (more := len(into.networks) + len(into.layers) - shown) > 0:
         yield ("layers", f"and {plural(more, 'more layer')}", "--verbose and --json list them")
-    yield from _names("not filled", into.unfilled, "of the model keep their values")
-    yield from _names("not used", into.unused, "of the input have no place in the model")
+    yield from _names("not filled", into.unfilled, "of the model with old values")
+    yield from _names("not used", into.unused, "of the input without a place in the model")
     before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
     yield ("size", f"{size(found.nbytes_after)}, {before}: all else of the model is kept byte for byte")
     judge = f", by {found.judge} too" if found.judge else ""

@@ -199,6 +199,7 @@ def _prepared(
         warnings=(
             *_apart(entries, part.wanted.ties),
             *name_warnings(where),
+            *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
             *([AS_SAVED] if part is not parts[0] else []),
         ),

@@ -280,12 +280,14 @@ def _warnings(into: Into, model: Checkpoint) -> Iterator[str]:
     """What a person has to know of a model with new weights."""
     yield from into.notes
     yield from model.notes
-    as_is = [one for layer in into.layers for one in layer.fillings if not one.axes and len(one.piece.view.shape) > 1]
+    every = (one for layer in into.layers for one in layer.fillings)
+    as_is = [one for one in every if not (one.axes or one.is_asked) and len(one.piece.view.shape) > 1]
     if as_is:
         names = some([one.piece.name for one in as_is], SHOWN)
         yield f"nothing shows the order of axes of {names}; filled as the source has them, without transposing"
     if into.unfilled:
-        yield f"{plural(len(into.unfilled), 'tensor')} of the model keep the old values: {some(into.unfilled, SHOWN)}"
+        left = plural(len(into.unfilled), "tensor of the model keeps its", "tensors of the model keep their")
+        yield f"{left} old values: {some(into.unfilled, SHOWN)}"
     if any(entry.role == "optimizer" for entry in model.entries.values()):
         yield "the model's optimizer state is left unchanged: it belongs to the old weights"
 

@@ -58,7 +58,12 @@ def with_firsts(ties: Mapping[str, str] | None) -> dict[str, str]:
 
     >>> with_firsts({"encoder.weight": "decoder.weight"})
     {'encoder.weight': 'decoder.weight', 'decoder.weight': 'decoder.weight'}
+    >>> with_firsts({"a": "b", "b": "c"}), with_firsts({"a": "b", "b": "a"})
+    ({'a': 'c', 'b': 'c', 'c': 'c'}, {'a': 'b', 'b': 'b'})
     """
-    ties = ties or {}
-    firsts = {name: ties.get(first, first) for name, first in ties.items()}
-    return firsts | {first: first for first in firsts.values()}
+    firsts: dict[str, str] = {}
+    for name, other in (ties or {}).items():
+        one, two = firsts.get(name, name), firsts.get(other, other)
+        firsts = {each: two if first == one else first for each, first in firsts.items()}
+        firsts |= {name: two, other: two}
+    return firsts

@@ -242,7 +242,7 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = [] if options.as_is else source_networks(checkpoint, options)
+    found = [] if options.as_is else _networks_for(where, checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     planned, outcome, typed = _planned(checkpoint, converted, where, options)
@@ -322,8 +322,19 @@ def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -
     yield from optimizer_warnings(where.sidecars.files)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
+    yield from where.writer.caveats(plan)
     if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
+
+
+def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
+    """The networks that are asked for; where there are none, the error says what such an output can hold."""
+    try:
+        return source_networks(checkpoint, options)
+    except LayoutError as error:
+        if where.writer.is_graph:
+            error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
+        raise
 
 
 def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
@@ -531,7 +542,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
             )
         return options
     if options.map:
-        raise UsageError("map (--map) says what goes into which layer of a model; there is none", hint="--into MODEL")
+        raise UsageError("map (--map) says what goes into which layer of a model", hint="it needs --into MODEL")
     only = writer_for(output).only_layout
     if only and options.target not in (None, only):
         raise UsageError(

@@ -29,7 +29,7 @@ from tests.laws.sharing import partition, same_values
 
 NAMES = [suffix for writer in WRITERS if not writer.is_graph for suffix in writer.suffixes]
 """Names of files that hold any tensor; tests/formats/test_onnx_write.py has what an ONNX model promises."""
-PLAIN = [writer for writer in WRITERS if writer.is_plain and not writer.is_graph and not writer.needs_model]
+PLAIN = [writer for writer in WRITERS if writer.is_plain and not writer.is_graph]
 
 
 def of(writer: Writer) -> str:

@@ -89,8 +89,8 @@ class Writer:
     others go beside it."""
     is_graph: bool = False
     """Whether it holds what computes with the tensors, too."""
-    needs_model: str = ""
-    """Why such a file cannot be made without `--into`; empty if it can."""
+    caveats: Callable[[Plan], Iterable[str]] = lambda plan: ()
+    """What a person has to know to open such a file."""
 
     @property
     def is_plain(self) -> bool:
@@ -109,6 +109,7 @@ def plain(
     unfit: Callable[[Target], str] = lambda target: "",
     links: bool = False,
     only_layout: str = "",
+    caveats: Callable[[Plan], Iterable[str]] = lambda plan: (),
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
@@ -147,6 +148,7 @@ def plain(
         keeps_foreign_objects=False,
         sharing="links" if links else "",
         only_layout=only_layout,
+        caveats=caveats,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from shlex import quote
 
@@ -12,7 +12,7 @@ from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
-from paramtool.errors import PlanError, UsageError, listed
+from paramtool.errors import PlanError, UsageError, listed, some
 from paramtool.formats import table
 from paramtool.formats.hdf5 import write as hdf5_write
 from paramtool.formats.msgpack import write as msgpack_write
@@ -93,6 +93,19 @@ TORCH = Writer(
     holds_derived=False,
     keeps_foreign_objects=False,
 )
+
+
+def _bfloat16_caveat(plan: Plan) -> Iterator[str]:
+    """NumPy and h5py have no type for bfloat16, and return its bytes."""
+    names = [target.name for target in plan.targets if target.dtype.name == "bfloat16"]
+    if names:
+        yield (
+            f"{some(names, MANY)} {'is' if len(names) == 1 else 'are'} bfloat16, which NumPy and h5py return as raw "
+            "bytes: array.view(ml_dtypes.bfloat16) gives the numbers"
+        )
+
+
+MANY = 3
 NPZ = plain(
     name="npz",
     suffixes=table.find("npz").written,
@@ -100,6 +113,7 @@ NPZ = plain(
     refusals=numpy_write.refusals,
     differences=_by_zipfile,
     needs=("zipfile",),
+    caveats=_bfloat16_caveat,
 )
 MXNET = plain(
     name="MXNet",
@@ -121,6 +135,7 @@ HDF5 = plain(
     refusals=hdf5_write.refusals,
     unfit=hdf5_write.unfit,
     links=True,
+    caveats=_bfloat16_caveat,
 )
 WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5, ONNX)
 OF_MODELS = (".weights.h5", ".keras")
@@ -159,8 +174,9 @@ def check_name(output: str, is_folder: bool) -> None:
     if is_of_model:
         ends = "is a file that Keras loads into a model it knows: `convert --into MODEL` fills one"
     others = ", ".join(suffix for writer in WRITERS[1:] for suffix in writer.suffixes)
+    plain_name = (stem if known else output) + SAFETENSORS.suffixes[0]
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
         + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
-        hint=f"-o {quote((stem if known else output) + SAFETENSORS.suffixes[0])}",
+        hint=f"--into MODEL{suffix}" if is_of_model else f"-o {quote(plain_name)}",
     )

@@ -59,7 +59,9 @@ class Filling:
     target: Target
     source_axes: str = ""
     axes: str = ""
-    """Empty for a tensor that is taken as it is, because nothing shows the meanings of its axes."""
+    """Empty for a tensor that is taken as it is."""
+    is_asked: bool = False
+    """Whether a person said the order of its axes."""
 
     @property
     def is_moved(self) -> bool:
@@ -214,7 +216,7 @@ def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "")
     copy = Copy(replace(destination, dtype=dtype), ((1, view),), names=(source.name,))
     is_said = bool(mine and theirs)
     target = Target(piece.name, dtype, piece.view.shape, (copy,))
-    return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "")
+    return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "", bool(force))
 
 
 def is_unsure(filled: Filling, source: LayerTensor) -> bool:
