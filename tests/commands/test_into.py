@@ -570,3 +570,17 @@ def test_names_that_keras_made_go_by_order(suffix: str, tmp_path: Path) -> None:
     paramtool.convert(tmp_path / f"one{suffix}", tmp_path / f"out{suffix}", into=tmp_path / f"two{suffix}", strict=True)
     found = keras.saving.load_model(tmp_path / f"out{suffix}", compile=False)
     assert all(np.array_equal(a, b) for a, b in zip(found.get_weights(), one.get_weights(), strict=True))
+
+
+@pytest.mark.parametrize("is_flat", [True, False], ids=["flattened", "pooled"])
+def test_a_dense_layer_after_a_flattened_image_is_a_warning(is_flat: bool, tmp_path: Path) -> None:
+    """torch flattens (channels, height, width), Keras (height, width, channels): shapes fit, the outputs differ."""
+    k = keras.layers
+    layers = [keras.Input((5, 5, 3)), k.Conv2D(4, 3, name="0")]
+    layers += [k.Flatten() if is_flat else k.GlobalAveragePooling2D(), k.Dense(5, name="3")]
+    keras.Sequential(layers).save(tmp_path / "m.keras")
+    source = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 if is_flat else 4, 5))
+    torch.save(source.state_dict(), tmp_path / "s.pt")
+    report = paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
+    found = [text for text in report.warnings if "flattened image" in text]
+    assert [text.split(" into ")[0] for text in found] == (["'3.weight'"] if is_flat else [])
