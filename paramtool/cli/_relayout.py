@@ -13,6 +13,7 @@ from paramtool.cli._display import most
 from paramtool.cli._table import brief, elidable, whole
 from paramtool.cli._text import FILE, NEXT, Size, came_along, evidence_in_short, opens, plural, size, verify_line
 from paramtool.commands import relayout as relayout_command
+from paramtool.formats.record.types import KEY
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
-    if found.as_is:
+    if found.as_is and found.typed is None:
         yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
     for one in found.converted[: most(MANY)]:
         yield from _network(one)
@@ -150,7 +151,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     for layout in {layout.name: layout for layout in sides}.values():
         found_evidence = evidence.evidence(layout)
         yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
-    if found.written:
+    if found.written and _is_recorded(found):
         yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 
 
@@ -187,10 +188,19 @@ def _lost(found: Relayouted, names: list[str]) -> str:
     return ", ".join([*parts, *(f"{count} {what}" for what, count in counted.items() if count)])
 
 
+def _is_recorded(found: Relayouted) -> bool:
+    """Whether the output says what was converted and cast, without which `verify` cannot compare it with the source."""
+    if found.converted:
+        return bool(found.plan.modules)
+    return found.typed is None or not found.typed.casts or KEY in found.plan.metadata
+
+
 def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
-    return "--subset" if renamed or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
+    lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
+    return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

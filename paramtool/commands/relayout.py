@@ -239,6 +239,7 @@ def _prepared(
     planned, outcome, typed = _planned(checkpoint, converted, where, options)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
+    typed = _casts.held(typed, plan)
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
@@ -254,7 +255,7 @@ def _prepared(
         converted=tuple(converted),
         as_is=options.as_is,
         keeps_ties=fitted.keeps_ties,
-        untouched=len(_untouched(outcome, found, typed)),
+        untouched=len(_untouched(outcome, found, typed) & plan.names.keys()),
         typed=typed,
         losses=counts,
         files=where.files(outputs),

@@ -386,3 +386,47 @@ def test_nobody_listens(model: Path, tmp_path: Path) -> None:
         err = process.stderr.read()
     assert process.returncode in (128 + signal.SIGPIPE, 0) and err == b""
     assert (tmp_path / "m.fused.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("output", "flags", "says_more"),
+    [
+        ("x.npz", [], True),
+        ("x.h5", [], True),
+        ("x.npz", ["--to", "mxnet.v2"], False),
+        ("x.params", ["--to", "mxnet"], False),
+        ("x.msgpack", ["--dtype", "float16"], False),
+        ("x.onnx", ["--skip-unsupported"], True),
+        ("x.onnx", ["--skip-unsupported", "--dtype", "float16"], True),
+    ],
+    ids=["npz", "h5", "mxnet2", "mxnet", "cast", "onnx", "onnx-cast"],
+)
+def test_the_next_line_of_a_format_without_a_record_runs(
+    tmp_path: Path, model: Path, output: str, flags: list[str], says_more: bool
+) -> None:
+    """verify compares what can be compared; where nothing says what was converted or cast there is no such line."""
+    ran = command("convert", model, "-o", tmp_path / output, *flags, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    lines = rows(ran, "next")
+    assert bool(lines) == says_more
+    for line in lines:
+        assert command(*shlex.split(line)[1:], cwd=tmp_path).code == 0, line
+
+
+def test_tensors_that_are_left_out_are_not_said_to_be_unchanged(tmp_path: Path, model: Path) -> None:
+    ran = command("convert", model, "-o", tmp_path / "x.onnx", "--skip-unsupported", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert any(text.startswith("tensor ") for text in rows(ran, "left out"))
+    assert rows(ran, "untouched")[0].startswith("0 other tensors")
+
+
+def test_metadata_that_a_format_has_no_room_for_is_no_difference(tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    save_file({"a": torch.ones(2)}, source, metadata={"author": "somebody"})
+    ran = command("convert", source, "-o", tmp_path / "x.npz", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    verified = command("verify", tmp_path / "x.npz", "--against", source, cwd=tmp_path)
+    assert verified.code == 0, verified.out
+    assert "author" in verified.err
+    save_file({"a": torch.ones(2)}, tmp_path / "bare.safetensors")
+    assert command("verify", tmp_path / "bare.safetensors", "--against", source, cwd=tmp_path).code == 1
