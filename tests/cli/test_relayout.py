@@ -430,3 +430,17 @@ def test_metadata_that_a_format_has_no_room_for_is_no_difference(tmp_path: Path)
     assert "author" in verified.err
     save_file({"a": torch.ones(2)}, tmp_path / "bare.safetensors")
     assert command("verify", tmp_path / "bare.safetensors", "--against", source, cwd=tmp_path).code == 1
+
+
+@pytest.mark.parametrize(("suffix", "gone"), [("params", {"count", "f8"}), ("npz", {"f8"}), ("h5", {"f8"})])
+def test_skip_unsupported_leaves_out_what_a_format_has_no_form_for(tmp_path: Path, suffix: str, gone: set[str]) -> None:
+    """A batch norm's counter has no axes, which MXNet 1.x cannot store."""
+    source, out = tmp_path / "s.pt", tmp_path / f"x.{suffix}"
+    torch.save({"w": torch.ones(2), "count": torch.tensor(3), "f8": torch.ones(2).to(torch.float8_e4m3fn)}, source)
+    assert command("convert", source, "-o", out, cwd=tmp_path).code == 6
+    ran = command("convert", source, "-o", out, "--skip-unsupported", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert {text.split("'")[1] for text in rows(ran, "left out") if text.startswith("tensor ")} == gone
+    assert set(paramtool.inspect(out).checkpoint.entries) == {"w", "count", "f8"} - gone
+    (line,) = rows(ran, "next")
+    assert command(*shlex.split(line)[1:], cwd=tmp_path).code == 0
