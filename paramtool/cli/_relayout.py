@@ -205,8 +205,8 @@ def _lost(found: Relayouted, names: list[str]) -> str:
 def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
-    made_from = {name for one in found.converted for name in one.source.tensors.values()}
-    lacking = found.checkpoint.entries.keys() - found.plan.names.keys() - made_from
+    sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
+    lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
     return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 

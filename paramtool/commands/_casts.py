@@ -48,6 +48,23 @@ def typed(plan: Plan, checkpoint: Checkpoint, untouched: Container[str], options
     return replace(found, plan=replace(found.plan, metadata={**found.plan.metadata, **record}))
 
 
+def held(typed: Typed | None, plan: Plan) -> Typed | None:
+    """What was cast of the tensors that an output holds, where its format stores names apart or leaves some out."""
+    if typed is None:
+        return None
+    known, stored = {**typed.casts, **typed.names}, {target.name for target in plan.targets}
+    owners = {name: one.owner for name, one in typed.plan.names.items()}
+    there = stored | plan.names.keys()
+    return replace(
+        typed,
+        plan=plan,
+        casts={target.name: known[target.name] for target in plan.targets if target.name in known},
+        names={name: dtype for name, dtype in typed.names.items() if name in plan.names},
+        kept={name: why for name, why in typed.kept.items() if name in there},
+        exact=frozenset(name for name in stored if owners.get(name, name) in typed.exact),
+    )
+
+
 def judge(typed: Typed | None, allow_overflow: bool) -> Callable[[Counts], None]:
     """What raises PlanError where casts lose what they must not lose: the finite, and integers."""
 
@@ -71,8 +88,8 @@ def judge(typed: Typed | None, allow_overflow: bool) -> Callable[[Counts], None]
             ]
             raise PlanError(
                 listed(f"{typed.plan.source}: {plural(len(over), 'tensor')} would overflow:", lines),
-                hint=f"--dtype {quote(f'{over[0]}=float32')} keeps it, bfloat16 has the range of float32, "
-                "--allow-overflow writes infinities",
+                hint=f"--dtype {quote(_called(over[0], typed.plan) + '=float32')} keeps it, "
+                "bfloat16 has the range of float32, --allow-overflow writes infinities",
             )
 
     return judged
@@ -85,3 +102,8 @@ def warnings(typed: Typed | None, sidecars: Iterable[str]) -> Iterator[str]:
     yield from typed.warnings
     if typed.casts and any(os.path.basename(name) == CONFIG for name in sidecars):
         yield f"{CONFIG} is copied as it is; where it says a type (dtype, torch_dtype), that is the type of the source"
+
+
+def _called(stored: str, plan: Plan) -> str:
+    """A name of a stored tensor that the source has: its own, or that of a window on it."""
+    return stored if stored in plan.names else next(name for name, one in plan.names.items() if one.owner == stored)

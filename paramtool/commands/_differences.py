@@ -14,6 +14,9 @@ from paramtool.model.objects import EMPTY, Mapping, Node, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison
 
+WITH_METADATA = ("safetensors", "sharded", "torch")
+"""What the names of formats begin with whose writers keep the metadata of a source."""
+
 
 def laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
     """Dense tensors whose axes lie in another order in memory: the same values, with other strides."""
@@ -48,10 +51,19 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
         comparison.differences.append("objects: the output has some, and the source has none")
     elif (mine, theirs) != (EMPTY, EMPTY):
         comparison.run(found.objects, expected.objects)
+    absent = []
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
-        if one != other and key not in ("format", types_record.KEY):
+        if one == other or key in ("format", types_record.KEY):
+            continue
+        if one is None and not found.format.startswith(WITH_METADATA):
+            absent.append(key)
+        else:
             comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
+    if absent:
+        comparison.notes.append(
+            f"the source's metadata ({some(absent)}) are not in the output, whose format has no room for them"
+        )
     return comparison
 
 

@@ -248,6 +248,7 @@ def _prepared(
     planned, outcome, typed = _planned(checkpoint, converted, where, options)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
+    typed = _casts.held(typed, plan)
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]

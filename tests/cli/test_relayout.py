@@ -395,7 +395,10 @@ def test_nobody_listens(model: Path, tmp_path: Path) -> None:
         ("x.npz", ("--to", "mxnet.v2")),
         ("x.params", ("--to", "mxnet")),
         ("x.msgpack", ("--to", "flax.linen")),
+        ("x.npz", ()),
+        ("x.h5", ()),
         ("x.onnx", ("--skip-unsupported",)),
+        ("x.onnx", ("--skip-unsupported", "--dtype", "float16")),
         ("x.pt", ("--to", "mxnet", "--dtype", "float16")),
     ],
 )
@@ -417,3 +420,36 @@ def test_what_is_left_out_is_not_untouched(tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "m.pt")
     ran = quick("convert", "m.pt", "-o", "x.onnx", "--skip-unsupported", cwd=tmp_path)
     assert rows(ran, "untouched")[0].startswith("0 other tensors"), ran
+
+
+def test_tensors_that_are_left_out_are_not_said_to_be_unchanged(tmp_path: Path, model: Path) -> None:
+    ran = command("convert", model, "-o", tmp_path / "x.onnx", "--skip-unsupported", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert any(text.startswith("tensor ") for text in rows(ran, "left out"))
+    assert rows(ran, "untouched")[0].startswith("0 other tensors")
+
+
+def test_metadata_that_a_format_has_no_room_for_is_no_difference(tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    save_file({"a": torch.ones(2)}, source, metadata={"author": "somebody"})
+    ran = command("convert", source, "-o", tmp_path / "x.npz", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    verified = command("verify", tmp_path / "x.npz", "--against", source, cwd=tmp_path)
+    assert verified.code == 0, verified.out
+    assert "author" in verified.err
+    save_file({"a": torch.ones(2)}, tmp_path / "bare.safetensors")
+    assert command("verify", tmp_path / "bare.safetensors", "--against", source, cwd=tmp_path).code == 1
+
+
+@pytest.mark.parametrize(("suffix", "gone"), [("params", {"count", "f8"}), ("npz", {"f8"}), ("h5", {"f8"})])
+def test_skip_unsupported_leaves_out_what_a_format_has_no_form_for(tmp_path: Path, suffix: str, gone: set[str]) -> None:
+    """A batch norm's counter has no axes, which MXNet 1.x cannot store."""
+    source, out = tmp_path / "s.pt", tmp_path / f"x.{suffix}"
+    torch.save({"w": torch.ones(2), "count": torch.tensor(3), "f8": torch.ones(2).to(torch.float8_e4m3fn)}, source)
+    assert command("convert", source, "-o", out, cwd=tmp_path).code == 6
+    ran = command("convert", source, "-o", out, "--skip-unsupported", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert {text.split("'")[1] for text in rows(ran, "left out") if text.startswith("tensor ")} == gone
+    assert set(paramtool.inspect(out).checkpoint.entries) == {"w", "count", "f8"} - gone
+    (line,) = rows(ran, "next")
+    assert command(*shlex.split(line)[1:], cwd=tmp_path).code == 0

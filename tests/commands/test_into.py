@@ -325,7 +325,7 @@ def test_names_and_places(models: Path, tmp_path: Path) -> None:
         paramtool.convert(source, tmp_path / "out.keras", into=model, map=["enc=nothing"])
     with pytest.raises(UsageError, match="replaces weights in the model files of"):
         paramtool.convert(source, tmp_path / "out.pt", into=source)
-    with pytest.raises(UsageError, match="there is none"):
+    with pytest.raises(UsageError, match="into which layer of a model"):
         paramtool.convert(source, tmp_path / "out.pt", map=["enc=nothing"])
 
 
@@ -485,7 +485,7 @@ def test_the_line_that_verifies_it(suffix: str, models: Path, tmp_path: Path) ->
     output.write_bytes(data)
     other = paramtool.verify(output, models / "words.pt", into=model, map=STACK)
     assert not other.differences and other.names == len(places) - _optimizer(places)
-    with pytest.raises(UsageError, match="there is none"):
+    with pytest.raises(UsageError, match="into which layer of a model"):
         paramtool.verify(output, source, map=STACK)
 
 
@@ -589,3 +589,17 @@ def test_what_keras_computes_otherwise_is_said(tmp_path: Path) -> None:
     assert "epsilon" not in said and "'flat': Keras flattens" in said
     again = paramtool.convert(tmp_path / "out.keras", tmp_path / "b.keras", into=tmp_path / "m.keras")
     assert not again.warnings  # both are of Keras
+
+
+@pytest.mark.parametrize("is_flat", [True, False], ids=["flattened", "pooled"])
+def test_a_dense_layer_after_a_flattened_image_is_a_warning(is_flat: bool, tmp_path: Path) -> None:
+    """torch flattens (channels, height, width), Keras (height, width, channels): shapes fit, the outputs differ."""
+    k = keras.layers
+    layers = [keras.Input((5, 5, 3)), k.Conv2D(4, 3, name="0")]
+    layers += [k.Flatten() if is_flat else k.GlobalAveragePooling2D(), k.Dense(5, name="3")]
+    keras.Sequential(layers).save(tmp_path / "m.keras")
+    source = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 if is_flat else 4, 5))
+    torch.save(source.state_dict(), tmp_path / "s.pt")
+    report = paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
+    found = [text for text in report.warnings if "flattened image" in text]
+    assert [text.split(" into ")[0] for text in found] == (["'3.weight'"] if is_flat else [])

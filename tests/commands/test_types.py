@@ -517,3 +517,26 @@ def test_verify_says_what_it_cannot_make_again(tmp_path: Path) -> None:
     paramtool.convert(path, tmp_path / OUT, target="keras", rename={"rnn": "enc"})
     found = paramtool.verify(tmp_path / OUT, path, subset=True)
     assert found.converted == 3 and not found.remade and "not compared" in found.warnings[0]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5", "msgpack", "safetensors", "pt"])
+def test_overlapping_windows_are_counted_in_every_format(tmp_path: Path, suffix: str) -> None:
+    """Two windows overlap, and no name is their storage: formats that store names apart count each of them."""
+    storage = torch.tensor([1.0001, 2, 3, 1e6])
+    path, out = save(tmp_path, {"x": storage[:3], "y": storage[1:]}), tmp_path / f"out.{suffix}"
+    with pytest.raises(PlanError, match="would overflow") as caught:
+        paramtool.convert(path, out, dtype="float16")
+    assert "--dtype y=float32" in str(caught.value.hint) or "--dtype x=float32" in str(caught.value.hint)
+    assert not out.exists()
+    report = paramtool.convert(path, out, dtype="bfloat16")
+    assert report.typed is not None and set(report.typed.casts) <= {one.name for one in report.plan.targets}
+    assert set(report.typed.casts) == set(report.losses)
+
+
+def test_casts_of_tensors_that_are_left_out_are_not_reported(tmp_path: Path) -> None:
+    report = paramtool.convert(
+        save(tmp_path, Tagger().state_dict()), tmp_path / "out.onnx", target="onnx", dtype="float16",
+        skip_unsupported=True,
+    )  # fmt: skip
+    assert report.typed is not None and report.typed.casts
+    assert set(report.typed.casts) == {one.name for one in report.plan.targets}

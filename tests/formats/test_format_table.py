@@ -59,7 +59,7 @@ def test_suffixes_are_in_one_table() -> None:
     """What is read is no file of another program, and what is written is never refused."""
     assert not {*table.SUFFIXES} & {*table.OTHER_SUFFIXES}
     assert {*table.WRITTEN} <= {*table.SUFFIXES} and not {*table.WRITTEN} & table.NOT_WRITTEN
-    assert {".npy", ".onnx"} <= {*table.SUFFIXES} & table.NOT_WRITTEN
+    assert {".npy", ".jld2"} <= {*table.SUFFIXES} & table.NOT_WRITTEN
     assert {".npy", ".keras"} <= {*table.SUFFIXES} & table.NOT_WRITTEN
 
 

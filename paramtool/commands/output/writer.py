@@ -131,7 +131,14 @@ def plain(
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
         held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())
-        return Fitted(held.unmarked(), lost, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
+        refused = _refused(held, refusals, unfit) if keeping.skip and not keeping.strict else {}
+        held = replace(
+            held,
+            targets=tuple(target for target in held.targets if target.name not in refused),
+            names={name: one for name, one in held.names.items() if one.owner not in refused},
+        )
+        gone = (*lost, *(f"tensor {tensor!r:.200}: {reason}" for tensor, reason in refused.items()))
+        return Fitted(held.unmarked(), gone, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
 
     return Writer(
         name=name,
@@ -161,11 +168,19 @@ def check_held(
     """PlanError if a plan has no tensors, or tensors that a format, which people call `name`, has no form for."""
     if not plan.targets:
         raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-    shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
-    if refused := {**refusals(plan.dtypes()), **shapes}:
+    if refused := _refused(plan, refusals, unfit):
         lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
         head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
-        raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
+        hint = "-o NAME.safetensors or -o NAME.pt can store them, and `convert --skip-unsupported` leaves them out"
+        raise PlanError(listed(head, lines), hint=hint)
+
+
+def _refused(
+    plan: Plan, refusals: Callable[[Mapping[str, str]], Mapping[str, str]], unfit: Callable[[Target], str]
+) -> dict[str, str]:
+    """{tensor that a format has no form for: why}."""
+    shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
+    return {**refusals(plan.dtypes()), **shapes}
 
 
 def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, shared: tuple[str, ...]) -> Iterator[str]:

@@ -123,7 +123,7 @@ class _Planning:
             tuple(self._unfilled(targets)),
             tuple(name for name, entry in self.source.entries.items() if name not in used and entry.role != "other"),
             requires,
-            tuple(dict.fromkeys(note for filled in self.networks for note in filled.notes)),
+            tuple(dict.fromkeys([*(note for one in self.networks for note in one.notes), *self._flattened()])),
         )
 
     # --- what a person says ---------------------------------------------------------------------------------------
@@ -312,6 +312,30 @@ class _Planning:
         else:
             return filled
         return None
+
+    def _flattened(self) -> Iterator[str]:
+        """Notes on dense layers that may take a flattened image, whose channels come last on one side alone."""
+        weights = [(layer, one) for layer in self.layers for one in layer.fillings if one.source_axes and one.axes]
+        sizes = [dict(zip(one.axes.split(), one.piece.view.shape, strict=False)) for _, one in weights]
+        known = {one.network.spec.hidden * one.network.spec.directions for one in self.model_units}
+        known |= {size[axis] for size in sizes for axis in ("out", "dim") if axis in size}
+        channels = {
+            one.piece.view.shape[-1] if one.axes.startswith("*k") else one.piece.view.shape[0]
+            for layer, one in weights
+            if layer.kind == "conv" and one.source_axes.startswith("*k") != one.axes.startswith("*k")
+        }
+        for (layer, one), size in zip(weights, sizes, strict=True):
+            inputs = size.get("in", 0) if layer.kind == "dense" else 0
+            if (
+                inputs
+                and inputs not in known | channels
+                and any(inputs % count == 0 for count in channels if count > 1)
+            ):
+                yield (
+                    f"{one.source!r} into {one.piece.name!r}: the two sides have the channels of images at different "
+                    f"places; if the {inputs} inputs are a flattened image, they are in another order, which is not "
+                    "changed here"
+                )
 
     # --- the whole ------------------------------------------------------------------------------------------------
 
