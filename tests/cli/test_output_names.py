@@ -35,8 +35,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fuse": lambda *args, **more: paramtool.fuse(*args, layout="cudnn", **more),
     "unfuse": lambda *args, **more: paramtool.unfuse(*args, layout="torch", **more),
 }
-FALSE = ["x.onnx", "x.weights.h5", "x.keras", "x.npy", "x.gguf", "x.pkl", "x.jld2", "x.bson", "x.pb", "x.tflite",
-         "X.ONNX", "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
+FALSE = ["x.weights.h5", "x.keras", "x.npy", "x.gguf", "x.pkl", "x.jld2", "x.bson", "x.pb", "x.tflite",
+         "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
          "x.safetensors.tmp"]  # fmt: skip
 TRUE = ["x.safetensors", "X.SafeTensors", "x.y.safetensors", "x.pt", "x.pth", "x.bin", "x.ckpt", "X.PT"]
 OPENED: dict[str, Callable[[Path], Any]] = {
@@ -112,12 +112,12 @@ def test_so_do_formats_without_a_record(command: str, name: str, model: Path, tm
 @pytest.mark.parametrize("name", [name for name in OPENED if not name.endswith("5")])
 def test_dedup_stores_nothing_once_there(name: str, model: Path, tmp_path: Path) -> None:
     """Exit 2, and what to do."""
-    says = ("stores every name for itself", "paramtool convert")
+    says = ("store every name for itself", "paramtool convert")
     refused(quick, "dedup", "m.pt", "-o", name, cwd=tmp_path, code=2, says=says)
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 
 
-@pytest.mark.parametrize("name", ["x.onnx", "x.keras", "x.gguf", "x.safetensors/", "x.pt/", "x.h5/", "x.index.json"])
+@pytest.mark.parametrize("name", ["x.keras", "x.gguf", "x.safetensors/", "x.pt/", "x.h5/", "x.index.json"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_is_not_called_as_a_file(command: str, name: str, folder: Path, tmp_path: Path) -> None:
     """Other programs take it for a file of that format."""
@@ -140,7 +140,7 @@ def test_shards_and_families_are_folders(model: Path, tmp_path: Path) -> None:
     """Their outputs are not called as files either."""
     torch.save({"w": torch.ones(3)}, tmp_path / "n.pt")
     for number, args in enumerate((("m.pt", "--max-shard-size", "1MB"), ("m.pt", "n.pt"))):
-        refused(quick, "dedup", *args, "-o", "x.onnx", cwd=tmp_path, code=2, says=("is the name of a file",))
+        refused(quick, "dedup", *args, "-o", "x.gguf", cwd=tmp_path, code=2, says=("is the name of a file",))
         assert quick("dedup", *args, "-o", f"v1.{number}", cwd=tmp_path).code == 0
 
 

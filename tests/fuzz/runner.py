@@ -78,7 +78,7 @@ class Total:
 def warm() -> None:
     """Import everything that a command could, and the canary that none may touch: children only fork."""
     for module in pkgutil.walk_packages(paramtool.__path__, "paramtool."):
-        if not module.name.endswith("__main__"):
+        if module.name not in ("paramtool.__main__", "paramtool.keras", "paramtool.mxnet"):  # not of the command
             importlib.import_module(module.name)
     sys.modules["transformers"] = None  # type: ignore[assignment]  # takes seconds to import in each child: not installed
     canary = ModuleType(CANARY)

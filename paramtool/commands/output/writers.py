@@ -178,5 +178,5 @@ def check_name(output: str, is_folder: bool) -> None:
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
         + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
-        hint=f"--into MODEL{suffix}" if is_of_model else f"-o {quote(plain_name)}",
+        hint=f"-o {quote(plain_name)}",
     )

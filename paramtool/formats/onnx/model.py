@@ -71,9 +71,14 @@ def walked(reader: Reader, source: SourceFile) -> GraphWalk:
     """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model."""
     model = reader.message(Span(0, source.nbytes), proto.MODEL)
     if "graph" not in model:
-        raise FormatError(f"{reader.where}: has no graph; it is truncated, or not an ONNX model")
+        raise FormatError(
+            f"{reader.where}: has no graph; it is truncated, or not an ONNX model", hint="get or export the file again"
+        )
     if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
-        raise FormatError(f"{reader.where}: has no opset_import, which follows the graph; the file is truncated")
+        raise FormatError(
+            f"{reader.where}: has no opset_import, which follows the graph; the file is truncated",
+            hint="get or export the file again",
+        )
     walk = GraphWalk(reader, Tensors(reader, source))
     walk.metadata = _metadata(walk, model.get("metadata_props", ()))
     walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
