@@ -75,7 +75,6 @@ DOCUMENTED: dict[str, tuple[str, bytes, str]] = {
     "Paddle parameters": ("__params__", TENSOR, "Paddle"),
     "Paddle program": ("__model__", field(1, b"\x08\0\x10" + b"\xff" * 9 + b"\1" + field(3, b"")), "Paddle"),
     "OpenVINO": ("x.xml", b'<?xml version="1.0"?>\n<net name="a" version="11">', "OpenVINO"),
-    "truncated ONNX": ("x.onnx", ONNX_HEAD, "truncated"),
     "an ONNX graph that is cut": ("x", ONNX_HEAD + b"\x3a\xff\x7f" + bytes(40), "truncated"),
     "joblib": ("x.joblib", b"x\x9c" + bytes(10), "joblib"),
     "xz": ("x", b"\xfd7zXZ\0\0\4", "xz-compressed"),
