@@ -7,6 +7,7 @@ Nothing here imports flax or JAX: a tree is nested dicts of arrays, or of anythi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 COLLECTIONS = ("params", "batch_stats")
+CONVOLUTION = re.compile(r"[Cc]onv_?\d*")
+"""Names of convolutions, flax' own (`Conv_0`) and such as `conv1`.  Others (`conv_up`) may be transposed ones."""
 NORM = {"scale", "bias"}
 
 
@@ -82,8 +85,7 @@ def _parts(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Laye
 def _kind(word: str, own: Any, rank: int) -> str:
     """The kind of a layer by the names of its tensors; of a convolution by its own, as a transposed one is mirrored."""
     if "kernel" in own and own <= {"kernel", "bias"}:
-        word = word.casefold()
-        is_conv = rank > 2 and word.startswith("conv") and "transpose" not in word
+        is_conv = rank > 2 and CONVOLUTION.fullmatch(word)
         return "dense" if rank == 2 else "conv" if is_conv else ""
     if own == {"embedding"}:
         return "embedding"

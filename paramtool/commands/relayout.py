@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from shlex import quote
@@ -255,7 +255,7 @@ def _prepared(
     gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
-    told += _output_warnings(where, plan, options)
+    told += _output_warnings(where, plan, options, outcome.untouched)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
         output=where.shown(outputs),
@@ -317,13 +317,20 @@ def _network_warnings(found: list[Found]) -> Iterator[str]:
     yield from _between(found)
 
 
-def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -> Iterator[str]:
-    """What a person has to know of the output and of the files beside it."""
+def _output_warnings(
+    where: Destination, plan: Plan, options: RelayoutOptions, beside: Collection[str]
+) -> Iterator[str]:
+    """What a person has to know of the output, of the tensors `beside` its networks, and of the files beside it."""
     yield from name_warnings(where)
     yield from optimizer_warnings(where.sidecars.files)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
     yield from where.writer.caveats(plan)
+    if where.writer is MXNET and options.target == "mxnet" and beside:
+        yield (
+            "names of layout mxnet are those of a recurrent layer alone, and of a symbol; load_parameters of a whole "
+            "net expects those of --to mxnet.unfused"
+        )
     if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 

@@ -603,3 +603,18 @@ def test_a_dense_layer_after_a_flattened_image_is_a_warning(is_flat: bool, tmp_p
     report = paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
     found = [text for text in report.warnings if "flattened image" in text]
     assert [text.split(" into ")[0] for text in found] == (["'3.weight'"] if is_flat else [])
+
+
+@pytest.mark.parametrize(("name", "is_filled"), [("Conv_0", True), ("conv1", True), ("conv_up", False)])
+def test_a_flax_layer_that_may_be_a_transposed_convolution(name: str, is_filled: bool, tmp_path: Path) -> None:
+    """flax mirrors the kernels of transposed convolutions, and no tensor shows which a layer is: only its name does."""
+    import paramtool.flax
+
+    source = torch_file(tmp_path / "m.pt", {f"{name}.weight": torch.randn(2, 3, 4, 5)})
+    like = {"params": {name: {"kernel": np.zeros((4, 5, 3, 2), np.float32)}}}
+    if is_filled:
+        found = paramtool.flax.load(source, like=like)["params"][name]["kernel"]
+        assert np.array_equal(found, torch.load(source)[f"{name}.weight"].numpy().transpose(2, 3, 1, 0))
+    else:
+        with pytest.raises(LayoutError):
+            paramtool.flax.load(source, like=like)

@@ -216,3 +216,13 @@ def test_an_archive_of_more_than_4_gib(tmp_path: Path) -> None:
         for info in infos:
             with found.open(info) as member:
                 assert member.read(4) == b"head"
+
+
+def test_names_that_a_whole_net_of_mxnet_does_not_load(tmp_path: Path) -> None:
+    """`mxnet` has the names of a recurrent layer alone; beside other tensors a warning names the layout of whole nets."""
+    net = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4), "fc": torch.nn.Linear(4, 2)})
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    torch.save(net["rnn"].state_dict(), tmp_path / "rnn.pt")
+    for name, target, is_said in (("net", "mxnet", True), ("net", "mxnet.unfused", False), ("rnn", "mxnet", False)):
+        report = paramtool.convert(tmp_path / f"{name}.pt", tmp_path / "x.params", target=target, force=True)
+        assert any("--to mxnet.unfused" in text for text in report.warnings) == is_said
