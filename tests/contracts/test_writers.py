@@ -219,7 +219,7 @@ def test_an_archive_of_more_than_4_gib(tmp_path: Path) -> None:
 
 
 def test_names_that_a_whole_net_of_mxnet_does_not_load(tmp_path: Path) -> None:
-    """`mxnet` has the names of a recurrent layer alone; beside other tensors a warning names the layout of whole nets."""
+    """`mxnet` has the names of a recurrent layer alone; beside other tensors a warning says so."""
     net = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4), "fc": torch.nn.Linear(4, 2)})
     torch.save(net.state_dict(), tmp_path / "net.pt")
     torch.save(net["rnn"].state_dict(), tmp_path / "rnn.pt")
