@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,4 +146,13 @@ COMMANDS = (
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
     Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
 )
+HARD = bool(os.environ.get("PARAMTOOL_HARD"))
+LIKE_CONVERT = ("fuse", "unfuse")
+"""Commands that are `convert` with other defaults; `make hard` runs them, too."""
+CALLED = tuple(command for command in COMMANDS if HARD or command.name not in LIKE_CONVERT)
+"""Commands of which each system call fails."""
 WRITING = tuple(command for command in COMMANDS if command.output)
+SIGNALLED = tuple(
+    command for command in WRITING if HARD or command.name not in (*LIKE_CONVERT, "dedup-folder", "family")
+)
+"""Commands that get signals; of those that write folders, the ones that replace an old folder as well."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import COMMANDS
+from tests.faults.commands import CALLED
 from tests.faults.judging import failed
 from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample
 from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
@@ -25,7 +25,7 @@ STAYS = {"write": "ENOSPC", "pwrite": "ENOSPC", "create": "ENOSPC", "mkdir": "EN
          "link": "EACCES", "open": "EACCES", "mmap": "EIO", "chmod": "EACCES", "lock": "EIO"}  # fmt: skip
 """Errors that last: a disk that is full stays full."""
 
-commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: command.name)
 
 
 @commands

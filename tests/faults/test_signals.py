@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import COMMANDS, WRITING
+from tests.faults.commands import CALLED, SIGNALLED, WRITING
 from tests.faults.judging import failed, interrupted, killed, leftovers, output_state
 from tests.faults.picking import HARD, Try, complaints, named, nothing_wrong, sample
 from tests.faults.serving import (
@@ -34,8 +34,8 @@ MOVES = ("rename", "exchange", "link")
 KILLS = 2000
 ENGINE = "paramtool/engine/"
 
-commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-writing = pytest.mark.parametrize("command", WRITING, ids=lambda command: command.name)
+commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: command.name)
+writing = pytest.mark.parametrize("command", SIGNALLED, ids=lambda command: command.name)
 WHEN = {"before": SIGNAL_BEFORE, "after": SIGNAL_AFTER}
 
 
@@ -151,7 +151,7 @@ def _plain(case: Case) -> Call:
 
 
 @pytest.mark.parametrize(
-    "command", [one for one in WRITING if one.name != "dedup-force"], ids=lambda command: command.name
+    "command", [one for one in SIGNALLED if one.name != "dedup-force"], ids=lambda command: command.name
 )  # a file over a file is one plain rename everywhere
 def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
     """A file system without the flags of renameat2: the same by other calls, each of which is met by signals."""

@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.contracts.makers import CASES, Case
+from tests.contracts.makers import CASES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
@@ -40,21 +38,27 @@ READ = (
     + """
 import paramtool
 from paramtool.errors import ParamtoolError
-refused = ""
-try:
-    paramtool.inspect(sys.argv[1], digest=True)
-    paramtool.load_file(sys.argv[1])
-    paramtool.dedup(sys.argv[1], sys.argv[2], skip_unsupported=True, allow_unknown=True)
-except ParamtoolError as error:
-    refused = str(error)
-print(json.dumps({"started": started, "refused": refused}))
+found = {}
+for path, output in json.load(sys.stdin):
+    started.clear()
+    refused = ""
+    try:
+        paramtool.inspect(path, digest=True)
+        paramtool.load_file(path)
+        paramtool.dedup(path, output, skip_unsupported=True, allow_unknown=True)
+    except ParamtoolError as error:
+        refused = str(error)
+    found[path] = {"started": list(started), "refused": refused}
+print(json.dumps(found))
 """
 )
+"""Describe, compare, load and write each of the files that are given, with an output for each."""
 
 
-def ran(script: str, *args: object) -> dict[str, Any]:
+def ran(script: str, *args: object, given: object = None) -> dict[str, Any]:
     """What a script in a process of its own printed."""
-    done = subprocess.run([sys.executable, "-c", script, *map(str, args)], capture_output=True, text=True)
+    line = [sys.executable, "-c", script, *map(str, args)]
+    done = subprocess.run(line, capture_output=True, text=True, input=json.dumps(given))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -75,19 +79,23 @@ def test_the_hook_sees_a_process() -> None:
     assert ran(script) != [[]]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
-def test_fixtures_start_no_process(path: Path, tmp_path: Path) -> None:
-    """Describing, comparing, loading and writing each file that the fixtures have."""
-    assert ran(READ, path, tmp_path / "out.safetensors") == {"started": [], "refused": ""}
+def test_fixtures_start_no_process(tmp_path: Path) -> None:
+    """Describing, comparing, loading and writing each file that the fixtures have, in one process."""
+    found = ran(READ, given=[(str(path), str(tmp_path / f"{k}.safetensors")) for k, path in enumerate(FILES)])
+    assert list(found) == list(map(str, FILES))
+    assert {path: one for path, one in found.items() if one != {"started": [], "refused": ""}} == {}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")
-def test_formats_start_no_process(case: Case, tmp_path: Path) -> None:
+def test_formats_start_no_process(tmp_path: Path) -> None:
     """The same of each form of each format."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    found = ran(READ, case.make(folder), tmp_path / "out" if case.format == "sharded" else tmp_path / "out.safetensors")
-    assert found["started"] == []
+    pairs = []
+    for k, case in enumerate(CASES):
+        (folder := tmp_path / f"{k}").mkdir()
+        output = tmp_path / (f"out{k}" if case.format == "sharded" else f"out{k}.safetensors")
+        pairs.append((str(case.make(folder)), str(output)))
+    found = ran(READ, given=pairs)
+    assert len(found) == len(CASES)
+    assert {path: one for path, one in found.items() if one["started"]} == {}
 
 
 def test_the_process_of_its_own_starts_none() -> None:
