@@ -485,7 +485,7 @@ def test_the_line_that_verifies_it(suffix: str, models: Path, tmp_path: Path) ->
     output.write_bytes(data)
     other = paramtool.verify(output, models / "words.pt", into=model, map=STACK)
     assert not other.differences and other.names == len(places) - _optimizer(places)
-    with pytest.raises(UsageError, match="into which layer of a model"):
+    with pytest.raises(UsageError, match="what went into a model"):
         paramtool.verify(output, source, map=STACK)
 
 
