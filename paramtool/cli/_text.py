@@ -14,8 +14,12 @@ from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
 
-OUTPUT = "The suffix sets the format: .safetensors, or .pt, .pth, .bin or .ckpt for torch.  A folder becomes a folder."
-"""What every command says of its output."""
+_TORCH = "The suffix sets the format: .safetensors; .pt, .pth, .bin or .ckpt for torch"
+_FOLDER = "A folder becomes a folder."
+OUTPUT = f"{_TORCH}; .h5 or .hdf5.  {_FOLDER}"
+"""What `dedup` says of its output."""
+OUTPUT_ANY = f"{_TORCH}; .npz, .params, .msgpack, .h5 or .onnx.  {_FOLDER}"
+"""What the commands say whose output need not store shared tensors once."""
 NEXT = "next"
 """The row with the command that comes next."""
 MANY = 8

@@ -8,12 +8,12 @@ import click
 
 from paramtool.cli import _completion, _relayout
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
+from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 
 
 @click.command("convert", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="SRC", type=FILE)
-@click.option("-o", "--output", type=OUTPUT_FILE, metavar="DST", required=True, help=f"Where to write.  {OUTPUT}")
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="DST", required=True, help=f"Where to write.  {OUTPUT_ANY}")
 @click.option("--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="The layout of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
               "tf1.basic:forget_bias=0.  [default: what the file says, else torch]")  # fmt: skip

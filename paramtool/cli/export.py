@@ -17,7 +17,7 @@ from paramtool.cli._text import (
     FILE,
     FILE_OR_STDIN,
     NEXT,
-    OUTPUT,
+    OUTPUT_ANY,
     OUTPUT_FILE,
     Size,
     came_along,
@@ -78,7 +78,7 @@ MANY = 8
               help="Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.")  # fmt: skip
 @click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
               help="Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT}")
+@click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT_ANY}")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="Write an expanded (stride 0) tensor of at most this many bytes.")  # fmt: skip

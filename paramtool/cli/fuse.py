@@ -8,13 +8,13 @@ import click
 
 from paramtool.cli import _completion, _relayout
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
+from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 
 
 @click.command("fuse", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("-o", "--output", type=OUTPUT_FILE,
-              help=f"Where to write.  {OUTPUT}  [default: <stem>.fused.safetensors beside FILE]")  # fmt: skip
+              help=f"Where to write.  {OUTPUT_ANY}  [default: <stem>.fused.safetensors beside FILE]")  # fmt: skip
 @click.option(
     "--layout",
     required=True,

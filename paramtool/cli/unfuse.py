@@ -8,13 +8,13 @@ import click
 
 from paramtool.cli import _completion, _relayout
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
+from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 
 
 @click.command("unfuse", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("-o", "--output", type=OUTPUT_FILE,
-              help=f"Where to write.  {OUTPUT}  [default: <stem>.unfused.safetensors beside FILE]")  # fmt: skip
+              help=f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]")  # fmt: skip
 @click.option("--layout", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="The fused layout: cudnn, mxnet, tf1.opaque, ...  [default: what the file says]")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
