@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Target
@@ -39,3 +39,27 @@ class OutputFile:
     def nbytes(self) -> int:
         """The size the file will have."""
         return sum(len(s) if isinstance(s, bytes) else s.nbytes for s in self.segments)
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written in UTF-8: half of a surrogate pair cannot.
+
+    >>> is_utf8("\\u00fc"), is_utf8("\\ud800")
+    (True, False)
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tensor_above(name: str, names: Container[str], separator: str) -> str | None:
+    """The first of `names` that a name would be inside of, in a format whose names are paths; None if there is none.
+
+    >>> tensor_above("a/b/c", {"a/b"}, "/"), tensor_above("a", {"a"}, "/")
+    ('a/b', None)
+    """
+    parts = name.split(separator)
+    above = (separator.join(parts[:k]) for k in range(1, len(parts)))
+    return next((other for other in above if other in names), None)

@@ -137,7 +137,7 @@ def cell(name: str, parts: Sequence[tuple[str, Node]], at: str, shapes: Mapping[
     """The recurrent network that a struct of Flux is, by its type and its fields; None if it is no cell.
 
     `Flux.state` makes named tuples of structs: their fields, and the shapes of the matrices, show which cell one was.
-    An activation is no part of that state.
+    That state does not include an activation.
     """
     held = {label: _data(node) for label, node in parts}
     inputs, recurrent = held.get("Wi"), held.get("Wh")

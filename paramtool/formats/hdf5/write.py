@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from paramtool.errors import UsageError
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
 from paramtool.model.plan import Plan, Target
 
 SEPARATOR = "/"
@@ -37,12 +37,11 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     refused = {name: f"HDF5 has no {dtype}" for name, dtype in dtypes.items() if dtype not in DTYPES}
     for name in dtypes:
         parts = name.split(SEPARATOR)
-        inside = [SEPARATOR.join(parts[:k]) for k in range(1, len(parts))]
-        if (held := next((other for other in inside if other in dtypes), None)) is not None:
+        if (held := tensor_above(name, dtypes, SEPARATOR)) is not None:
             refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
         elif not all(parts) or "." in parts:
             refused[name] = "HDF5 has no name without letters, and takes '.' for the group itself"
-        elif "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        elif "\0" in name or not is_utf8(name):
             refused[name] = "HDF5 stores names as UTF-8 without zero bytes"
     return refused
 

@@ -13,7 +13,7 @@ from math import prod
 
 from paramtool.errors import PlanError
 from paramtool.formats.msgpack import codes
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
 from paramtool.model.plan import Copy, Plan, Target
 from paramtool.model.view import View, contiguous
 
@@ -33,22 +33,13 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     refused = {name: f"NumPy and ml_dtypes have no {dtype}" for name, dtype in dtypes.items() if dtype not in DTYPES}
     for name in dtypes:
         parts = name.split(SEPARATOR)
-        inside = [SEPARATOR.join(parts[:k]) for k in range(1, len(parts))]
-        if (held := next((other for other in inside if other in dtypes), None)) is not None:
+        if (held := tensor_above(name, dtypes, SEPARATOR)) is not None:
             refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
         elif codes.CHUNKED in parts:
             refused[name] = f"flax takes a dict with the key {codes.CHUNKED} for an array in pieces"
-        elif not _is_text(name):
+        elif not is_utf8(name):
             refused[name] = "is not UTF-8"
     return refused
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paramtool.formats.mxnet import params
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.formats.output import OutputFile, Segment, is_utf8
 from paramtool.model.plan import Plan, Target
 
 FLAGS = {
@@ -30,7 +30,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     for name in dtypes:
         if "\0" in name:
             refused[name] = "MXNet ends a name at its first zero byte"
-        elif any("\ud800" <= letter <= "\udfff" for letter in name):
+        elif not is_utf8(name):
             refused[name] = "is not UTF-8"
     return refused
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.formats.numpy import _npy
-from paramtool.formats.output import OutputFile
+from paramtool.formats.output import OutputFile, is_utf8
 from paramtool.formats.zip.directory import leaves_folder
 from paramtool.formats.zip.write import archive
 from paramtool.model.plan import Plan, Target
@@ -34,7 +34,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     """{name: reason} for the names in {name: dtype} that a `.npz` file cannot store."""
     refused = {name: f"NumPy has no {dtype}" for name, dtype in dtypes.items() if dtype not in DESCR}
     for name in dtypes:
-        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if "\0" in name or not is_utf8(name):
             refused[name] = "a zip file stores names as UTF-8 without zero bytes"
         elif len(name.encode()) > MAX_NAME_NBYTES:
             refused[name] = f"a name in a .npz has at most {MAX_NAME_NBYTES} bytes"

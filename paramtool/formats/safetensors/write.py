@@ -10,7 +10,7 @@ from typing import Any
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import object_tree
 from paramtool.formats.folder.weight_names import WeightsName
-from paramtool.formats.output import OutputFile
+from paramtool.formats.output import OutputFile, is_utf8
 from paramtool.formats.record import codec as record
 from paramtool.formats.safetensors import index
 from paramtool.formats.safetensors.dtypes import CODE_OF
@@ -34,17 +34,9 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
             reasons[name] = f"safetensors has no {dtype}"
         elif name == METADATA:
             reasons[name] = "safetensors reserves this name"
-        elif not _is_utf8(name):
+        elif not is_utf8(name):
             reasons[name] = "the name cannot be written in UTF-8"
     return reasons
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:

@@ -333,7 +333,7 @@ class _Planning:
             ):
                 yield (
                     f"{one.source!r} into {one.piece.name!r}: the two sides have the channels of images at different "
-                    f"places; if its inputs are a flattened image, they are in another order, which is not "
+                    "places; if its inputs are a flattened image, they are in another order, which is not "
                     "changed here"
                 )
 
