@@ -10,7 +10,7 @@ from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record import types as types_record
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.objects import EMPTY, Mapping, Node, word
+from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison
 
@@ -43,7 +43,9 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     comparison = Comparison()
     mine, theirs = _objects(found), _objects(expected)
     if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
-        kinds = ", ".join(repr(word(key)) for key, _ in theirs.items[:5]) if isinstance(theirs, Mapping) else "objects"
+        held = theirs.items if isinstance(theirs, Mapping) else ()
+        named = [repr(word(key)) for key, child in held if not any(tensor_names(child))]
+        kinds = ", ".join(named[:5]) or "attributes and the nesting of its tensors"
         comparison.notes.append(
             f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
         )
