@@ -1,0 +1,1 @@
+"""Where the parts of fused parameters are: of attention, gated MLPs, experts and joined projections."""

@@ -1,0 +1,217 @@
+"""Pieces: where the elements of a part are in a tensor, and the joining of two tensors that hold the same parts.
+
+A *part* is a tensor in its plain form, such as `q_proj.weight` of shape [256, 512].  A fused tensor holds many parts; a
+piece says where it holds one of them.  Each axis of the part is a number in mixed radix, and a digit of it is a step
+along one axis of the fused tensor:
+
+    q[(heads head_dim) in] in a tensor {heads: q[head_dim in] k[head_dim in] v[head_dim in]}, 4 heads of 64:
+    axis 0 of q:  Digit(4, axis 0, step 192), Digit(64, axis 0, step 1)       q row 70 = head 1, row 6: 192 + 6
+    axis 1 of q:  Digit(512, axis 1, step 1)
+
+Two tensors that hold the same part are joined digit by digit: `joined` gives the pairs of views.  No function says how
+to go back, and none knows attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from paramtool.model.view import View
+
+
+class Digit(NamedTuple):
+    """A digit of an index along one axis of a part."""
+
+    length: int
+    axis: int
+    """The axis of the tensor along which it counts."""
+    step: int
+    """How far one of it moves along that axis."""
+
+
+Digits = tuple[Digit, ...]
+"""From the slowest to the fastest; their lengths multiply to the length of what they count."""
+
+
+class Piece(NamedTuple):
+    """A box of a part, and where its elements are in a tensor."""
+
+    part: str
+    start: tuple[int, ...]
+    """For each axis of the part, the first index of the box."""
+    digits: tuple[Digits, ...]
+    """For each axis of the part."""
+    at: tuple[int, ...]
+    """For each axis of the tensor, the index of the first element of the box."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the box."""
+        return tuple(_length(digits) for digits in self.digits)
+
+    def view(self, tensor: View) -> View:
+        """The view of the box's elements, an axis for each digit, given a view of the tensor."""
+        offset = tensor.offset + sum(k * stride for k, stride in zip(self.at, tensor.strides, strict=True))
+        flat = [digit for digits in self.digits for digit in digits]
+        shape = tuple(digit.length for digit in flat)
+        return View(tensor.storage, tensor.dtype, offset, shape, tuple(d.step * tensor.strides[d.axis] for d in flat))
+
+
+class Stored(NamedTuple):
+    """One tensor, and the parts whose elements it holds."""
+
+    name: str
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+
+def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
+    """A tensor that is one part, in the part's own shape.
+
+    >>> whole("w", (2, 3)).pieces[0].digits
+    ((Digit(length=2, axis=0, step=1),), (Digit(length=3, axis=1, step=1),))
+    """
+    shape = tuple(shape)
+    digits = tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape))
+    return Stored(name, shape, (Piece(part or name, (0,) * len(shape), digits, (0,) * len(shape)),))
+
+
+class Pair(NamedTuple):
+    """The same elements in two tensors, as pieces of one shape with the same digits."""
+
+    mine: Piece
+    other: Piece
+
+
+def joined(mine: Iterable[Piece], other: Iterable[Piece]) -> Iterator[Pair]:
+    """The pairs of all elements that pieces of one part have in common, in the order of `mine`."""
+    others = list(other)
+    for a in mine:
+        for b in others:
+            yield from _common(a, b)
+
+
+def _common(a: Piece, b: Piece) -> Iterator[Pair]:
+    """What two pieces of a part have in common."""
+    axes = [list(_along(*axis)) for axis in zip(a.start, a.digits, b.start, b.digits, strict=True)]
+    for chosen in product(*axes):
+        start = tuple(one.start for one in chosen)
+        yield Pair(
+            Piece(a.part, start, tuple(one.mine for one in chosen), _moved(a.at, (one.mine_at for one in chosen))),
+            Piece(b.part, start, tuple(one.other for one in chosen), _moved(b.at, (one.other_at for one in chosen))),
+        )
+
+
+class _Shared(NamedTuple):
+    """A run of indexes along one axis of a part, as both sides count it."""
+
+    start: int
+    mine: Digits
+    mine_at: dict[int, int]
+    """{axis of the tensor: how far the run begins along it}"""
+    other: Digits
+    other_at: dict[int, int]
+
+
+def _along(a_start: int, a: Digits, b_start: int, b: Digits) -> Iterator[_Shared]:
+    """The runs of indexes that both sides have along one axis, with the same digits on both."""
+    if a_start == b_start and [digit.length for digit in a] == [digit.length for digit in b]:
+        yield _Shared(a_start, a, {}, b, {})
+        return
+    low, high = max(a_start, b_start), min(a_start + _length(a), b_start + _length(b))
+    for mine_start, mine, mine_at in _cut(a, low - a_start, high - a_start):
+        start = a_start + mine_start
+        for other_start, other, other_at in _cut(b, start - b_start, start + _length(mine) - b_start):
+            found = _same_run(start, mine, b_start + other_start, other)
+            for one in found:
+                yield one._replace(mine_at=_sum(mine_at, one.mine_at), other_at=_sum(other_at, one.other_at))
+
+
+def _same_run(start: int, mine: Digits, other_start: int, other: Digits) -> Iterator[_Shared]:
+    """What a run has in common with another inside it."""
+    if _length(other) < _length(mine):
+        yield from _along(start, mine, other_start, other)
+    elif both := _refined(mine, other):
+        yield _Shared(start, both[0], {}, both[1], {})
+    else:  # radixes without a common refinement, as of 6 heads in 2 chunks and in 3 groups: one value after the other
+        first, inner = mine[0], _length(mine[1:])
+        for k in range(first.length):
+            for one in _along(start + k * inner, mine[1:], other_start, other):
+                yield one._replace(mine_at=_plus(one.mine_at, first.axis, k * first.step))
+
+
+def _length(digits: Digits) -> int:
+    """How many values a number with these digits has."""
+    return prod(digit.length for digit in digits)
+
+
+def _cut(digits: Digits, low: int, high: int) -> Iterator[tuple[int, Digits, dict[int, int]]]:
+    """The indexes from `low` to `high` as runs: (first index, digits, place of the first in the tensor)."""
+    if low >= high:
+        return
+    if not digits:
+        yield 0, (), {}
+        return
+    first, rest = digits[0], digits[1:]
+    inner = _length(rest)
+    head, tail = -(-low // inner), high // inner
+    if head > tail:  # inside one value of the slowest digit
+        for start, found, at in _cut(rest, low - tail * inner, high - tail * inner):
+            yield tail * inner + start, found, _plus(at, first.axis, tail * first.step)
+        return
+    if low < head * inner:
+        yield from _cut_shifted(rest, first, head - 1, low - (head - 1) * inner, inner)
+    if head < tail:
+        yield head * inner, (first._replace(length=tail - head), *rest), {first.axis: head * first.step}
+    if tail * inner < high:
+        yield from _cut_shifted(rest, first, tail, 0, high - tail * inner)
+
+
+def _cut_shifted(
+    rest: Digits, first: Digit, value: int, low: int, high: int
+) -> Iterator[tuple[int, Digits, dict[int, int]]]:
+    inner = _length(rest)
+    for start, found, at in _cut(rest, low, high):
+        yield value * inner + start, found, _plus(at, first.axis, value * first.step)
+
+
+def _refined(a: Digits, b: Digits) -> tuple[Digits, Digits] | None:
+    """Both with the same lengths, each digit split where the other side has more; None if no split fits both."""
+    mine, other = [digit for digit in a if digit.length != 1], [digit for digit in b if digit.length != 1]
+    left: list[Digit] = []
+    right: list[Digit] = []
+    while mine and other:
+        x, y = mine.pop(), other.pop()
+        length = min(x.length, y.length)
+        if x.length % length or y.length % length:
+            return None
+        left.append(x._replace(length=length))
+        right.append(y._replace(length=length))
+        if x.length > length:
+            mine.append(Digit(x.length // length, x.axis, x.step * length))
+        if y.length > length:
+            other.append(Digit(y.length // length, y.axis, y.step * length))
+    if mine or other:
+        return None
+    if not left:  # a single index
+        return (Digit(1, 0, 0),), (Digit(1, 0, 0),)
+    return tuple(reversed(left)), tuple(reversed(right))
+
+
+def _plus(at: dict[int, int], axis: int, distance: int) -> dict[int, int]:
+    return {**at, axis: at.get(axis, 0) + distance}
+
+
+def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
+    return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in a.keys() | b.keys()}
+
+
+def _moved(at: tuple[int, ...], by: Iterable[dict[int, int]]) -> tuple[int, ...]:
+    found = list(at)
+    for distances in by:
+        for axis, distance in distances.items():
+            found[axis] += distance
+    return tuple(found)
