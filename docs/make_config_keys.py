@@ -220,7 +220,7 @@ def text(found: Mapping[str, dict[str, str]], nested: Mapping[str, dict[str, str
                 118,
                 break_on_hyphens=False,
                 break_long_words=False,
-                initial_indent="" if block == rule_text and False else ("    " if end else ""),
+                initial_indent="    " if end else "",
                 subsequent_indent="    " if end else "",
             )
     lines += ['"""', '_TOWERS = """']

@@ -34,7 +34,8 @@ PLAIN = {
     "value_dim": ("v_head_dim",),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "rotary": ("rotary_dim",),
-    "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",), "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
+    "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
+    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
     "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip

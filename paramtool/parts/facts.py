@@ -3,9 +3,9 @@
     config.json  {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
     facts        heads=32  kv_heads=8  head_dim=128  value_dim=128  group=4  rotary=128
 
-A fused q, k and v of 6144 rows may be 32, 8 and 8 heads of 128, or 16, 16 and 16 of 128.  Facts say which.  Each has the
-place that said it.  They come from a file's record, from a config or from the user; what nobody said is absent, and
-nothing is guessed from shapes.
+A fused q, k and v of 6144 rows may be 32, 8 and 8 heads of 128, or 16, 16 and 16 of 128.  Facts say which.  Each has
+the place that said it.  They come from a file's record, from a config or from the user; what nobody said is absent,
+and nothing is guessed from shapes.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def from_spec(text: str) -> tuple[str, Facts]:
     >>> kind, str(found), found.said["heads"]
     ('qkv', 'heads=32 kv_heads=8 group=4', '--spec')
     """
-    kind, sizes = "", {}
+    kind, sizes = "", dict[str, int]()
     for written in text.split():
         word, equals, value = written.partition("=")
         word = word.lower().lstrip("-").replace("-", "_") if equals else word.lower().lstrip("-").replace("_", "-")

@@ -19,7 +19,6 @@ import transformers
 from torch import nn
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from tests.oracles.zoo_models import architectures, on_meta
@@ -27,7 +26,8 @@ from tests.oracles.zoo_models import architectures, on_meta
 APART = (
     ("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q", "k", "v"), ("to_q", "to_k", "to_v"),
     ("linear_q", "linear_k", "linear_v"), ("query_proj", "key_proj", "value_proj"), ("q_lin", "k_lin", "v_lin"),
-    ("project_q", "project_k", "project_v"), ("Wq", "Wk", "Wv"), ("query_projection", "key_projection", "value_projection"),
+    ("project_q", "project_k", "project_v"), ("Wq", "Wk", "Wv"),
+    ("query_projection", "key_projection", "value_projection"),
 )  # fmt: skip
 """Names of projections that are apart."""
 FUSED = ("qkv", "query_key_value", "Wqkv", "qkv_proj", "c_attn", "att_proj", "in_proj")
@@ -309,9 +309,10 @@ def _new(key: str, value: Any, change: str) -> Any:
 
 
 CHANGES = (
-    "", "more heads", "more heads, kv too", "fewer kv heads", "larger heads", "larger", "more experts", "keys absent",
-    "head_dim added", "keys absent, more heads", "heads absent", "keys null", "half rotary", "rotary absent", "rotary said", "rotary said outside",
-    "rotary_pct said outside",    "more heads in the decoder", "larger heads of v",
+    "", "more heads", "more heads, kv too", "fewer kv heads", "larger heads", "larger", "more experts",
+    "keys absent", "head_dim added", "keys absent, more heads", "heads absent", "keys null", "half rotary",
+    "rotary absent", "rotary said", "rotary said outside", "rotary_pct said outside", "more heads in the decoder",
+    "larger heads of v",
 )  # fmt: skip
 
 

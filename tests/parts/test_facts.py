@@ -52,8 +52,10 @@ def test_a_spec_says_what_facts_show(sizes: dict[str, int], data: st.DataObject)
 @given(attentions(), st.sampled_from(["heads", "kv_heads", "head_dim", "rotary"]), st.integers(1, 5))
 def test_two_sources_that_differ_are_refused_by_name(sizes: dict[str, int], word: str, more: int) -> None:
     with pytest.raises(LayoutError) as caught:
-        merged(config=Facts({word: sizes[word]}, {word: "config.json: key"}), spec=facts({word: sizes[word] + more}, "--spec")
-               if word != "rotary" else Facts({word: sizes[word] + more}, {word: "--spec"}))  # fmt: skip
+        merged(
+            config=Facts({word: sizes[word]}, {word: "config.json: key"}),
+            spec=Facts({word: sizes[word] + more}, {word: "--spec"}),
+        )
     for part in (word, "config.json: key", "--spec", str(sizes[word]), str(sizes[word] + more)):
         assert part in caught.value.message
 
