@@ -10,15 +10,14 @@ It is text under the metadata key `paramtool.parts`:
                 "sizes": {"heads": 12, "head_dim": 64, "in": 768},
                 "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]}}]}
 
-`dialect` and `from` are there if the names of the file are those of a dialect.  A part has one name, or one for each
-expert.  The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
+`dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
+`fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.  The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -49,29 +48,34 @@ class PartsRecord:
     dialect: str = ""
     source: str = ""
     """The dialect that the names were converted from."""
-    fused: tuple[FusedTensor, ...] = field(default=())
+    fused: tuple[FusedTensor, ...] = ()
+    """Tensors of the file that hold parts."""
+    unfused: tuple[FusedTensor, ...] = ()
+    """Tensors that the file does not have and whose parts it has."""
 
 
 def encode(record: PartsRecord) -> str:
     """A record as text; empty if it says nothing."""
-    if not record.dialect and not record.fused:
+    if not record.dialect and not record.fused and not record.unfused:
         return ""
     found: dict[str, Any] = {"version": VERSION}
     if record.dialect:
         found |= {"dialect": record.dialect, "from": record.source}
-    if record.fused:
-        found["fused"] = [
-            {
-                "tensor": one.tensor,
-                "layout": one.layout,
-                "along": one.along,
-                "pattern": one.pattern,
-                "sizes": dict(one.sizes),
-                "parts": {term: list(names) for term, names in one.parts.items()},
-            }
-            for one in record.fused
-        ]
+    for key, tensors in (("fused", record.fused), ("unfused", record.unfused)):
+        if tensors:
+            found[key] = [_encoded(one) for one in tensors]
     return json.dumps(found, separators=(",", ":"))
+
+
+def _encoded(one: FusedTensor) -> dict[str, Any]:
+    return {
+        "tensor": one.tensor,
+        "layout": one.layout,
+        "along": one.along,
+        "pattern": one.pattern,
+        "sizes": dict(one.sizes),
+        "parts": {term: list(names) for term, names in one.parts.items()},
+    }
 
 
 def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
@@ -82,8 +86,8 @@ def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
         found = strict_json.strict(metadata[KEY], surrogates=True)
         if type(found["version"]) is not int or found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}, this program reads {VERSION}")
-        fused = tuple(_fused(item) for item in found.get("fused", []))
-        return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused)
+        fused, unfused = (tuple(_fused(item) for item in found.get(key, [])) for key in ("fused", "unfused"))
+        return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused, unfused)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"{where}: its record of parts ({KEY!r}) is damaged: {type(error).__name__}: {error}",

@@ -241,11 +241,11 @@ def _joint(
     sizes: Sizes,
     parts: Mapping[str, tuple[PartTensor, ...]],
     *,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
     stored = rows.stored(name, content, along, parts, sizes)
-    if stored.shape != shapes[name]:
+    if shapes is not None and stored.shape != shapes[name]:
         said = " ".join(f"{word}={size}" for word, size in _used(content, sizes).items() if word != "in")
         raise LayoutError(
             f"{name!r} has shape {list(shapes[name])}; layout {layout} with {said} has {list(stored.shape)}",
@@ -261,11 +261,14 @@ def recorded(
     sizes: Mapping[str, int],
     parts: Mapping[str, Sequence[str]],
     *,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
-    """A fused tensor as a record describes it; LayoutError if the file's tensor is another."""
-    if tensor not in shapes:
+    """A fused tensor as a record describes it; LayoutError if the file's tensor, with its shape in `shapes`, is another.
+
+    Without `shapes` the file has its parts.
+    """
+    if shapes is not None and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
     known = Sizes(sizes)
     made = {
