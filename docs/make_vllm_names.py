@@ -3,9 +3,9 @@
 python docs/make_vllm_names.py vllm-0.33.0-*.whl > paramtool/dialects/tables/vllm_0_33.py
 
 The wheel comes from `pip download vllm==0.33.0 --no-deps`.  Its model files are read with `ast`; nothing is imported.
-For each architecture of vLLM's registry this follows `load_weights` from the model to its children, as `AutoWeightsLoader`
-does, and keeps the tables `WeightsMapper(...)` on the way.  Architectures whose way has code that computes are listed with
-the place of that code.
+For each architecture of vLLM's registry this follows `load_weights` from the model to its children, as
+`AutoWeightsLoader` does, and keeps the tables `WeightsMapper(...)` on the way.  Architectures whose way has code that
+computes are listed with the place of that code.
 """
 
 from __future__ import annotations
@@ -220,12 +220,22 @@ class Walk:
                         raise ComputedError(place)
                     for keyword in call.keywords:
                         if keyword.arg == "mapper":
+                            self.check_instances(module, cls, keyword.value)
                             mapper = self.mappers.value(module, cls, keyword.value)
                 case _:
                     raise ComputedError(place)
         if not returned:
             raise ComputedError(place)
         return mapper
+
+    def check_instances(self, module: Module, cls: ast.ClassDef, node: ast.expr) -> None:
+        """ComputedError if instances get a mapper of their own."""
+        names = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+        for where, one in self.sources.lineage(module, cls):
+            for found in ast.walk(one):
+                match found:
+                    case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)]) if name in names:
+                        raise ComputedError(f"{where.path.removeprefix('vllm/')}:{found.lineno}")
 
     def children(self, module: Module, cls: ast.ClassDef) -> Iterator[tuple[str, tuple[Module, ast.ClassDef]]]:
         """The modules that a model makes of classes of the model files, by the names of their attributes."""
@@ -294,7 +304,7 @@ class Walk:
         return None
 
     def not_joined(self, module: Module, cls: ast.ClassDef) -> set[str]:
-        """The tensors that stand in the file as the model has them: `packed_modules_mapping` maps them to themselves."""
+        """The tensors that the file has as the model has them: `packed_modules_mapping` maps them to themselves."""
         found = self.sources.member(module, cls, "packed_modules_mapping")
         try:
             packed = ast.literal_eval(found[2]) if found else {}  # type: ignore[arg-type]
@@ -352,7 +362,7 @@ def gathered(wheel: str) -> tuple[dict, dict]:
     return tables, computed
 
 
-HEAD = '''"""Names in the models of vLLM {version}, by architecture, where they differ from those in transformers' files.
+HEAD = '''"""Names in the models of vLLM {version} that differ from those in transformers' files, by architecture.
 
 Made by docs/make_vllm_names.py from the `WeightsMapper` tables of vLLM's model files.  A group is (architectures, the
 lines of `load_weights`, renames, fused tensors, an expert's three weights in the file).  Names are without the path
@@ -385,8 +395,8 @@ def group(architecture: str, stages: tuple, experts: tuple | None, alone: set[st
                     renames[(before + was, before + new)] = kind
     for name, parts in fused.items():
         if [*parts.values()] not in (["q", "k", "v"], [0, 1]):
-            raise ComputedError(f"{stages[0][2]}: {name} is joined of {', '.join(parts)}")
-    if len(renames) > 2 and set(renames.values()) != {"prefix"} or any(not new for _, new in renames):
+            raise ComputedError(f"{stages[0][2]}: {name} is joined of {len(parts)}")
+    if (len(renames) > 2 and set(renames.values()) != {"prefix"}) or any(not new for _, new in renames):
         raise ComputedError(f"{stages[0][2]}: {len(renames)} renames, one after the other")
     return (
         tuple((was, new, kind) for (was, new), kind in renames.items()),

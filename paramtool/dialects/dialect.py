@@ -211,7 +211,9 @@ class _Group:
             yield self.row.stored(name, {}, rows.solved(hub, held, 0, shape, sizes), self.fields)
             return
         parts = {
-            term: [PartTensor(name, self.row.axes(term, is_bias), shape) for _, (name, shape) in sorted(tensors.items())]
+            term: [
+                PartTensor(name, self.row.axes(term, is_bias), shape) for _, (name, shape) in sorted(tensors.items())
+            ]
             for term, tensors in self.found.items()
         }
         yield from self._from(parts, sizes)
@@ -258,7 +260,9 @@ def _family(table: Table, architecture: str) -> Family:
         if architecture in family.models:
             return family
     if architecture in table.refused:
-        raise LayoutError(f"{table.name} {table.version} has no table for {architecture}: {table.refused[architecture]}")
+        raise LayoutError(
+            f"{table.name} {table.version} has no table for {architecture}: {table.refused[architecture]}"
+        )
     raise LayoutError(
         f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}",
         hint=f"it has tables for {', '.join(sorted(name for family in table.families for name in family.models))}",

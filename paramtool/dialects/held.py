@@ -16,7 +16,10 @@ from paramtool.parts.sizes import Sizes
 
 
 def rebased(name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: Sizes) -> Stored:
-    """The tensor `name` of a pattern along an axis, as pieces of the tensor (pattern along axis 0, name) that holds it."""
+    """The tensor of a pattern along an axis, as pieces of the tensor that holds it.
+
+    `pattern` is (pattern, axis), `held` is (pattern along axis 0, name).
+    """
     content, along = pattern
     holding, hub = held
     parts = {term: [PartTensor(term, axes, rows.part_shape(axes, sizes))] for term, axes in _axes(content)}

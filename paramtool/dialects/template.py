@@ -62,7 +62,7 @@ class Row:
     name: str
     """A template of its name."""
     parts: Mapping[str, str]
-    """{term of the pattern: a template of the part's name}; where `{expert}` is in it alone, a tensor for each expert."""
+    """{term of the pattern: a template of the part's name}; with `{expert}` if the tensor holds a part of each."""
     pattern: str = ""
     """The tensor, see `parts.rows`; empty if it is its only part under another name."""
     along: int = 0

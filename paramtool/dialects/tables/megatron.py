@@ -49,7 +49,9 @@ _ATTENTION = (
     _layer("input_layernorm.{kind}", "input_layernorm.{kind}", is_read_only=True),
 )
 _QK_NORMS = tuple(
-    _layer(f"self_attention.{term}_layernorm.weight", f"self_attn.{term}_norm.weight", source="MB qwen/qwen3_bridge.py:57")
+    _layer(
+        f"self_attention.{term}_layernorm.weight", f"self_attn.{term}_norm.weight", source="MB qwen/qwen3_bridge.py:57"
+    )
     for term in "qk"
 )
 _MLP = (
@@ -85,7 +87,9 @@ def _router(name: str) -> Row:
 
 _LLAMA = (*_EMBEDDING, *_HEAD, *_ATTENTION, *_MLP, *_MLP_NORM)
 _GEMMA2_NORMS = (
-    _layer("mlp.linear_fc1.layer_norm_weight", "pre_feedforward_layernorm.weight", source="MB gemma/gemma2_bridge.py:82"),
+    _layer(
+        "mlp.linear_fc1.layer_norm_weight", "pre_feedforward_layernorm.weight", source="MB gemma/gemma2_bridge.py:82"
+    ),
     _layer("mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm.weight"),
     _layer("self_attention.linear_proj.post_layernorm.weight", "post_attention_layernorm.weight"),
 )
@@ -147,7 +151,9 @@ _GPT_OSS = (
     *_HEAD,
     *_ATTENTION,
     *_MOE_NORM,
-    _layer("self_attention.core_attention.softmax_offset", "self_attn.sinks", source="MB gpt_oss/gpt_oss_bridge.py:176"),
+    _layer(
+        "self_attention.core_attention.softmax_offset", "self_attn.sinks", source="MB gpt_oss/gpt_oss_bridge.py:176"
+    ),
     _layer("mlp.router.{kind}", "mlp.router.{kind}"),
     *_stacked(),
 )
@@ -158,7 +164,9 @@ TABLE = Table(
     "Megatron-Core, names of GPT models",
     "Megatron-Bridge 067f987df",
     (
-        Family(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"), _LLAMA, layouts="qkv-per-group, gate-up"),
+        Family(
+            ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"), _LLAMA, layouts="qkv-per-group, gate-up"
+        ),
         Family(("Qwen3ForCausalLM",), (*_LLAMA, *_QK_NORMS), layouts="qkv-per-group, gate-up"),
         Family(("GemmaForCausalLM",), _LLAMA, (_GEMMA,), layouts="qkv-per-group, gate-up"),
         Family(

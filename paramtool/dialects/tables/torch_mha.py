@@ -34,7 +34,10 @@ def _tower(out: str, inside: str) -> tuple[Row, ...]:
     layer = out + "transformer.resblocks.{layer}."
     return (
         _in_proj(layer + "attn", parts, _CLIP),
-        *(Row(f"{layer}{name}.{{kind}}", {"w": f"{inside}{part}.{{kind}}"}, source=_CLIP) for name, part in _LAYER.items()),
+        *(
+            Row(f"{layer}{name}.{{kind}}", {"w": f"{inside}{part}.{{kind}}"}, source=_CLIP)
+            for name, part in _LAYER.items()
+        ),
     )
 
 

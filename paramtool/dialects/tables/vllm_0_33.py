@@ -1,4 +1,4 @@
-"""Names in the models of vLLM 0.33.0, by architecture, where they differ from those in transformers' files.
+"""Names in the models of vLLM 0.33.0 that differ from those in transformers' files, by architecture.
 
 Made by docs/make_vllm_names.py from the `WeightsMapper` tables of vLLM's model files.  A group is (architectures, the
 lines of `load_weights`, renames, fused tensors, an expert's three weights in the file).  Names are without the path
@@ -68,17 +68,6 @@ GROUPS = (
     ),
     (
         """
-        MiniMaxM2ForCausalLM MixtralForCausalLM PhiMoEForCausalLM
-        """,
-        """
-        minimax_m2.py:423 mixtral.py:370 phimoe.py:583
-        """,
-        (),
-        (("qkv_proj", ("q_proj", "k_proj", "v_proj")),),
-        ("w1", "w2", "w3"),
-    ),
-    (
-        """
         LagunaForCausalLM OlmoeForCausalLM
         """,
         """
@@ -101,6 +90,17 @@ GROUPS = (
     ),
     (
         """
+        MixtralForCausalLM PhiMoEForCausalLM
+        """,
+        """
+        mixtral.py:370 phimoe.py:583
+        """,
+        (),
+        (("qkv_proj", ("q_proj", "k_proj", "v_proj")),),
+        ("w1", "w2", "w3"),
+    ),
+    (
+        """
         AfmoeForCausalLM
         """,
         """
@@ -116,20 +116,6 @@ GROUPS = (
     ),
     (
         """
-        BeamForCausalLM
-        """,
-        """
-        models/beam/nvidia/model.py:335
-        """,
-        ((".self_attn.gate_proj", ".self_attn.output_gate_proj", "inside"),),
-        (
-            ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
-            ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
-        ),
-        (),
-    ),
-    (
-        """
         ExaoneForCausalLM
         """,
         """
@@ -138,34 +124,6 @@ GROUPS = (
         (),
         (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("c_fc_0", "c_fc_1"))),
         (),
-    ),
-    (
-        """
-        Gemma3nForCausalLM
-        """,
-        """
-        gemma3n.py:1097 gemma3n.py:1166
-        """,
-        (
-            ("model.embed_tokens.", "model.self_decoder.embed_tokens.", "prefix"),
-            ("model.embed_tokens_per_layer.", "model.self_decoder.embed_tokens_per_layer.", "prefix"),
-            ("model.per_layer_model_projection.", "model.self_decoder.per_layer_model_projection.", "prefix"),
-            ("model.per_layer_projection_norm.", "model.self_decoder.per_layer_projection_norm.", "prefix"),
-            ("model.altup_projections.", "model.self_decoder.altup_projections.", "prefix"),
-        ),
-        (("gate_up_proj", ("gate_proj", "up_proj")),),
-        (),
-    ),
-    (
-        """
-        Gemma4ForCausalLM
-        """,
-        """
-        gemma4.py:1504
-        """,
-        (),
-        (),
-        ("gate_proj", "down_proj", "up_proj"),
     ),
     (
         """
@@ -234,6 +192,7 @@ COMPUTED = {
     "AliceAIForCausalLM": "alice_ai.py:709",
     "BailingMoeV2_5ForCausalLM": "bailing_moe_linear.py:570",
     "BailingMoeV3ForCausalLM": "bailing_moe_v3.py:1498",
+    "BeamForCausalLM": "models/beam/nvidia/model.py:229",
     "BertForMaskedLM": "bert.py:987",
     "BertForSequenceClassification": "bert.py:839",
     "BertModel": "bert.py:508",
@@ -260,7 +219,9 @@ COMPUTED = {
     "FlintForCausalLM": "models/flint/model.py:675",
     "GPT2ForSequenceClassification": "gpt2.py:357",
     "GPT2LMHeadModel": "gpt2.py:315",
-    "Glm4ForCausalLM": "glm4.py:302",
+    "Gemma3nForCausalLM": "gemma3n.py:854",
+    "Gemma4ForCausalLM": "gemma4.py:997",
+    "Glm4ForCausalLM": "glm4.py:271",
     "Glm4MoeForCausalLM": "glm4_moe.py:493",
     "Glm4MoeLiteForCausalLM": "glm4_moe_lite.py:347",
     "Glm5NextForCausalLM": "models/glm5next/common/model.py:859",
@@ -299,6 +260,7 @@ COMPUTED = {
     "MiMoV2ForCausalLM": "mimo_v2.py:866",
     "MiniCPM3ForCausalLM": "minicpm.py:488",
     "MiniCPMForCausalLM": "minicpm.py:488",
+    "MiniMaxM2ForCausalLM": "minimax_m2.py:378",
     "MiniMaxM3SparseForCausalLM": "models/minimax_m3/amd/model.py:1595",
     "MistralLarge3ForCausalLM": "mistral_large_3.py:21",
     "ModernBertForSequenceClassification": "modernbert.py:390",
@@ -307,7 +269,7 @@ COMPUTED = {
     "NemotronHForCausalLM": "nemotron_h.py:918: A_log becomes A",
     "NemotronHPuzzleForCausalLM": "nemotron_h.py:918: A_log becomes A",
     "NomicBertModel": "bert_with_rope.py:495",
-    "OlmoHybridForCausalLM": "olmo_hybrid.py:377: linear_attn.in_proj_qkvg is joined of linear_attn.q_proj, linear_attn.k_proj, linear_attn.v_proj, linear_attn.g_proj",
+    "OlmoHybridForCausalLM": "olmo_hybrid.py:377: linear_attn.in_proj_qkvg is joined of 4",
     "PanguEmbeddedForCausalLM": "openpangu.py:1063",
     "PanguProMoEV2ForCausalLM": "openpangu.py:1063",
     "PanguUltraMoEForCausalLM": "openpangu.py:1063",
