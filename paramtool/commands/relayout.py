@@ -52,7 +52,7 @@ from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
 from paramtool.passes.rnn.find import Found, NetworkRequest, find
-from paramtool.passes.rnn.rewrite import Outcome, together
+from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
