@@ -4,10 +4,10 @@
     q_proj.weight_scale_inv  ...                   ->       qkv_proj.weight_scale_inv      tiles of 128 x 128
     q_proj.qweight  q_proj.qzeros  q_proj.scales  q_proj.g_idx  ...                        GPTQ
 
-Each has an element for a block of the weight's elements (`blocks`), so that its place follows from the weight's; where a
-block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as the
-scale of a whole tensor or the order of GPTQ's inputs, is one tensor for all of them: they must be equal, which only the
-bytes can show, and the tensors share a part, so that the plan asks for it.
+Each has an element for a block of the weight's elements (`blocks`), so that its place follows from the weight's; where
+a block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as
+the scale of a whole tensor or the order of GPTQ's inputs, is one tensor for all of them: they must be equal, which only
+the bytes can show, and the tensors share a part, so that the plan asks for it.
 
 What a companion is follows from its name and its shape.  The names are those of the files:
   GPTQ    qweight [in/8, out], qzeros [groups, out/8], scales [groups, out], g_idx [in]; 8 codes of 4 bits in an int32
@@ -16,7 +16,8 @@ What a companion is follows from its name and its shape.  The names are those of
           (AutoAWQ 0.2.9, awq/modules/linear/gemm.py, `from_linear`)
   compressed-tensors   weight_packed [out, in/8], weight_scale [out, groups], weight_zero_point [out/8, groups],
           weight_g_idx [in], weight_global_scale [1] (compressors/quantized_compressors)
-  FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale, input_scale
+  FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale,
+          input_scale
   NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale
   MXFP4   blocks [..., out, in/32, 16], scales [..., out, in/32] (gpt-oss; transformers integrations/mxfp4.py)
   bitsandbytes   weight [out x in / 2, 1], weight.absmax [out x in / 64]; SCB [out] (functional.py, `quantize_4bit`)
@@ -27,12 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths
-from paramtool.parts.pieces import Stored
+from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths, roles
+from paramtool.parts.pieces import Digit, Piece, Stored
 
 WHOLE_TENSOR = (
     "weight_scale_2", "weight_global_scale", "input_scale", "input_global_scale", "input_zero_point", "output_scale",
@@ -79,13 +79,6 @@ class Packing:
     """Elements that share a scale where codes are stored flat: bitsandbytes' `blocksize`."""
     writer: str = ""
     """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
-
-
-class Companions(NamedTuple):
-    """Tensors that belong to one weight, by what is behind its module's name."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    packing: Packing
 
 
 def is_companion(suffix: str) -> bool:
@@ -180,8 +173,6 @@ def _known(
     parts: Mapping[str, tuple[int, ...]],
 ) -> list[tuple[str, tuple[int, ...], tuple[int, int]]]:
     """(name, shape, the weight's [outputs, inputs]) of each companion that the file has."""
-    from paramtool.parts.blocks import roles
-
     found = [(names[part], shapes[names[part]], shape[-2:]) for part, shape in parts.items() if names[part] in shapes]
     if not found and names[weight.name] in shapes:
         where = roles(weight)
@@ -201,8 +192,6 @@ def _shaped(one: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Stored:
     shape = shapes.get(one.name, one.shape)
     if shape == one.shape or prod(one.shape) != 1:
         return one
-    from paramtool.parts.pieces import Digit, Piece
-
     (piece,) = one.pieces
     if len(piece.digits) == len(shape):
         return one
@@ -291,6 +280,9 @@ def _lora(suffix: str) -> str:
     return ""
 
 
+MERGE = "merge the adapter into the weights first, and convert those"
+
+
 def _low_rank(
     weight: Stored,
     factor: str,
@@ -306,12 +298,10 @@ def _low_rank(
     fused, parts = names[weight.name], lengths(weight)
     own = [shapes[names[part]] for part in parts if names[part] in shapes]
     shape = (own or [shapes.get(fused, ())])[0]
+    if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
+        return _stacked(weight, factor, names, shapes, packing)
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
-        raise LayoutError(
-            f"{fused!r}: low-rank factors of stacked experts are not moved: PEFT has the columns of lora_B in the order "
-            f"(rank expert), Unsloth in the order (expert rank){'' if packing.writer else ', and nobody said who wrote it'}",
-            hint="merge the adapter into the weights first, or convert the experts one by one",
-        )
+        raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
     if len(shape) != 2 or any(len(one) != 2 for one in own):
         raise LayoutError(f"{fused!r} has shape {list(shape)}; expected two axes, one of them the rank")
     ranks = {one[0 if factor == "A" else 1] for one in own or [shape]}
@@ -319,7 +309,7 @@ def _low_rank(
         raise LayoutError(
             f"{fused!r} cannot be made: the low-rank factors of its parts have ranks "
             f"{', '.join(map(str, sorted(ranks)))}",
-            hint="merge the adapter into the weights first",
+            hint=MERGE,
         )
     rank = Axis(WHOLE, 1, ranks.pop())
     axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
@@ -328,5 +318,60 @@ def _low_rank(
     except LayoutError as error:
         raise LayoutError(
             f"{fused!r} cannot follow its weight: parts of other inputs each have their own factors",
-            hint="merge the adapter into the weights first",
+            hint=MERGE,
         ) from error
+
+
+def _stacked(
+    weight: Stored,
+    factor: str,
+    names: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    packing: Packing,
+) -> Image:
+    """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].
+
+    PEFT has the first order of B and Unsloth the second (unslothai/unsloth#6930); no shape tells which.
+    """
+    fused, parts = names[weight.name], lengths(weight)
+    if packing.writer not in WRITERS:
+        raise LayoutError(
+            f"{fused!r}: the low-rank factors of stacked experts are in the order (rank expert) if PEFT wrote them, "
+            "and (expert rank) if Unsloth did; nothing says who did",
+            hint=f"say who wrote the adapter, {' or '.join(WRITERS)}, or {MERGE.partition(',')[0]}",
+        )
+    where = roles(weight)
+    experts = weight.shape[where.rest[0]]
+    rank_axis = 0 if factor == "A" else 1
+    own = {shapes[names[part]][rank_axis] for part in parts if names[part] in shapes}
+    if not own and fused in shapes:
+        own = {shapes[fused][rank_axis] // experts}
+    if len(own) != 1:
+        raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
+    rank = Axis(WHOLE, 1, own.pop())
+    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
+    made = image(weight, axes, fused, {part: names[part] for part in parts})
+    is_inner = factor == "B" and packing.writer == "peft"
+    found = _without_stack(made.fused, rank_axis, (experts, rank.per), is_inner)
+    if fused in shapes and shapes[fused] != found.shape:
+        raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(found.shape)}")
+    return Image(found, made.parts)
+
+
+def _without_stack(stack: Stored, rank_axis: int, counts: tuple[int, int], is_inner: bool) -> Stored:
+    """A stack [experts, .., ..] whose first axis is put beside the rank, inside or outside of it."""
+    experts, rank = counts
+    expert_step, rank_step = (1, experts) if is_inner else (rank, 1)
+    shape = tuple(length * experts if k == rank_axis else length for k, length in enumerate(stack.shape[1:]))
+    pieces = []
+    for piece in stack.pieces:
+        digits = tuple(
+            tuple(Digit(d.length, d.axis - 1, d.step * (rank_step if d.axis - 1 == rank_axis else 1)) for d in axis)
+            for axis in piece.digits
+        )
+        at = tuple(
+            here * rank_step + piece.at[0] * expert_step if k == rank_axis else here
+            for k, here in enumerate(piece.at[1:])
+        )
+        pieces.append(Piece(piece.part, piece.start, digits, at))
+    return Stored(stack.name, shape, tuple(pieces))
