@@ -32,7 +32,7 @@ from math import prod
 from paramtool.errors import LayoutError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths, roles
-from paramtool.parts.pieces import Digit, Piece, Stored
+from paramtool.parts.pieces import Digit, Piece, Stored, whole
 
 WHOLE_TENSOR = (
     "weight_scale_2", "weight_global_scale", "input_scale", "input_global_scale", "input_zero_point", "output_scale",
@@ -142,6 +142,10 @@ def follow(
     if _lora(suffix):
         return _low_rank(weight, _lora(suffix), names, shapes, packing)
     parts = lengths(weight)
+    if suffix == "weight" and _is_unpacked(weight, names, shapes, parts):
+        hub = {part: whole(names[part], shape) for part, shape in parts.items()}
+        pieces = tuple(piece._replace(part=names[piece.part]) for piece in weight.pieces)
+        return Image(Stored(fused, weight.shape, pieces), tuple(hub.values()))
     known = _known(weight, names, shapes, parts)
     axes = None
     for name, shape, elements in known:
@@ -161,6 +165,17 @@ def follow(
         if one.name in shapes and prod(one.shape) != prod(shapes[one.name]):
             raise LayoutError(f"{one.name!r} has shape {list(shapes[one.name])}; expected {list(one.shape)}")
     return Image(_shaped(made.fused, shapes), tuple(_shaped(one, shapes) for one in made.parts))
+
+
+def _is_unpacked(
+    weight: Stored,
+    names: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    parts: Mapping[str, tuple[int, ...]],
+) -> bool:
+    """Whether the codes have the shape of the weight, one for each element."""
+    wanted = {names[weight.name]: weight.shape, **{names[part]: shape for part, shape in parts.items()}}
+    return all(shapes[name] == shape for name, shape in wanted.items() if name in shapes)
 
 
 QUANTISE = "convert the weights before they are quantised, or quantise again in the new layout"
