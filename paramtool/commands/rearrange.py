@@ -1,8 +1,8 @@
 """Attention, gated MLPs and experts in another layout, and models under the names of another dialect.
 
-`convert --to DIALECT`, `fuse --layout qkv` and `unfuse --layout qkv-per-head` come here; recurrent networks are converted
-by `relayout`.  The facts that no shape tells come from the file's own record, from the config.json beside it, and from
-`--spec`.
+`convert --to DIALECT`, `fuse --layout qkv` and `unfuse --layout qkv-per-head` come here; recurrent networks are
+converted by `relayout`.  The facts that no shape tells come from the file's own record, from the config.json beside it,
+and from `--spec`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layou
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, fuse
 from paramtool.passes.parts.fuse import Joint, Names
-from paramtool.passes.parts.rewrite import Rearranged
+from paramtool.passes.parts.rewrite import Rearranged, rewritten
 
 if TYPE_CHECKING:
+    from paramtool.commands.output.writer import Writer
     from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.model.plan import Plan
+    from paramtool.passes.rewriting import Outcome
 
 OF_NETWORKS_ONLY = {
     "stack": "--stack", "ignore": "--ignore", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
@@ -75,7 +78,9 @@ def _record_of(checkpoint: Checkpoint) -> PartsRecord:
 def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrangement:
     """What these options want; LayoutError where it cannot be done, UsageError where they contradict each other."""
     if given := [flag for name, flag in OF_NETWORKS_ONLY.items() if getattr(options, name)]:
-        raise UsageError(f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}")
+        raise UsageError(
+            f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}"
+        )
     where = checkpoint.files[0].path
     config = _config(where)
     try:
@@ -155,7 +160,9 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
         )
     used: dict[str, str] = {}
     facts = _facts_of(config, _spec(options, layout.group), used)
-    again = [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
+    again = (
+        [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
+    )
     joints = [_from_record(one, shapes, is_fused=False) for one in again]
     taken = {name for one in again for names in one.parts.values() for name in names}
     rest = [name for name in shapes if name not in taken]
@@ -321,9 +328,23 @@ def _recognised(
     )
 
 
-def with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
+def planned(
+    checkpoint: Checkpoint, wanted: Rearrangement, writer: Writer, options: RelayoutOptions
+) -> tuple[Plan, Outcome]:
+    """The plan of an output with rearranged parts, and the record of it."""
+    plan, outcome = rewritten(
+        checkpoint,
+        wanted.change,
+        keep_names=options.keep_names,
+        skip_unsupported=options.skip_unsupported,
+        split_content=writer.aliases_equal_bytes,
+    )
+    metadata = _with_record(plan.metadata, wanted.record)
+    return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
+
+
+def _with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
     """Metadata with the record of parts, or without one if there is nothing to say."""
     found = {key: text for key, text in metadata.items() if key != record.KEY}
     text = record.encode(known)
     return {**found, record.KEY: text} if text else found
-

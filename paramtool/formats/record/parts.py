@@ -11,7 +11,8 @@ It is text under the metadata key `paramtool.parts`:
                 "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]}}]}
 
 `dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
-`fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.  The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
+`fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
+The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
 """
 
 from __future__ import annotations

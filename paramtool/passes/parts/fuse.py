@@ -264,9 +264,9 @@ def recorded(
     shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
-    """A fused tensor as a record describes it; LayoutError if the file's tensor, with its shape in `shapes`, is another.
+    """A fused tensor as a record describes it.
 
-    Without `shapes` the file has its parts.
+    `shapes` are those of a file that has it: LayoutError if its tensor is another.  Without them the file has its parts.
     """
     if shapes is not None and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
