@@ -41,9 +41,11 @@ class Attention:
     apart: tuple[str, str, str] = ("q_proj", "k_proj", "v_proj")
     """Where q, k and v are apart, the modules inside."""
     position: str = ""
-    """halves, pairs (two rotary orders), bias (added to the scores), or nothing."""
+    """halves, pairs (two rotary orders), bias (added to the scores), scaled bias (before they are scaled), or nothing."""
     causal: bool = True
     scale: float | None = None
+    clip: float | None = None
+    """The largest value of q, k and v."""
     transposed: bool = False
     """The weights are [in, out], as those of GPT-2's Conv1D."""
 
@@ -60,6 +62,8 @@ class Experts:
     """linear: [experts, out, in];  matmul: [experts, in, out];  flat: [experts x out, in]."""
     names: Mapping[str, str] = field(default_factory=dict)
     """{gate, up, down: the name inside the module in a file of transformers-4}, with {} for the expert; or nothing."""
+    stacks: tuple[str, str] = ("gate_up_proj", "down_proj")
+    """The names inside the module in memory."""
     activation: str = "silu"
 
 
@@ -74,12 +78,14 @@ class Family:
     experts: Experts | None = None
     inputs: str = "tokens"
     """tokens, pixels, both, or pair (of an encoder and a decoder)."""
+    implementation: str = "eager"
+    """Which attention of transformers runs it: its eager Falcon adds ALiBi twice, 5.23.0, modeling_falcon.py 394, 775."""
 
     def build(self, seed: int = 0, **settings: Any) -> nn.Module:
         """The model, with random values everywhere."""
         kind: Any = getattr(transformers, self.architecture)
         config = kind.config_class(**{**self.config, **settings})
-        config._attn_implementation = "eager"
+        config._attn_implementation = self.implementation
         torch.manual_seed(seed)
         model: nn.Module = kind(config).eval()
         fill(model, seed)
@@ -157,7 +163,8 @@ def opened(family: Family, folder: Path) -> nn.Module:
     """What from_pretrained makes of a folder; AssertionError where it misses or does not expect a name."""
     kind: Any = getattr(transformers, family.architecture)
     with quiet():
-        model, told = kind.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
+        model, told = kind.from_pretrained(folder, output_loading_info=True,
+                                           attn_implementation=family.implementation)  # fmt: skip
     wrong = {key: sorted(map(str, names)) for key, names in told.items() if names}
     assert not wrong, wrong
     return model.eval()  # type: ignore[no-any-return]
@@ -224,7 +231,8 @@ FAMILIES = (
     Family(
         "Falcon-RW", "FalconForCausalLM",
         _falcon(alibi=True, multi_query=False, new_decoder_architecture=False, parallel_attn=False),
-        _attention(kv_heads=6, position="bias", layout="qkv-per-head", **_IN_FALCON),
+        _attention(kv_heads=6, position="scaled bias", layout="qkv-per-head", **_IN_FALCON),
+        implementation="sdpa",
     ),
     Family(
         "Falcon-7B", "FalconForCausalLM",
@@ -277,7 +285,7 @@ FAMILIES = (
          "attn_config": {"kv_n_heads": 3, "clip_qkv": 2.5, "rope_theta": 10000.0},
          "ffn_config": {"ffn_hidden_size": 40, "moe_num_experts": 5, "moe_top_k": 3, "hidden_size": 72,
                         "ffn_act_fn": {"name": "silu"}}},
-        _attention(r"norm_attn_norm\.attn$", "out_proj", fused="Wqkv", layout="qkv"),
+        _attention(r"norm_attn_norm\.attn$", "out_proj", fused="Wqkv", layout="qkv", clip=2.5),
         Experts(r"ffn\.experts$", "gate-up", "flat"),
     ),
     Family(
@@ -285,6 +293,7 @@ FAMILIES = (
         {"vocab_size": WORDS, "hidden_size": 52, "num_hidden_layers": 2, "num_key_value_heads": 3, "kv_channels": 12,
          "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 40, "max_position_embeddings": 32,
          "activation_function": "silu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2},
+        (), Experts(r"layers\.\d+\.mlp$", stacks=("input_linear.weight", "output_linear.weight"), activation="jetmoe"),
     ),
     Family(
         "CodeGen", "CodeGenForCausalLM",
