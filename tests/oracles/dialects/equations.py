@@ -1,7 +1,7 @@
 """Our own equations of fused rows: what stands in each row, said one row after the other.
 
-Nothing here knows paramtool's tables.  A layout is a list of (part, row of the part), in the order of the fused rows, as
-the source of each names it in shared/dialects.md; indexes are all that is ever done with it.
+Nothing here knows paramtool's tables.  A layout is a list of (part, row of the part) in the order of the fused rows, as
+the source of each has it; indexes are all that is ever done with it.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ GATED = ("gate-up", "up-gate", "gate-up-interleaved", "up-gate-interleaved")
 def pairs_of_halves(weight: torch.Tensor, heads: int, rotary: int = 0) -> torch.Tensor:
     """Rows of heads whose rotary values are in two halves, with each value beside its partner.
 
-    In each head, row 2 i is the one that was row i, and row 2 i + 1 the one that was row rotary / 2 + i; `rotary` is how
-    many rows of a head turn, by default all.
+    In each head, row 2 i is the one that was row i, and row 2 i + 1 the one that was row rotary / 2 + i; `rotary` says
+    how many rows of a head turn, by default all.
     """
     head_dim = weight.shape[0] // heads
     rotary = rotary or head_dim

@@ -41,7 +41,7 @@ class Attention:
     apart: tuple[str, str, str] = ("q_proj", "k_proj", "v_proj")
     """Where q, k and v are apart, the modules inside."""
     position: str = ""
-    """halves, pairs (two rotary orders), bias (added to the scores), scaled bias (before they are scaled), or nothing."""
+    """halves or pairs (rotary orders), bias, scaled bias (added before they are scaled), or empty."""
     causal: bool = True
     scale: float | None = None
     clip: float | None = None
@@ -79,7 +79,7 @@ class Family:
     inputs: str = "tokens"
     """tokens, pixels, both, or pair (of an encoder and a decoder)."""
     implementation: str = "eager"
-    """Which attention of transformers runs it: its eager Falcon adds ALiBi twice, 5.23.0, modeling_falcon.py 394, 775."""
+    """Which attention runs it.  Version 5.23.0's eager Falcon adds ALiBi twice: modeling_falcon.py 394 and 775."""
 
     def build(self, seed: int = 0, **settings: Any) -> nn.Module:
         """The model, with random values everywhere."""

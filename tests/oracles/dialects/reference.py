@@ -1,8 +1,8 @@
 """Another implementation of attention and of experts, put in the place of a model's own.
 
 The model runs as it is, except that what goes into each output projection, and what comes out of each block of experts,
-is computed here from q, k and v, or from gate, up and down, which the caller gives.  Positions (rotary tables, biases) are
-those that the model hands to its own attention: they are not in question.
+is computed here from q, k and v, or from gate, up and down, which the caller gives.  Positions (rotary tables, biases)
+are those that the model hands to its own attention: they are not in question.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.oracles.dialects.equations import Sizes, gated, taken
 from tests.oracles.dialects.models import Attention, Experts, Family, results
 
 Parts = Mapping[str, torch.Tensor]
-"""{q, k, v: a weight [out, in]; q.bias, ...: a bias} or {gate, up: [experts, F, N]; down: [experts, N, F]; gate.bias...}"""
+"""{q, k, v: [out, in]; q.bias...: [out]}, or {gate, up: [E, F, N]; down: [E, N, F]; gate.bias...: [E, F]}"""
 State = Mapping[str, torch.Tensor]
 
 
