@@ -12,6 +12,9 @@ sum (`bW+bR`), a sum with an offset (`bW+bR-forget_bias`, where `forget_bias` is
 (`0`).  GATES are the gates of the block in their order, if that is not the layout's.  `W~` says that the tensor holds
 the cell's bytes in the cell's own order, whatever the axes are called.  `bW!` is present, as zeros, even if the network
 has no such cell; `bW!tail` only if the option `tail` is yes.
+
+`Vocabulary` has the words.  `RECURRENT` are those of recurrent networks; `paramtool.parts` has others for attention,
+gated MLPs and experts.
 """
 
 from __future__ import annotations
@@ -28,6 +31,21 @@ from paramtool.lazy_dataclass import dataclass
 
 INDEXES = ("layer", "dir", "gate")
 """Axes that choose a cell; the others run inside one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words of patterns about one kind of thing."""
+
+    terms: frozenset[str]
+    """What a block can store; empty for any word, and then no word is a number that is added."""
+    loops: frozenset[str]
+    """The axes over which braces can repeat; empty for any word."""
+    axes: frozenset[str]
+    """The axes of blocks, apart from numbers; empty for any word."""
+
+
+RECURRENT = Vocabulary(frozenset(KINDS), frozenset(INDEXES), frozenset({*INDEXES, "hidden", "in", "rec", "proj"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +81,13 @@ class Repeated:
 
 Items = tuple[Block | Repeated, ...]
 _TOKEN = re.compile(
-    r"\s*(?:(?P<open>\{(?P<loop>[a-z ]+):)|(?P<close>\})|"
+    r"\s*(?:(?P<open>\{(?P<loop>[a-z_ ]+):)|(?P<close>\})|"
     r"(?P<terms>-?\w+(?:[+-]\w+)*)(?P<raw>~?)(?P<always>!\w*)?(?:\.(?P<gates>\w+))?\[(?P<axes>[^\[\]]*)\])"
 )
 
 
 @cache
-def parse(content: str) -> Items:
+def parse(content: str, vocabulary: Vocabulary = RECURRENT) -> Items:
     """The blocks of a pattern; UsageError says where it is malformed.
 
     >>> parse("W[in (gate hidden)]")[0].axes
@@ -84,7 +102,7 @@ def parse(content: str) -> Items:
         at = found.end()
         if found["open"]:
             axes = tuple(found["loop"].split())
-            if unknown := set(axes) - set(INDEXES):
+            if vocabulary.loops and (unknown := set(axes) - vocabulary.loops):
                 raise UsageError(f"pattern {content!r}: repeats {min(unknown)!r}; expected layer, dir or gate")
             stack.append((axes, []))
         elif found["close"]:
@@ -93,23 +111,23 @@ def parse(content: str) -> Items:
             axes, items = stack.pop()
             stack[-1][1].append(Repeated(axes, tuple(items)))
         else:
-            stack[-1][1].append(_block(content, found))
+            stack[-1][1].append(_block(content, found, vocabulary))
     if len(stack) > 1 or not stack[0][1]:
         raise UsageError(f"pattern {content!r}: " + ("has an unclosed brace" if len(stack) > 1 else "is empty"))
     return tuple(stack[0][1])
 
 
-def _block(content: str, found: re.Match[str]) -> Block:
+def _block(content: str, found: re.Match[str], vocabulary: Vocabulary) -> Block:
     terms, shift = [], []
     for sign, word in re.findall(r"([+-]?)(\w+)", found["terms"]):
         number = -1 if sign == "-" else 1
-        if word in KINDS:
+        if word in vocabulary.terms or not vocabulary.terms:
             terms.append((number, word))
         elif word != "0":
             shift.append((number, word))
     axes = tuple(tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", found["axes"]))
     for word in (word for group in axes for word in group):
-        if word not in {*INDEXES, "hidden", "in", "rec", "proj"} and not word.isdigit():
+        if vocabulary.axes and word not in vocabulary.axes and not word.isdigit():
             raise UsageError(
                 f"pattern {content!r}: {word!r} is not an axis; expected hidden, in, rec, proj, layer, dir, gate"
             )

@@ -1,0 +1,1 @@
+"""The names and forms that families of programs give to the tensors of one model."""

@@ -1,0 +1,392 @@
+"""Rows: a pattern, sizes and the parts' own shapes give the pieces of one tensor.
+
+    q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]      Phi-3: one below the other
+    {heads: q[head_dim in] k[head_dim in] v[head_dim in]}                            GPT-NeoX: for each head
+    {kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}                Falcon-40B: for each group
+    q[in (heads head_dim)] k[in (kv_heads head_dim)] v[in (kv_heads value_dim)]      GPT-2: transposed, along axis 1
+    {ffn: gate[1 in] up[1 in]}                                                       gpt-oss: interleaved
+    gate[experts ffn in] up[experts ffn in]                                          a stack of experts, along axis 1
+
+The language is that of `layouts.pattern`, with the words of `sizes`.  `q.rot[...]` and `q.rest[...]` are the elements of
+each head that RoPE rotates and the others.  An axis of a block that the part does not have is a repetition: the tensor
+holds the same elements several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored
+from paramtool.parts.sizes import COMPOSED, MEANINGS, Sizes, UnknownSize
+
+WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
+PARTS: Mapping[str, str] = {
+    "q": "(heads head_dim) in",
+    "k": "(kv_heads head_dim) in",
+    "v": "(kv_heads value_dim) in",
+    "gate": "ffn in",
+    "up": "ffn in",
+    "down": "out ffn",
+}
+"""{part: the axes of its own tensor}: those of a Linear of PyTorch, [outputs, inputs]."""
+EXPERTS = "experts"
+"""The axis over which parts of one name are separate tensors, one for each expert."""
+SLICES: Mapping[str, tuple[str, str, str]] = {
+    "rot": ("head_dim", "", "rotary"),
+    "rest": ("head_dim", "rotary", "rest"),
+}
+"""{slice: (axis of the part, the axis whose length it begins after, the axis that has its length)}"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartTensor:
+    """A tensor that is one part."""
+
+    name: str
+    axes: str
+    """Its axes as a pattern has them: `(heads head_dim) in`."""
+    shape: tuple[int, ...]
+
+
+Parts = Mapping[str, Sequence[PartTensor]]
+"""{term of a pattern: its tensors, one for each expert, else one}"""
+
+
+@cache
+def groups(axes: str) -> tuple[tuple[str, ...], ...]:
+    """The words of each axis.
+
+    >>> groups("(heads head_dim) in")
+    (('heads', 'head_dim'), ('in',))
+    """
+    items = parse(f"x[{axes}]", WORDS)
+    assert isinstance(items[0], Block)
+    return items[0].axes
+
+
+@cache
+def inputs(part: str) -> str:
+    """The axis of a part that its bias lacks.
+
+    >>> inputs("q"), inputs("down")
+    ('in', 'ffn')
+    """
+    return groups(PARTS[part])[-1][0]
+
+
+def without(axes: str, word: str) -> str:
+    """Axes without one: those of a bias.
+
+    >>> without("(heads head_dim) in", "in")
+    '(heads head_dim)'
+    """
+    kept = [group for group in groups(axes) if group != (word,)]
+    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
+
+
+def bias_pattern(content: str, along: int) -> tuple[str, int]:
+    """The pattern of the bias that belongs to a weight, and the axis along which its blocks follow each other.
+
+    >>> bias_pattern("{heads: q[head_dim in] k[head_dim in] v[head_dim in]}", 0)
+    ('{heads: q[head_dim] k[head_dim] v[head_dim]}', 0)
+    >>> bias_pattern("q[in (heads head_dim)] k[in (kv_heads head_dim)]", 1)
+    ('q[(heads head_dim)] k[(kv_heads head_dim)]', 0)
+    """
+    first = next(_blocks(parse(content, WORDS)))
+    dropped = [k for k, group in enumerate(first.axes) if group == (inputs(first.terms[0][1]),)]
+    return _without_inputs(parse(content, WORDS)), along - sum(k < along for k in dropped)
+
+
+def _without_inputs(items: Items) -> str:
+    texts = []
+    for item in items:
+        if isinstance(item, Repeated):
+            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(item.items)}}}")
+            continue
+        term = item.terms[0][1]
+        kept = [group for group in item.axes if group != (inputs(term),)]
+        axes = " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
+        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{axes}]")
+    return " ".join(texts)
+
+
+def _blocks(items: Items) -> Iterator[Block]:
+    for item in items:
+        if isinstance(item, Block):
+            yield item
+        else:
+            yield from _blocks(item.items)
+
+
+def terms(content: str) -> tuple[str, ...]:
+    """The parts that a pattern names, in order."""
+    return tuple(dict.fromkeys(block.terms[0][1] for block in _blocks(parse(content, WORDS))))
+
+
+def has_experts(content: str) -> bool:
+    """Whether the tensor holds several experts."""
+    return EXPERTS in content.replace("(", " ").replace(")", " ").replace("[", " ").replace(":", " ").split()
+
+
+def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
+    """The sizes that are known, with those that the shapes of parts show.
+
+    LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
+    """
+    waiting = [(part, group, length) for part in parts for group, length in _pairs(part)]
+    again = True
+    while again:
+        again = False
+        for part, group, length in waiting:
+            unknown = [word for word in group if not sizes.knows(word)]
+            product_ = prod(sizes.of(word) for word in group if sizes.knows(word))
+            if not unknown and product_ != length:
+                raise LayoutError(
+                    f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
+                    if len(group) > 1
+                    else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
+                    hint="the facts in config.json or --spec are those of another model, or another part of it",
+                )
+            if len(unknown) == 1:
+                if not product_ or length % product_:
+                    known = tuple(word for word in group if word != unknown[0])
+                    raise LayoutError(
+                        f"{part.name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
+                        hint="check the facts in config.json or --spec",
+                    )
+                sizes = sizes.with_one(unknown[0], length // product_)
+                again = True
+    return sizes
+
+
+def _pairs(part: PartTensor) -> Iterator[tuple[tuple[str, ...], int]]:
+    found = groups(part.axes)
+    if len(found) != len(part.shape):
+        raise LayoutError(f"{part.name!r} has shape {list(part.shape)}; expected the axes {part.axes}")
+    return zip(found, part.shape, strict=True)
+
+
+def _said(words: Iterable[str], sizes: Sizes) -> str:
+    return " x ".join(f"{word}={sizes.of(word)}" for word in words)
+
+
+def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: Sizes) -> Sizes:
+    """The sizes that are known, with those that the shape of a fused tensor shows.
+
+    One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
+    LayoutError if the shape contradicts the sizes.
+    """
+    items = parse(content, WORDS)
+    for block in _blocks(items):
+        if len(block.axes) != len(shape):
+            raise LayoutError(f"{name!r} has shape {list(shape)}; expected {len(block.axes)} axes: {content}")
+        for axis, group in enumerate(block.axes):
+            if axis == along:
+                continue
+            unknown = [word for word in group if not sizes.knows(word)]
+            rest = prod(sizes.of(word) for word in group if sizes.knows(word))
+            if len(unknown) == 1 and rest and shape[axis] % rest == 0:
+                sizes = sizes.with_one(unknown[0], shape[axis] // rest)
+    lacking = _lacking(items, along, sizes)
+    if not lacking:
+        return sizes
+    word, *others = lacking
+    if others:
+        raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
+    two, four = (_extent(items, along, sizes.with_one(word, length)) for length in (2, 4))
+    slope = (four - two) // 2
+    length = 2 + (shape[along] - two) // slope if slope else 0
+    if not slope or (shape[along] - two) % slope or length < 1:
+        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}")
+    return sizes.with_one(word, length)
+
+
+def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
+    """The sizes without which the length along the blocks' axis is not known."""
+    found: list[str] = []
+    probe = sizes
+    while True:
+        try:
+            _extent(items, along, probe)
+            return found
+        except UnknownSize as error:
+            found.append(error.word)
+            probe = probe.with_one(error.word, 2 * 3 * 4 * 5)
+
+
+def _extent(items: Items, along: int, sizes: Sizes) -> int:
+    """The length of blocks one after the other."""
+    total = 0
+    for item in items:
+        if isinstance(item, Block):
+            total += prod(sizes.of(word) for word in item.axes[along])
+        else:
+            total += prod(sizes.of(word) for word in item.axes) * _extent(item.items, along, sizes)
+    return total
+
+
+def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
+    """The shape of a part with these axes; UnknownSize if a size is lacking."""
+    return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
+
+
+class _Way(NamedTuple):
+    """How far one of an axis moves in the fused tensor."""
+
+    axis: int
+    step: int
+
+
+def stored(name: str, content: str, along: int, parts: Parts, sizes: Sizes) -> Stored:
+    """The tensor that a pattern describes, with the pieces of its parts.
+
+    LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
+    """
+    sizes = learned(sizes, (tensor for tensors in parts.values() for tensor in tensors))
+    items = parse(content, WORDS)
+    shapes = {_rest_of(block, along, sizes) for block in _blocks(items)}
+    if len(shapes) > 1:
+        raise LayoutError(f"{name!r}: the blocks of {content} do not fit together: {sorted(shapes)}")
+    rest = shapes.pop()
+    shape = (*rest[:along], _extent(items, along, sizes), *rest[along:])
+    pieces = list(_placed(items, 0, {}, along, parts=parts, sizes=sizes))
+    return Stored(name, shape, tuple(pieces))
+
+
+def _rest_of(block: Block, along: int, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(
+        prod(sizes.of(word) for word in group) for axis, group in enumerate(block.axes) if axis != along
+    )  # fmt: skip
+
+
+def _placed(
+    items: Items, start: int, loops: Mapping[str, _Way], along: int, *, parts: Parts, sizes: Sizes
+) -> Iterator[Piece]:
+    """The pieces of blocks that begin at `start` along their axis, inside braces that repeat them."""
+    for item in items:
+        if isinstance(item, Repeated):
+            step = _extent(item.items, along, sizes)
+            inner = dict(loops)
+            for word in reversed(item.axes):
+                inner[word] = _Way(along, step)
+                step *= sizes.of(word)
+            yield from _placed(item.items, start, inner, along, parts=parts, sizes=sizes)
+            start += step
+        else:
+            yield from _block_pieces(item, start, loops, along, parts=parts, sizes=sizes)
+            start += prod(sizes.of(word) for word in item.axes[along])
+
+
+def _block_pieces(
+    block: Block, start: int, loops: Mapping[str, _Way], along: int, *, parts: Parts, sizes: Sizes
+) -> Iterator[Piece]:
+    ways = dict(loops)
+    for axis, group in enumerate(block.axes):
+        step = 1
+        for word in reversed(group):
+            if not word.isdigit():
+                ways[word] = _Way(axis, step)
+            step *= sizes.of(word)
+    at = tuple(start if axis == along else 0 for axis in range(len(block.axes)))
+    term = block.terms[0][1]
+    tensors = parts.get(term, ())
+    if EXPERTS in ways and not any(EXPERTS in group for group in groups(tensors[0].axes) if tensors):
+        way = ways.pop(EXPERTS)
+        if len(tensors) != sizes.of(EXPERTS):
+            raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
+        for expert, tensor in enumerate(tensors):
+            yield from _of_part(tensor, block.gates, ways, _shifted(at, way, expert), sizes=sizes)
+        return
+    for tensor in tensors[:1]:
+        yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
+
+
+def _shifted(at: tuple[int, ...], way: _Way, value: int) -> tuple[int, ...]:
+    return tuple(k + value * way.step if axis == way.axis else k for axis, k in enumerate(at))
+
+
+def _of_part(
+    tensor: PartTensor, slice_: str, ways: Mapping[str, _Way], at: tuple[int, ...], *, sizes: Sizes
+) -> Iterator[Piece]:
+    """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
+    used: set[str] = set()
+    axes = [list(_axis(group, slice_, ways, used, sizes)) for group in groups(tensor.axes)]
+    repeated = [word for word in ways if word not in used and sizes.of(word) > 1]
+    for values in product(*(range(sizes.of(word)) for word in repeated)):
+        place = at
+        for word, value in zip(repeated, values, strict=True):
+            place = _shifted(place, ways[word], value)
+        for chosen in product(*axes):
+            here = place
+            for run in chosen:
+                for way, value in run.moved:
+                    here = _shifted(here, way, value)
+            yield Piece(tensor.name, tuple(run.start for run in chosen), tuple(run.digits for run in chosen), here)
+
+
+class _Run(NamedTuple):
+    """Indexes along one axis of a part that a block holds."""
+
+    start: int
+    digits: Digits
+    moved: tuple[tuple[_Way, int], ...]
+    """Along which ways, and how far, the run begins in the tensor."""
+
+
+def _axis(
+    group: tuple[str, ...], slice_: str, ways: Mapping[str, _Way], used: set[str], sizes: Sizes
+) -> Iterator[_Run]:
+    """The runs of one axis of a part: one, or one for each head if the block holds a slice of them."""
+    sliced, after, length = SLICES.get(slice_, ("", "", ""))
+    if sliced not in group:
+        yield _Run(0, tuple(_digits(group, ways, used, sizes)), ())
+        return
+    k = group.index(sliced)
+    outer = [(word, way) for word in group[:k] for word, way in _ways(word, ways, used)]
+    inner = prod(sizes.of(word) for word in group[k + 1 :])
+    digits = tuple(_digits((*_inside(length, ways), *group[k + 1 :]), ways, used, sizes))
+    begin = sizes.of(after) if after else 0
+    for values in product(*(range(sizes.of(word)) for word, _ in outer)):
+        index = 0
+        for (word, _), value in zip(outer, values, strict=True):
+            index = index * sizes.of(word) + value
+        start = (index * sizes.of(sliced) + begin) * inner
+        yield _Run(start, digits, tuple((way, value) for (_, way), value in zip(outer, values, strict=True)))
+
+
+def _inside(word: str, ways: Mapping[str, _Way]) -> tuple[str, ...]:
+    """The axes of a slice: its own, or those that it is split into."""
+    return ("two", "half") if word == "rotary" and word not in ways else (word,)
+
+
+def _ways(word: str, ways: Mapping[str, _Way], used: set[str]) -> Iterator[tuple[str, _Way]]:
+    """A word's way in the tensor, or those of the axes that it is split into there."""
+    if word in ways:
+        used.add(word)
+        yield word, ways[word]
+        return
+    for split in COMPOSED.get(word, ()):
+        if any(part in ways or part in COMPOSED for part in split) and all(
+            part in ways or any(inner in ways for way in COMPOSED.get(part, ()) for inner in way) for part in split
+        ):
+            for part in split:
+                yield from _ways(part, ways, used)
+            return
+    raise UsageError(f"a pattern has no axis {word!r} ({MEANINGS.get(word, 'not a known axis')})")
+
+
+def _digits(group: Iterable[str], ways: Mapping[str, _Way], used: set[str], sizes: Sizes) -> Iterator[Digit]:
+    """The digits of one axis of a part."""
+    for word in group:
+        if word not in ways and sizes.knows(word) and sizes.of(word) == 1:
+            yield Digit(1, 0, 1)
+            continue
+        for own, way in _ways(word, ways, used):
+            yield Digit(sizes.of(own), way.axis, way.step)
