@@ -61,6 +61,10 @@ WHOLE: dict[str, dict[str, Any]] = {
             "encoder_config": {**_SMALL, "max_window_layers": 2},
         },
     },
+    "dots3_note_vision_encoder": {
+        "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": 4,
+        "adapter_in_dim": 32, "moe_intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2, **_SPARSE,
+    },
     "ernie4_5_vl_moe": {
         "text_config": {**_SMALL, "moe_intermediate_size": [20, 24], "moe_num_experts": 4, "moe_k": 2,
                         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},

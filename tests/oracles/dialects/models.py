@@ -51,6 +51,20 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Gated:
+    """The gated MLP of a family."""
+
+    module: str
+    """A regular expression for the names of the MLPs."""
+    output: str = "down_proj"
+    """The module inside that gets what was gated."""
+    fused: str = ""
+    """The module inside with gate above up; empty where they are apart."""
+    apart: tuple[str, str] = ("gate_proj", "up_proj")
+    activation: str = "silu"
+
+
+@dataclass(frozen=True)
 class Experts:
     """The experts of a family, as transformers 5 holds them, and the names that version 4 wrote."""
 
@@ -76,6 +90,7 @@ class Family:
     config: Mapping[str, Any]
     attention: tuple[Attention, ...] = ()
     experts: Experts | None = None
+    gated: Gated | None = None
     inputs: str = "tokens"
     """tokens, pixels, both, or pair (of an encoder and a decoder)."""
     implementation: str = "eager"
@@ -252,10 +267,12 @@ FAMILIES = (
     Family(
         "Phi-3", "Phi3ForCausalLM", {key: value for key, value in _LLAMA.items() if key != "head_dim"}
         | {"hidden_size": 72, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-        _attention(fused="qkv_proj", layout="qkv"),
+        _attention(fused="qkv_proj", layout="qkv"), gated=Gated(r"layers\.\d+\.mlp$", fused="gate_up_proj"),
     ),
-    Family("Llama", "LlamaForCausalLM", {**_LLAMA, "attention_bias": True, "mlp_bias": True}, _attention()),
-    Family("Qwen2", "Qwen2ForCausalLM", _LLAMA | {"hidden_size": 72}, _attention()),
+    Family("Llama", "LlamaForCausalLM", {**_LLAMA, "attention_bias": True, "mlp_bias": True}, _attention(),
+           gated=Gated(r"layers\.\d+\.mlp$")),
+    Family("Qwen2", "Qwen2ForCausalLM", _LLAMA | {"hidden_size": 72}, _attention(),
+           gated=Gated(r"layers\.\d+\.mlp$")),
     Family(
         "Mixtral", "MixtralForCausalLM", {**_LLAMA, "num_local_experts": 5, "num_experts_per_tok": 3},
         _attention(), Experts(r"mlp\.experts$", names=_W123),
@@ -316,7 +333,7 @@ FAMILIES = (
          "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "tie_word_embeddings": False},
         _attention(r"encoder.*SelfAttention$", "o", kv_heads=6, head_dim=10, apart=("q", "k", "v"), position="bias",
                    causal=False, scale=1.0),
-        inputs="pair",
+        gated=Gated(r"DenseReluDense$", "wo", apart=("wi_0", "wi_1"), activation="gelu tanh"), inputs="pair",
     ),
     Family(
         "BART", "BartForConditionalGeneration",
@@ -351,6 +368,7 @@ FAMILIES = (
                       "local_attention": 64, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1,
                       "eos_token_id": 2},
         _attention(r"attn$", "Wo", kv_heads=6, head_dim=10, fused="Wqkv", layout="qkv", causal=False),
+        gated=Gated(r"layers\.\d+\.mlp$", "Wo", "Wi", activation="gelu"),
     ),
     Family(
         "OLMo-Hybrid", "OlmoHybridForCausalLM",

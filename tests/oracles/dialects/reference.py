@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.oracles.dialects.equations import Sizes, gated, taken
-from tests.oracles.dialects.models import Attention, Experts, Family, results
+from tests.oracles.dialects.models import Attention, Experts, Family, Gated, results
 
 Parts = Mapping[str, torch.Tensor]
 """{q, k, v: [out, in]; q.bias...: [out]}, or {gate, up: [E, F, N]; down: [E, N, F]; gate.bias...: [E, F]}"""
@@ -67,8 +67,11 @@ def _turned(x: torch.Tensor, position: str, given: Mapping[str, Any], module: nn
         cos, sin = cos[..., : count // 2], sin[..., : count // 2]
         return torch.cat([one * cos - two * sin, two * cos + one * sin, x[..., count:]], -1)
     if position == "pairs":
-        angles: Any = module.embed_positions
-        sin, cos = angles[given["position_ids"]][:, None].chunk(2, -1)
+        if "position_embeddings" in given:  # a table for halves has each angle twice
+            cos, sin = (table[:, None, :, : table.shape[-1] // 2] for table in given["position_embeddings"])
+        else:
+            angles: Any = module.embed_positions
+            sin, cos = angles[given["position_ids"]][:, None].chunk(2, -1)
         count = 2 * cos.shape[-1]
         one, two = x[..., :count:2], x[..., 1:count:2]
         turned = torch.stack([one * cos - two * sin, two * cos + one * sin], -1).flatten(-2)
@@ -168,6 +171,56 @@ def with_attention(
         found = results(model, given)
     assert count, "no attention was replaced"
     return found
+
+
+# --- gated MLPs ------------------------------------------------------------------------------------------------------
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+def gate_and_up(state: State, own: Gated, module: str, layout: str = "gate-up") -> dict[str, torch.Tensor]:
+    """gate and up [F, N], and their biases, of a module; of a fused weight as if it had a layout."""
+    found: dict[str, torch.Tensor] = {}
+    for kind, mark in (("weight", ""), ("bias", ".bias")):
+        if own.fused and f"{module}.{own.fused}.{kind}" in state:
+            both = gated(state[f"{module}.{own.fused}.{kind}"], layout, 0)
+        elif f"{module}.{own.apart[0]}.{kind}" in state:
+            one, two = (state[f"{module}.{name}.{kind}"] for name in own.apart)
+            both = (two, one) if layout == "up-gate" else (one, two)
+        else:
+            continue
+        found[f"gate{mark}"], found[f"up{mark}"] = both
+    return found
+
+
+def with_gated(model: nn.Module, family: Family, given: State, parts_of: Callable[[str, Gated], Parts]) -> torch.Tensor:
+    """The model's results where each MLP's gate and up are what `parts_of` gives of a module."""
+    own = family.gated
+    assert own is not None
+    names = [name for name, _ in model.named_modules() if re.search(own.module, name)]
+    assert names
+    with ExitStack() as stack:
+        for name in names:
+            seen: dict[str, torch.Tensor] = {}
+
+            def before(_: nn.Module, args: Any, seen: Any = seen) -> None:
+                seen["x"] = args[0]
+
+            def instead(_: nn.Module, args: Any, name: str = name, seen: Any = seen) -> Any:
+                parts = parts_of(name, own)
+                gate, up = (
+                    torch.einsum("bln,fn->blf", seen["x"], parts[part]) + parts.get(f"{part}.bias", torch.zeros(1))
+                    for part in ("gate", "up")
+                )
+                return (ACTIVATIONS[own.activation](gate) * up,)
+
+            stack.callback(model.get_submodule(name).register_forward_pre_hook(before).remove)
+            stack.callback(model.get_submodule(f"{name}.{own.output}").register_forward_pre_hook(instead).remove)
+        return results(model, given)
 
 
 # --- experts ---------------------------------------------------------------------------------------------------------
