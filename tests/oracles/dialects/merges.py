@@ -1,7 +1,7 @@
 """Our own equations of what other systems have in memory and in their files, written from their sources.
 
 vLLM 0.33.0          model_executor/layers/linear.py: QKVParallelLinear has the rows of q, k and v one below the other,
-                     MergedColumnParallelLinear gate and up; SiluAndMul multiplies the first half, after silu, by the second
+                     MergedColumnParallelLinear gate and up; SiluAndMul: silu of the first half times the second
 Megatron-Core        self_attention.linear_qkv: each group's heads of q, its k, its v; mlp.linear_fc1: gate above up
                      (Megatron-Bridge 067f987df, models/conversion/param_mapping.py 1654, 2591)
 Meta's Llama         wq and wk have the values that turn together side by side

@@ -9,10 +9,8 @@ OUT: self and encdec, the heads' results [length, batch, heads head_dim], and th
 
 import sys
 
+import mxnet as mx
 import numpy as np
-
-np.bool = bool  # which MXNet 1.9 uses, and NumPy 1.24 lacks
-import mxnet as mx  # noqa: E402 - after that
 
 
 def linear(x, weight, bias):
@@ -35,4 +33,5 @@ def main():
     np.savez(sys.argv[2], version=mx.__version__, **found)
 
 
-main()
+if __name__ == "__main__":
+    main()
