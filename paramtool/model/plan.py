@@ -217,7 +217,8 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
 def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
     if sum(copy.destination.nbytes for copy in target.copies) != target.nbytes:
         raise PlanError(f"{target.name!r}: its copies do not fill it")
-    many = len(target.copies) > _MANY_COPIES
+    swept = _are_runs(target)
+    many = len(target.copies) > _MANY_COPIES and not swept
     if many and (wrong := _marked_twice(target)):
         raise PlanError(f"{target.name!r}: {wrong}")
     for k, copy in enumerate(target.copies):
@@ -225,12 +226,22 @@ def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
             raise PlanError(f"{target.name!r}: a copy reaches outside it")
         if len(target.copies) > 1 and not copy.destination.is_injective:
             raise PlanError(f"{target.name!r}: a copy writes an element twice")
-        if not many and any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
+        if not many and not swept and any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
             raise PlanError(f"{target.name!r}: two copies write the same element")
         for _, view in copy.terms:
             storage = storages.get(view.storage) if isinstance(view.storage, int) else None
             if storage is None or view.byte_stop > storage.nbytes or view.shape != copy.destination.shape:
                 raise PlanError(f"{target.name!r}: a source window does not fit")
+
+
+def _are_runs(target: Target) -> bool:
+    """Whether the copies are runs, one behind the other: then none overlaps another."""
+    stop = 0
+    for copy in target.copies:
+        if copy.destination.byte_start != stop or not copy.destination.is_contiguous:
+            return False
+        stop = copy.destination.byte_stop
+    return True
 
 
 _MANY_COPIES = 64

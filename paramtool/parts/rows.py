@@ -7,9 +7,9 @@
     {ffn: gate[1 in] up[1 in]}                                                       gpt-oss: interleaved
     gate[experts ffn in] up[experts ffn in]                                          a stack of experts, along axis 1
 
-The language is that of `layouts.pattern`, with the words of `sizes`.  `q.rot[...]` and `q.rest[...]` are the elements of
-each head that RoPE rotates and the others.  An axis of a block that the part does not have is a repetition: the tensor
-holds the same elements several times.
+The language is that of `layouts.pattern`, with the words of `sizes`.  `q.rot[...]` and `q.rest[...]` are the elements
+of each head that RoPE rotates and the others.  An axis of a block that the part does not have is a repetition: the
+tensor holds the same elements several times.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ PARTS: Mapping[str, str] = {
     "gate": "ffn in",
     "up": "ffn in",
     "down": "out ffn",
+    "o": "out (heads value_dim)",
+    "z": "(heads head_dim) in",
+    "s": "heads in",
+    "q_conv": "(linear_key_heads linear_key_dim) 1 taps",
+    "k_conv": "(linear_key_heads linear_key_dim) 1 taps",
+    "v_conv": "(linear_value_heads linear_value_dim) 1 taps",
 }
 """{part: the axes of its own tensor}: those of a Linear of PyTorch, [outputs, inputs]."""
 EXPERTS = "experts"

@@ -15,6 +15,8 @@ COMPOSED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "heads": (("kv_heads", "group"), ("chunks", "chunk_heads")),
     "kv_heads": (("chunks", "chunk_kv_heads"),),
     "head_dim": (("two", "half"),),
+    "ffn": (("chunks", "chunk_ffn"),),
+    "linear_value_heads": (("linear_key_heads", "value_group"),),
 }
 """{axis: the axes that it can be split into, slowest first}"""
 MEANINGS: Mapping[str, str] = {
@@ -35,8 +37,26 @@ MEANINGS: Mapping[str, str] = {
     "in": "inputs of a projection",
     "out": "outputs of a projection",
     "rows": "rows of equal parts",
+    "chunk_ffn": "the width of an MLP in a chunk",
+    "linear_key_heads": "heads of keys of linear attention",
+    "linear_key_dim": "elements of a head of keys of linear attention",
+    "linear_value_heads": "heads of values of linear attention",
+    "linear_value_dim": "elements of a head of values of linear attention",
+    "taps": "the width of a convolution",
+    "q_rank": "the rank of queries (MLA)",
+    "kv_rank": "the rank of keys and values (MLA)",
+    "nope": "elements of a head without RoPE (MLA)",
+    "rope": "elements of a head with RoPE (MLA)",
+    "inner": "the inner width of a state space layer",
+    "state": "the states of a state space layer",
+    "groups": "groups of B and C of a state space layer",
+    "state_heads": "heads of a state space layer",
+    "dt_rank": "the rank of the time steps of a Mamba layer",
 }
 """{word: what it counts}, for documents and errors."""
+
+
+CHECK = "check the facts in config.json or --spec"
 
 
 class UnknownSize(LayoutError):
@@ -81,9 +101,7 @@ class Sizes:
 def _divided(sizes: Sizes, whole: str, by: str) -> int:
     length, parts = sizes.of(whole), sizes.of(by)
     if not parts or length % parts:
-        raise LayoutError(
-            f"{whole}={length} does not divide into {by}={parts}", hint="check the facts in config.json or --spec"
-        )
+        raise LayoutError(f"{whole}={length} does not divide into {by}={parts}", hint=CHECK)
     return length // parts
 
 
@@ -112,4 +130,6 @@ _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
     "group": lambda sizes: _divided(sizes, "heads", "kv_heads"),
     "chunk_heads": lambda sizes: _divided(sizes, "heads", "chunks"),
     "chunk_kv_heads": lambda sizes: _divided(sizes, "kv_heads", "chunks"),
+    "chunk_ffn": lambda sizes: _divided(sizes, "ffn", "chunks"),
+    "value_group": lambda sizes: _divided(sizes, "linear_value_heads", "linear_key_heads"),
 }

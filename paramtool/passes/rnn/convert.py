@@ -22,7 +22,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
-from paramtool.passes.rnn._coalesce import coalesced
+from paramtool.passes.coalesce import coalesced
 
 KEPT_PREFIX = "paramtool.kept/"
 """The prefix of tensors that hold what a conversion would otherwise lose."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
@@ -10,31 +10,16 @@ from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
-from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.rnn._ties import StoredOnce, shared
+from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
 from paramtool.passes.rnn.buffers import fused_networks
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What happens to the names of the source in a plan."""
-
-    rest: Checkpoint
-    """Warnings about everything except the converted networks."""
-    untouched: Mapping[str, Entry]
-    """Names that are written unchanged."""
-    windows: Mapping[str, Entry]
-    """Old names that are windows on new tensors."""
-    made: frozenset[str]
-    """New names."""
-    warnings: tuple[str, ...]
+from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
 
 
 def together(
@@ -66,17 +51,17 @@ def together(
     rest = replace(
         checkpoint,
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
-        objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
+        objects=objects.swap(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
     base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
-    made = shared(converted, whole)
+    made = shared((_new_tensors(one) for one in converted), whole)
     known = {**base.names, **_marked(checkpoint, converted, made)}
     known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
-    names = {name: known[name] for name in _order(checkpoint, base, firsts, windows)}
+    names = {name: known[name] for name in in_order(checkpoint, base, firsts, windows)}
     where = checkpoint.files[0].path
     plan = replace(
         base,
-        targets=_sorted([*base.targets, *made.targets], names.values()),
+        targets=sorted_targets([*base.targets, *made.targets], names.values()),
         names=names,
         modules=(
             *_other_modules(checkpoint, everything),
@@ -95,6 +80,11 @@ def together(
             *_lost(checkpoint, consumed, made, whole),
         ),
     )
+
+
+def _new_tensors(one: Converted) -> NewTensors:
+    roles = {name: tensor for tensor, name in one.tensors.items()}
+    return NewTensors(one.source.at, (*one.targets, *one.kept), roles, tuple(one.source.tensors.values()))
 
 
 def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: StoredOnce) -> dict[str, Alias]:
@@ -168,12 +158,6 @@ def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, lis
     return firsts
 
 
-def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
-    """{old name: the names that replace it in the tree of objects}."""
-    swaps = {name: (name,) if name in windows else () for name in consumed}
-    return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
-
-
 def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
     """PlanError if another tensor already has a new name."""
     taken = checkpoint.entries.keys() - gone
@@ -224,27 +208,6 @@ def _one_window(target: Target, wanted: View) -> View | None:
         return None
     view = reshaped(copies[0].terms[0][1], wanted.shape)
     return view if view is not None and view.dtype == wanted.dtype else None
-
-
-def _order(
-    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Mapping[str, Entry]
-) -> Iterator[str]:
-    """Every name of the output; new names are at the place of the first old name of their network."""
-    kept = {*base.order, *windows}
-    for name in checkpoint.entries:
-        yield from firsts.get(name, ())
-        if name in kept:
-            yield name
-
-
-def _sorted(targets: list[Target], names: Iterable[Alias]) -> tuple[Target, ...]:
-    """Targets in the order of the names; a span has the place of the first name on it."""
-    position: dict[str, int] = {}
-    first: dict[str, int] = {}
-    for k, one in enumerate(names):
-        position[one.name] = k
-        first.setdefault(one.owner, k)
-    return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))
 
 
 def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:

@@ -1,6 +1,6 @@
-"""Alias sets of converted tensors: names that the source ties stay tied, and equal bytes alone tie nothing.
+"""Alias sets of new tensors: names that the source ties stay tied, and equal bytes alone tie nothing.
 
-Two networks that share their tensors give pairs of new tensors that are made of the same windows.  Each pair is stored
+Two networks that share their tensors give pairs of new tensors that are made of the same views.  Each pair is stored
 once.  It is one alias set when loaded only if the source ties the names that the pair is made of.
 """
 
@@ -13,7 +13,19 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, overlaps
-from paramtool.passes.rnn.convert import Converted
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensors:
+    """Tensors of an output that are made together of tensors of the source."""
+
+    at: str
+    """Where the old ones are; with a name of the source it says which use of that name is meant."""
+    targets: tuple[Target, ...]
+    roles: Mapping[str, str]
+    """{new name: which of the new tensors it is}, for tensors of one constant."""
+    names: tuple[str, ...]
+    """The old tensors."""
 
 
 @dataclass(slots=True)
@@ -27,19 +39,18 @@ class StoredOnce:
     """Old names that shared an alias set with others and whose values are now in separate tensors."""
 
 
-def shared(converted: Iterable[Converted], whole: AliasGraph) -> StoredOnce:
-    """The targets of all conversions; `whole` has the alias sets of the source."""
+def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
+    """All new tensors; `whole` has the alias sets of the source."""
     found = StoredOnce()
     owners: dict[object, str] = {}
     alias_sets: dict[object, str] = {}
     went: dict[tuple[str, str], set[str]] = {}
-    for one in converted:
+    for one in made:
         sources = _sources(one, whole)
-        own = {name: tensor for tensor, name in one.tensors.items()}
-        for target in (*one.targets, *one.kept):
+        for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _key(target, own.get(target.name, target.name), theirs)
+            key = _key(target, one.roles.get(target.name, target.name), theirs)
             owner = owners.setdefault(key, target.name)
             alias_set = alias_sets.setdefault((key, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
@@ -50,7 +61,7 @@ def shared(converted: Iterable[Converted], whole: AliasGraph) -> StoredOnce:
             if owner == target.name:
                 found.targets.append(target)
             for name in made_of:
-                went.setdefault((one.source.at, name), set()).add(alias_set)
+                went.setdefault((one.at, name), set()).add(alias_set)
             if len(set(theirs)) < len(theirs) and _reads_twice(target):
                 found.lost += (
                     name for name, alias_set in zip(made_of, theirs, strict=True) if theirs.count(alias_set) > 1
@@ -82,15 +93,13 @@ def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iter
                 yield part[1]
 
 
-def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
-    """{new tensor: the names that it is made of}; for a tensor of one constant, all names of the network."""
-    read = {
-        target.name: {name for copy in target.copies for name in copy.names} for target in (*one.targets, *one.kept)
-    }
-    own = one.source.tensors.values()
-    kept = set().union(*read.values()).difference(own)
-    names = [*own, *(name for name in whole.names if name in kept)]
-    return {target: tuple(name for name in names if not found or name in found) for target, found in read.items()}
+def _sources(one: NewTensors, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
+    """{new tensor: the names that it is made of}; for a tensor of one constant, all names."""
+    read = {target.name: {name for copy in target.copies for name in copy.names} for target in one.targets}
+    more = set().union(*read.values()).difference(one.names)
+    names = [*one.names, *(name for name in whole.names if name in more)] if more else one.names
+    rank = {name: k for k, name in enumerate(names)}
+    return {target: tuple(sorted(found, key=rank.__getitem__)) or tuple(names) for target, found in read.items()}
 
 
 def _meet(a: View, b: View) -> bool:

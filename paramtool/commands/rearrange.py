@@ -1,0 +1,350 @@
+"""Attention, gated MLPs and experts in another layout, and models under the names of another dialect.
+
+`convert --to DIALECT`, `fuse --layout qkv` and `unfuse --layout qkv-per-head` come here; recurrent networks are
+converted by `relayout`.  The facts that no shape tells come from the file's own record, from the config.json beside it,
+and from `--spec`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramtool import dialects, layouts
+from paramtool.errors import LayoutError, UsageError, listed, plural
+from paramtool.formats import hf_config
+from paramtool.formats.record import parts as record
+from paramtool.formats.record.parts import FusedTensor, PartsRecord
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.parts import facts as part_facts
+from paramtool.parts.config_facts import from_config, tower_of
+from paramtool.parts.facts import NONE, Facts
+from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
+from paramtool.parts.pieces import Stored
+from paramtool.passes.parts import find, fuse
+from paramtool.passes.parts.fuse import Joint, Names
+from paramtool.passes.parts.rewrite import Rearranged, rewritten
+
+if TYPE_CHECKING:
+    from paramtool.commands.output.writer import Writer
+    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.model.plan import Plan
+    from paramtool.passes.rewriting import Outcome
+
+OF_NETWORKS_ONLY = {
+    "stack": "--stack", "ignore": "--ignore", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
+}  # fmt: skip
+"""{an option that only recurrent networks have: its flag}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """What is done to the parts of a checkpoint."""
+
+    change: Rearranged
+    source: str
+    """The layout or the dialect that they were in."""
+    target: str
+    """The layout or the dialect that they are in now; empty for tensors of their own."""
+    is_dialect: bool
+    groups: tuple[tuple[str, int], ...]
+    """(module, tensors that it had)"""
+    renamed: int
+    """Tensors that only have another name."""
+    facts: Mapping[str, str]
+    """{`heads=12`: who said it}"""
+    record: PartsRecord
+    """What the output says of it."""
+    warnings: tuple[str, ...] = ()
+
+
+def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
+    """Whether these options speak of parts or dialects, and not of recurrent networks."""
+    for text in (options.target, options.source):
+        name = layouts.parse(text)[0] if text else ""
+        if name and (find_part_layout(name) is not None or name in dialects.NAMES):
+            return True
+    unsaid = options.described and options.source is None and options.target is None
+    return unsaid and bool(_record_of(checkpoint).fused)
+
+
+def _record_of(checkpoint: Checkpoint) -> PartsRecord:
+    return record.decode(checkpoint.files[0].path, checkpoint.metadata)
+
+
+def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrangement:
+    """What these options want; LayoutError where it cannot be done, UsageError where they contradict each other."""
+    if given := [flag for name, flag in OF_NETWORKS_ONLY.items() if getattr(options, name)]:
+        raise UsageError(
+            f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}"
+        )
+    where = checkpoint.files[0].path
+    config = _config(where)
+    try:
+        if options.target in dialects.NAMES or options.source in dialects.NAMES:
+            return _to_dialect(checkpoint, options, config)
+        if options.target is not None:
+            return _fused(checkpoint, options, config)
+        return _unfused(checkpoint, options, config)
+    except LayoutError as error:
+        raise error if error.message.startswith(where) else error.located(where) from None
+
+
+def _config(where: str) -> Mapping[str, object]:
+    """The config beside a checkpoint; empty if there is none."""
+    path = os.path.join(os.path.dirname(where), hf_config.NAME)
+    return hf_config.whole(path) if os.path.exists(path) else {}
+
+
+def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[str, str]) -> Callable[[str], Facts]:
+    """The facts about the module or tensor of a name: of its tower in the config, and of `--spec`."""
+    towers: dict[str, Facts] = {}
+
+    def facts_of(name: str) -> Facts:
+        tower = tower_of(name, config) if config else None
+        if tower is None:
+            return spec
+        if tower not in towers:
+            own = from_config(config, tower)
+            towers[tower] = part_facts.merged(config=own, spec=spec)
+        return towers[tower]
+
+    def told(name: str) -> Facts:
+        found = facts_of(name)
+        used.update({f"{word}={size}": found.said[word] for word, size in found.sizes.items()})
+        return found
+
+    return told
+
+
+def _spec(options: RelayoutOptions, kind: str) -> Facts:
+    if not options.spec:
+        return NONE
+    named, found = part_facts.from_spec(options.spec)
+    if kind and named != kind:
+        raise UsageError(
+            f"--spec {options.spec!r} is about {named}; the layout holds {kind}", hint=f'--spec "{kind} ..."'
+        )
+    return found
+
+
+def _layout(text: str | None) -> PartLayout:
+    name, given = layouts.parse(text or "")
+    found = find_part_layout(name)
+    if found is None:
+        known = ", ".join(one.name for one in all_part_layouts())
+        raise UsageError(f"no layout of parts is called {name!r}; expected one of: {known}")
+    if given:
+        raise UsageError(f"layout {name} has no options; sizes are given by --spec")
+    return found
+
+
+def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    return {name: view.shape for name, view in checkpoint.views().items()}
+
+
+def _names(options: RelayoutOptions) -> Names:
+    return Names(dict(options.rename or {}))
+
+
+def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
+    layout = _layout(options.target)
+    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    if options.source is not None:
+        raise UsageError(
+            f"--from {options.source}: fuse takes parts that are tensors of their own",
+            hint=f"paramtool unfuse --layout {options.source} first, or convert between dialects",
+        )
+    used: dict[str, str] = {}
+    facts = _facts_of(config, _spec(options, layout.group), used)
+    again = (
+        [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
+    )
+    joints = [_from_record(one, shapes, is_fused=False) for one in again]
+    taken = {name for one in again for names in one.parts.values() for name in names}
+    rest = [name for name in shapes if name not in taken]
+    if not joints or options.at:
+        groups = find.apart(rest, group(layout.group), options.at, where)
+        joints += fuse.fused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options))
+    gone = {one.tensor for one in again}
+    made = [one for one in joints if one.stored.name not in gone]
+    return Rearrangement(
+        Rearranged(tuple(_parts(joints, shapes)), tuple(one.stored for one in joints)),
+        "",
+        layout.name,
+        False,
+        tuple((at, count) for at, count in _counted(joints).items()),
+        0,
+        used,
+        replace(
+            known,
+            fused=(*known.fused, *(_recorded(one) for one in made)),
+            unfused=tuple(one for one in known.unfused if one.tensor not in gone),
+        ),
+    )
+
+
+def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    return all(name in shapes for names in one.parts.values() for name in names)
+
+
+def _from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], *, is_fused: bool) -> Joint:
+    return fuse.recorded(
+        one.tensor, one.pattern, one.along, one.sizes, one.parts, shapes=shapes if is_fused else None, layout=one.layout
+    )
+
+
+def _parts(joints: list[Joint], shapes: Mapping[str, tuple[int, ...]]) -> list[Stored]:
+    """The parts as the source has them; LayoutError if a record says another shape."""
+    found = fuse.parts_of(joints)
+    for one in found:
+        if shapes[one.name] != one.shape:
+            raise LayoutError(
+                f"{one.name!r} has shape {list(shapes[one.name])}; its record says {list(one.shape)}",
+                hint="--at MODULE fuses without the record",
+            )
+    return found
+
+
+def _counted(joints: list[Joint]) -> dict[str, int]:
+    """{module: fused tensors}"""
+    found: dict[str, int] = {}
+    for one in joints:
+        at = one.stored.name.rpartition(".")[0]
+        found[at] = found.get(at, 0) + 1
+    return found
+
+
+def _recorded(one: Joint) -> FusedTensor:
+    parts = {term: tuple(part.name for part in parts) for term, parts in one.parts.items()}
+    return FusedTensor(one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts)
+
+
+def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
+    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    used: dict[str, str] = {}
+    again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
+    joints = [_from_record(one, shapes, is_fused=True) for one in again]
+    named = options.source or (again[0].layout if again else "")
+    if not joints:
+        layout = _layout(options.source)
+        facts = _facts_of(config, _spec(options, layout.group), used)
+        groups = find.fused(shapes, layout, options.at, where)
+        joints = list(fuse.unfused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options)))
+        named = layout.name
+    gone = {one.tensor for one in again}
+    return Rearrangement(
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints))),
+        named,
+        "",
+        False,
+        tuple((at, count) for at, count in _counted(joints).items()),
+        0,
+        used,
+        replace(
+            known,
+            fused=tuple(one for one in known.fused if one.tensor not in gone),
+            unfused=(*known.unfused, *(_recorded(one) for one in joints if one.stored.name not in gone)),
+        ),
+    )
+
+
+def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
+    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    for text, flag in ((options.target, "--to"), (options.source, "--from")):
+        if text is not None and text not in dialects.NAMES:
+            raise UsageError(f"{flag} {text} is no dialect; expected one of: {', '.join(dialects.NAMES)}")
+    if not config:
+        raise UsageError(
+            f"{where}: no {hf_config.NAME} beside it, which says of which model it is",
+            hint="a dialect gives names to the tensors of one model; fuse and unfuse need no config",
+        )
+    target = options.target or "transformers-4"
+    used: dict[str, str] = {}
+    facts = _facts_of(config, _spec(options, ""), used)
+    source = options.source or known.dialect or _recognised(where, shapes, config, facts)
+    if source == target:
+        raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
+    read = dialects.opened(source, config, facts)
+    write = dialects.opened(target, config, facts)
+    held = read.read(shapes)
+    hub = _hub(held)
+    made = write.write(hub)
+    back = known.source == target and known.dialect == source
+    alone = {one.name: one for one in held if len(one.pieces) == 1}
+    same = {one.pieces[0].part: one for one in alone.values()}
+    renamed = sum(
+        len(one.pieces) == 1
+        and one.pieces[0].part in same
+        and same[one.pieces[0].part].pieces == one.pieces
+        and same[one.pieces[0].part].name != one.name
+        for one in made
+    )
+    return Rearrangement(
+        Rearranged(tuple(held), tuple(made)),
+        source,
+        target,
+        True,
+        (),
+        renamed,
+        used,
+        replace(known, dialect="" if back else target, source="" if back else source),
+        (*read.caveats, *write.caveats),
+    )
+
+
+def _hub(held: list[Stored]) -> dict[str, tuple[int, ...]]:
+    """{tensor of transformers 4: its shape}, from the pieces of all tensors."""
+    found: dict[str, list[int]] = {}
+    for tensor in held:
+        for piece in tensor.pieces:
+            ends = [start + length for start, length in zip(piece.start, piece.shape, strict=True)]
+            known = found.setdefault(piece.part, ends)
+            if known is not ends:
+                found[piece.part] = [max(pair) for pair in zip(known, ends, strict=True)]
+    return {name: tuple(shape) for name, shape in found.items()}
+
+
+def _recognised(
+    where: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    config: Mapping[str, object],
+    facts: Callable[[str], Facts],
+) -> str:
+    """The one dialect whose names these are; LayoutError lists several, or says that there is none."""
+    found = dialects.recognised(shapes, config, facts)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LayoutError(
+            f"{where}: its names are those of no dialect for this model", hint="--from DIALECT says which is meant"
+        )
+    raise LayoutError(
+        listed(f"{where}: its names are those of {plural(len(found), 'dialect')}:", list(found)),
+        hint="--from DIALECT says which it is",
+    )
+
+
+def planned(
+    checkpoint: Checkpoint, wanted: Rearrangement, writer: Writer, options: RelayoutOptions
+) -> tuple[Plan, Outcome]:
+    """The plan of an output with rearranged parts, and the record of it."""
+    plan, outcome = rewritten(
+        checkpoint,
+        wanted.change,
+        keep_names=options.keep_names,
+        skip_unsupported=options.skip_unsupported,
+        split_content=writer.aliases_equal_bytes,
+    )
+    metadata = _with_record(plan.metadata, wanted.record)
+    return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
+
+
+def _with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
+    """Metadata with the record of parts, or without one if there is nothing to say."""
+    found = {key: text for key, text in metadata.items() if key != record.KEY}
+    text = record.encode(known)
+    return {**found, record.KEY: text} if text else found

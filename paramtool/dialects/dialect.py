@@ -1,0 +1,288 @@
+"""Reading and writing the tensors of a dialect: its rows, applied to names and shapes.
+
+    write   {hub name: shape} -> what the dialect's tensors hold        q_proj, k_proj, v_proj -> qkv_proj
+    read    {name: shape} -> what a file's tensors hold                  qkv_proj -> q_proj, k_proj, v_proj
+
+Both give the same kind of answer, pieces of tensors of transformers 4, so that `parts.joined` converts either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+
+from paramtool.dialects.held import rebased
+from paramtool.dialects.template import Family, Row, Table, Template
+from paramtool.errors import LayoutError
+from paramtool.parts import rows
+from paramtool.parts.pieces import Digit, Piece, Stored, whole
+from paramtool.parts.rows import PartTensor
+from paramtool.parts.sizes import Sizes
+
+Shapes = Mapping[str, tuple[int, ...]]
+Facts = Callable[[str], Sizes]
+"""The sizes that are known for the tensor of a name: a model may have a tower of text and one of images."""
+
+
+class Dialect:
+    """A table's rows for one architecture."""
+
+    def __init__(self, table: Table, architecture: str) -> None:
+        """LayoutError if the table has no rows for the architecture."""
+        self.table = table
+        self.family = _family(table, architecture)
+        self.rows = [_Compiled(row) for row in self.family.rows]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of the target should know."""
+        return (*self.table.caveats, *self.family.caveats)
+
+    def read(self, tensors: Shapes, facts: Facts) -> list[Stored]:
+        """What the tensors of a file of this dialect hold; a name that no row has stands for itself.
+
+        LayoutError if a shape contradicts the facts, if two tensors hold one part, or if parts stand beside fused
+        tensors; UnknownSize if a size is lacking.
+        """
+        found = []
+        for name, shape in tensors.items():
+            row, fields = self._of_dialect(name)
+            found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
+        _each_once(found)
+        self._unmixed([one.name for one in found if one.pieces[0].part == one.name])
+        return found
+
+    def write(self, hub: Shapes, facts: Facts) -> list[Stored]:
+        """What this dialect stores for tensors of transformers 4; a name that no row has stays.
+
+        LayoutError if a part is missing or contradicts the facts, or if two tensors would have one name.
+        """
+        groups: dict[tuple[int, str], _Group] = {}
+        found: list[Stored] = []
+        for name, shape in hub.items():
+            taken = self._of_hub(name, hub)
+            if taken is None:
+                found.append(whole(name, shape))
+                continue
+            k, term, fields = taken
+            key = (k, repr([(field, fields[field]) for field in sorted(fields) if field != "expert"]))
+            groups.setdefault(key, _Group(self.rows[k], fields)).add(term, name, shape)
+        for group in groups.values():
+            found += group.stored(facts)
+        _names_once(found)
+        return found
+
+    def _of_dialect(self, name: str) -> tuple[_Compiled | None, dict[str, str]]:
+        for row in self.rows:
+            if (fields := row.name.match(name)) is not None:
+                return row, fields
+        return None, {}
+
+    def _of_hub(self, name: str, hub: Shapes) -> tuple[int, str, dict[str, str]] | None:
+        """The row that has a name of transformers 4, its term in it, and the values of the template's fields."""
+        for k, row in enumerate(self.rows):
+            if row.row.is_read_only:
+                continue
+            for term, template in row.parts.items():
+                fields = template.match(name)
+                if fields is not None and (row.when is None or row.when.filled(fields) in hub):
+                    return k, term, fields
+        return None
+
+    def _unmixed(self, kept: Iterable[str]) -> None:
+        """LayoutError if names that stand for themselves are parts of what this dialect fuses."""
+        fused = [template for row in self.rows if row.row.is_fused for template in row.parts.values()]
+        for name in kept:
+            if any(template.match(name) for template in fused) and self._of_dialect(name)[0] is None:
+                raise LayoutError(
+                    f"{name!r} is a part that {self.table.name} stores fused with others",
+                    hint="the file mixes two dialects; see `paramtool inspect`",
+                )
+
+
+class _Compiled:
+    """A row with its templates."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.name = Template(row.name)
+        self.parts = {term: Template(text) for term, text in row.parts.items()}
+        self.when = Template(row.when) if row.when else None
+
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether the tensor holds those of several experts."""
+        return "expert" not in self.name.fields and any("expert" in part.fields for part in self.parts.values())
+
+    @cached_property
+    def is_one_expert(self) -> bool:
+        """Whether the tensor is one expert's share of a stack."""
+        return "expert" in self.name.fields and not any("expert" in part.fields for part in self.parts.values())
+
+    def axes(self, term: str, is_bias: bool) -> str:
+        """The axes of a part."""
+        axes = (self.row.axes or {}).get(term) or rows.PARTS[term]
+        return rows.without(axes, rows.groups(axes)[-1][0]) if is_bias else axes
+
+    def pattern(self, is_bias: bool) -> tuple[str, int]:
+        """The pattern, and the axis along which its blocks follow each other."""
+        return rows.bias_pattern(self.row.pattern, self.row.along) if is_bias else (self.row.pattern, self.row.along)
+
+    def read(self, name: str, shape: tuple[int, ...], fields: Mapping[str, str], sizes: Sizes) -> Stored:
+        """What the tensor holds."""
+        if not self.row.is_fused:
+            (template,) = self.parts.values()
+            return whole(name, shape, template.filled(fields))
+        is_bias = fields.get("kind") == "bias"
+        pattern, along = self.pattern(is_bias)
+        sizes = rows.solved(name, pattern, along, shape, sizes)
+        parts: dict[str, list[PartTensor]] = {}
+        for term, template in self.parts.items() if not self.row.held else ():
+            axes = self.axes(term, is_bias)
+            one = PartTensor("", axes, rows.part_shape(self.of_one(axes), sizes))
+            count = sizes.of("experts") if self.has_experts else 1
+            parts[term] = [
+                PartTensor(template.filled({**fields, "expert": fields.get("expert", str(k))}), axes, one.shape)
+                for k in range(count)
+            ]
+        return self.stored(name, parts, sizes, fields)
+
+    def of_one(self, axes: str) -> str:
+        """The axes of a part without that of experts, if the tensor is one expert's share."""
+        return rows.without(axes, rows.EXPERTS) if self.is_one_expert else axes
+
+    def stored(
+        self, name: str, parts: Mapping[str, list[PartTensor]], sizes: Sizes, fields: Mapping[str, str]
+    ) -> Stored:
+        """The dialect's tensor with the pieces of its parts."""
+        pattern, along = self.pattern(fields.get("kind") == "bias")
+        if self.row.held:
+            (template,) = self.parts.values()
+            held, _ = rows.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
+            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes)
+        if not self.is_one_expert:
+            return rows.stored(name, pattern, along, parts, sizes)
+        (term,) = parts
+        (part,) = parts[term]
+        axis = rows.groups(part.axes).index((rows.EXPERTS,))
+        one = PartTensor(part.name, self.of_one(part.axes), _without(part.shape, axis, len(rows.groups(part.axes))))
+        stored = rows.stored(name, pattern, along, {term: [one]}, sizes)
+        expert = int(fields["expert"])
+        return stored._replace(pieces=tuple(_of_expert(piece, axis, expert) for piece in stored.pieces))
+
+
+def _without(shape: tuple[int, ...], axis: int, rank: int) -> tuple[int, ...]:
+    return shape if len(shape) < rank else (*shape[:axis], *shape[axis + 1 :])
+
+
+def _of_expert(piece: Piece, axis: int, expert: int) -> Piece:
+    """The same elements of one expert in a stack."""
+    start = (*piece.start[:axis], expert, *piece.start[axis:])
+    return piece._replace(start=start, digits=(*piece.digits[:axis], (Digit(1, 0, 1),), *piece.digits[axis:]))
+
+
+class _Group:
+    """The tensors of transformers 4 that one tensor of a dialect holds, or one for each expert."""
+
+    def __init__(self, row: _Compiled, fields: Mapping[str, str]) -> None:
+        self.row = row
+        self.fields = dict(fields)
+        self.found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
+
+    def add(self, term: str, name: str, shape: tuple[int, ...]) -> None:
+        """A part."""
+        fields = self.row.parts[term].match(name) or {}
+        self.found.setdefault(term, {})[int(fields.get("expert", 0))] = (name, shape)
+
+    def stored(self, facts: Facts) -> Iterator[Stored]:
+        """The tensors of the dialect."""
+        if not self.row.row.is_fused:
+            for tensors in self.found.values():
+                for expert, (name, shape) in tensors.items():
+                    yield whole(self.row.name.filled({**self.fields, "expert": str(expert)}), shape, name)
+            return
+        self.check()
+        name = self.row.name.filled({"expert": "0", **self.fields})
+        is_bias = self.fields.get("kind") == "bias"
+        sizes = facts(next(iter(next(iter(self.found.values())).values()))[0])
+        if self.row.row.held:
+            ((hub, shape),) = (one for tensors in self.found.values() for one in tensors.values())
+            held, _ = rows.bias_pattern(self.row.row.held, 0) if is_bias else (self.row.row.held, 0)
+            yield self.row.stored(name, {}, rows.solved(hub, held, 0, shape, sizes), self.fields)
+            return
+        parts = {
+            term: [
+                PartTensor(name, self.row.axes(term, is_bias), shape) for _, (name, shape) in sorted(tensors.items())
+            ]
+            for term, tensors in self.found.items()
+        }
+        yield from self._from(parts, sizes)
+
+    def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
+        if self.row.has_experts:
+            sizes = sizes.with_one(rows.EXPERTS, len(next(iter(parts.values()))))
+        if not self.row.is_one_expert:
+            split = "expert" in self.row.name.fields
+            for expert in self.experts() if split else (None,):
+                one = parts if expert is None else {term: [tensors[expert]] for term, tensors in parts.items()}
+                fields = self.fields if expert is None else {**self.fields, "expert": str(expert)}
+                yield self.row.stored(self.row.name.filled(fields), one, sizes, fields)
+            return
+        ((part,),) = parts.values()
+        for expert in range(part.shape[rows.groups(part.axes).index((rows.EXPERTS,))]):
+            fields = {**self.fields, "expert": str(expert)}
+            yield self.row.stored(self.row.name.filled(fields), parts, sizes, fields)
+
+    def experts(self) -> range:
+        """The experts that are there."""
+        return range(len(next(iter(self.found.values()))))
+
+    def check(self) -> None:
+        """LayoutError if a part or an expert is missing."""
+        fields = {"expert": "0", **self.fields}
+        there = next(iter(next(iter(self.found.values())).values()))[0]
+        for term, template in self.row.parts.items():
+            if term not in self.found:
+                raise LayoutError(
+                    f"{there!r} has no {template.filled(fields)!r} beside it; expected all of: "
+                    f"{', '.join(part.filled(fields) for part in self.row.parts.values())}"
+                )
+        count = max(len(tensors) for tensors in self.found.values())
+        for term, tensors in self.found.items():
+            for expert in range(count):
+                if expert not in tensors and (len(tensors) > 1 or count > 1 or expert):
+                    name = self.row.parts[term].filled({**self.fields, "expert": str(expert)})
+                    raise LayoutError(f"{name!r} is missing; found {len(tensors)} of {count} experts")
+
+
+def _family(table: Table, architecture: str) -> Family:
+    for family in table.families:
+        if architecture in family.models:
+            return family
+    if architecture in table.refused:
+        raise LayoutError(
+            f"{table.name} {table.version} has no table for {architecture}: {table.refused[architecture]}"
+        )
+    raise LayoutError(
+        f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}",
+        hint=f"it has tables for {', '.join(sorted(name for family in table.families for name in family.models))}",
+    )
+
+
+def _each_once(found: Iterable[Stored]) -> None:
+    """LayoutError if two tensors hold the same elements of a part."""
+    holders: dict[str, tuple[str, set[tuple[int, ...]]]] = {}
+    for stored in found:
+        for piece in stored.pieces:
+            holder, starts = holders.setdefault(piece.part, (stored.name, set()))
+            if holder != stored.name and piece.start in starts:
+                raise LayoutError(f"{holder!r} and {stored.name!r} both hold {piece.part!r}")
+            starts.add(piece.start)
+
+
+def _names_once(found: Iterable[Stored]) -> None:
+    seen: set[str] = set()
+    for stored in found:
+        if stored.name in seen:
+            raise LayoutError(f"two tensors would be called {stored.name!r}")
+        seen.add(stored.name)

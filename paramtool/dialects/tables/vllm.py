@@ -1,0 +1,204 @@
+"""vLLM's modules in memory, tensor parallel size 1, as `save_sharded_state` writes them.
+
+The rows come from `vllm_0_33`, which a script makes, and from the lists below, for loading that is code.  Lines are of
+vLLM 0.33.0, `vllm/model_executor/`.
+  queries, keys and values one below the other   layers/linear.py 1119-1160
+  experts [experts, 2 width, inputs]             layers/fused_moe/unquantized_fused_moe_method.py 60-120
+  `experts.routed_experts.w13_weight`            layers/fused_moe/layer.py 480, routed_experts.py 1137
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paramtool.dialects.tables import vllm_0_33
+from paramtool.dialects.template import Family, Row, Table
+
+_QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
+_PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
+_GATED = "gate[ffn in] up[ffn in]"
+_STACK = "gate[experts ffn in] up[experts ffn in]"
+_EXPERTS = "{path}.experts.routed_experts."
+_MOE = "layers/fused_moe/unquantized_fused_moe_method.py:60"
+
+
+def _fused(name: str, parts: tuple[str, ...], source: str) -> Row:
+    """A tensor of queries, keys and values, or of gate and up."""
+    terms = ("q", "k", "v") if len(parts) == 3 else ("gate", "up")
+    templates = {term: f"{{path}}.{part}.{{kind}}" for term, part in zip(terms, parts, strict=True)}
+    return Row(f"{{path}}.{name}.{{kind}}", templates, _QKV if len(parts) == 3 else _GATED, source=source)
+
+
+def _experts(gate: str, down: str, up: str) -> tuple[Row, ...]:
+    """The stacks of FusedMoE, for experts that are a list in the file."""
+    one = "{path}.experts.{expert}."
+    both = {"gate": f"{one}{gate}.{{kind}}", "up": f"{one}{up}.{{kind}}"}
+    return (
+        Row(_EXPERTS + "w13_{kind}", both, _STACK, along=1, source=_MOE),
+        Row(_EXPERTS + "w2_{kind}", {"down": f"{one}{down}.{{kind}}"}, "down[experts out ffn]", along=1, source=_MOE),
+    )
+
+
+def _renamed(was: str, new: str, kind: str) -> Row:
+    """A name in which something takes the place of something else."""
+    before, after = {"prefix": ("", "{rest}"), "suffix": ("{path}", "")}.get(kind, ("{path}", "{rest}"))
+    return Row(before + new + after, {"w": before + was + after})
+
+
+def _generated() -> Iterator[Family]:
+    for models, places, renames, fused, experts in vllm_0_33.GROUPS:
+        source = " ".join(f"models/{place}" for place in places.split())
+        rows = [
+            *(_experts(*experts) if experts else ()),
+            *(_fused(name, parts, source) for name, parts in fused),
+            *(_renamed(*rename) for rename in renames),
+        ]
+        yield Family(tuple(models.split()), tuple(rows), layouts=_layouts(fused, experts))
+
+
+def _layouts(fused: tuple[tuple[str, tuple[str, ...]], ...], experts: tuple[str, ...]) -> str:
+    kinds = dict.fromkeys("qkv" if len(parts) == 3 else "gate-up" for _, parts in fused)
+    return ", ".join((*kinds, *(("experts",) if experts else ())))
+
+
+_ALL = (
+    _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/llama.py:459"),
+    _fused("gate_up_proj", ("gate_proj", "up_proj"), "models/llama.py:459"),
+)
+_QWEN2_MOE = (
+    *_experts("gate_proj", "down_proj", "up_proj"),
+    _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/qwen2_moe.py:425"),
+    _fused("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj"), "models/qwen2_moe.py:425"),
+    _fused(
+        "shared_expert.gate_up_proj", ("shared_expert.gate_proj", "shared_expert.up_proj"), "models/qwen2_moe.py:425"
+    ),
+)
+_GLM4_MOE = (
+    *_QWEN2_MOE[:3],
+    _fused(
+        "shared_experts.gate_up_proj", ("shared_experts.gate_proj", "shared_experts.up_proj"), "models/glm4_moe.py:404"
+    ),
+)
+_PER_HEAD = "{heads: q[head_dim in] k[head_dim in] v[value_dim in]}"
+_BLOOM = (
+    Row(
+        "{path}.query_key_value.{kind}",
+        {"w": "{path}.query_key_value.{kind}"},
+        _QKV,
+        held=_PER_HEAD,
+        source="models/bloom.py:283-300",
+    ),
+)
+_FALCON = (
+    Row(
+        "{path}.query_key_value.{kind}",
+        {"w": "{path}.query_key_value.{kind}"},
+        _QKV,
+        held=_PER_GROUP,
+        source="models/falcon.py:425-470",
+    ),
+)
+_GPT2 = tuple(
+    Row(
+        f"{{path}}.{name}.weight",
+        {"w": f"{{path}}.{name}.weight"},
+        "w[out in]",
+        axes={"w": "in out"},
+        source="models/gpt2.py",
+    )
+    for name in ("c_attn", "attn.c_proj", "c_fc", "mlp.c_proj")
+)
+_STACKED = {
+    "w13_weight": ("gate_up_proj", "experts in ffn", "w[experts ffn in]"),
+    "w13_bias": ("gate_up_proj_bias", "", ""),
+    "w2_weight": ("down_proj", "experts ffn out", "w[experts out ffn]"),
+    "w2_bias": ("down_proj_bias", "", ""),
+}
+"""gpt-oss: [experts, inputs, outputs] in the file; rows of the gate and of up stay in turn."""
+_GPT_OSS = (
+    *(
+        Row(
+            _EXPERTS + name,
+            {"w": "{path}.experts." + part},
+            pattern,
+            axes={"w": axes} if axes else None,
+            source="models/gpt_oss.py:1147-1240",
+        )
+        for name, (part, axes, pattern) in _STACKED.items()
+    ),
+    Row(
+        "{path}.attn.qkv_proj.{kind}",
+        {term: f"{{path}}.self_attn.{term}_proj.{{kind}}" for term in "qkv"},
+        _QKV,
+        source="models/gpt_oss.py:1311",
+    ),
+    Row("{path}.embedding.weight", {"w": "{path}.embed_tokens.weight"}, source="models/gpt_oss.py:1375"),
+    Row("{path}.attn.{rest}", {"w": "{path}.self_attn.{rest}"}, source="models/gpt_oss.py"),
+)
+_LLAMA4 = (
+    Row(
+        _EXPERTS + "w13_weight",
+        {"w": "{path}.experts.gate_up_proj"},
+        "w[experts ffn in]",
+        axes={"w": "experts in ffn"},
+        source="models/llama4.py:430-540",
+    ),
+    Row(
+        _EXPERTS + "w2_weight",
+        {"w": "{path}.experts.down_proj"},
+        "w[experts out ffn]",
+        axes={"w": "experts ffn out"},
+        source="models/llama4.py:430-540",
+    ),
+    Row(
+        "{path}.qkv_proj.weight",
+        {term: f"{{path}}.{term}_proj.weight" for term in "qkv"},
+        "q[(heads two half) in] k[(kv_heads two half) in] v[(kv_heads value_dim) in]",
+        axes={"q": "(heads half two) in", "k": "(kv_heads half two) in"},
+        source="models/llama4.py:805-845",
+    ),
+    *_ALL[1:],
+)
+_GRANITE_MOE = (
+    Row(_EXPERTS + "w13_weight", {"w": "{path}.input_linear.weight"}, source="models/granitemoe.py:308"),
+    Row(_EXPERTS + "w2_weight", {"w": "{path}.output_linear.weight"}, source="models/granitemoe.py:308"),
+    Row("{path}.gate.weight", {"w": "{path}.router.layer.weight"}, source="models/granitemoe.py:308"),
+    _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/granitemoe.py:386"),
+)
+_BY_HAND = (
+    Family(("Qwen2MoeForCausalLM",), _QWEN2_MOE, layouts="qkv, gate-up, experts"),
+    Family(("Glm4MoeForCausalLM",), _GLM4_MOE, layouts="qkv, gate-up, experts"),
+    Family(("GPT2LMHeadModel",), _GPT2, layouts="transposed"),
+    Family(("BloomForCausalLM",), _BLOOM, layouts="qkv"),
+    Family(("FalconForCausalLM",), _FALCON, layouts="qkv"),
+    Family(
+        ("Llama4ForCausalLM",),
+        _LLAMA4,
+        ("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM",),
+        layouts="qkv in halves, gate-up, experts",
+    ),
+    Family(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv, experts-interleaved"),
+    Family(("GraniteMoeForCausalLM",), _GRANITE_MOE, layouts="qkv, experts"),
+)
+
+_CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
+_REFUSED = {
+    name: _CHANGES if "A_log" in place else f"vLLM's code does more than join and rename there: {place}"
+    for name, place in vllm_0_33.COMPUTED.items()
+    if not any(name in family.models for family in _BY_HAND)
+}
+
+TABLE = Table(
+    "vllm",
+    "vLLM's modules in memory",
+    vllm_0_33.VERSION,
+    (*_generated(), *_BY_HAND),
+    _REFUSED,
+    (
+        "Tensor parallel size 1: `model-rank-0-part-0.safetensors` of save_sharded_state, load format sharded_state.",
+        "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither added "
+        "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
+        "Some kernels rearrange experts after loading and before saving: FlashInfer's puts up before gate, AITER's "
+        "shuffles (layers/fused_moe/oracle/unquantized.py); this is the form of the others.",
+    ),
+)

@@ -1,0 +1,115 @@
+"""The record of rearranged parts: which tensors of a file were made of which parts, and by which pattern.
+
+It is text under the metadata key `paramtool.parts`:
+
+    {"version": 1,
+     "dialect": "transformers-5",
+     "from": "transformers-4",
+     "fused": [{"tensor": "h.0.qkv_proj.weight", "layout": "qkv-per-head", "along": 0,
+                "pattern": "{heads: q[head_dim in] k[head_dim in] v[value_dim in]}",
+                "sizes": {"heads": 12, "head_dim": 64, "in": 768},
+                "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]}}]}
+
+`dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
+`fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
+The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paramtool.errors import FormatError
+from paramtool.formats import strict_json
+from paramtool.lazy_dataclass import dataclass
+
+KEY = "paramtool.parts"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FusedTensor:
+    """How one tensor was made of parts."""
+
+    tensor: str
+    layout: str
+    pattern: str
+    along: int
+    sizes: Mapping[str, int]
+    parts: Mapping[str, tuple[str, ...]]
+    """{term of the pattern: the names of its parts}"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRecord:
+    """What a file says of its parts."""
+
+    dialect: str = ""
+    source: str = ""
+    """The dialect that the names were converted from."""
+    fused: tuple[FusedTensor, ...] = ()
+    """Tensors of the file that hold parts."""
+    unfused: tuple[FusedTensor, ...] = ()
+    """Tensors that the file does not have and whose parts it has."""
+
+
+def encode(record: PartsRecord) -> str:
+    """A record as text; empty if it says nothing."""
+    if not record.dialect and not record.fused and not record.unfused:
+        return ""
+    found: dict[str, Any] = {"version": VERSION}
+    if record.dialect:
+        found |= {"dialect": record.dialect, "from": record.source}
+    for key, tensors in (("fused", record.fused), ("unfused", record.unfused)):
+        if tensors:
+            found[key] = [_encoded(one) for one in tensors]
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _encoded(one: FusedTensor) -> dict[str, Any]:
+    return {
+        "tensor": one.tensor,
+        "layout": one.layout,
+        "along": one.along,
+        "pattern": one.pattern,
+        "sizes": dict(one.sizes),
+        "parts": {term: list(names) for term, names in one.parts.items()},
+    }
+
+
+def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
+    """The record in a file's metadata; an empty one if there is none, FormatError if it is damaged."""
+    if KEY not in metadata:
+        return PartsRecord()
+    try:
+        found = strict_json.strict(metadata[KEY], surrogates=True)
+        if type(found["version"]) is not int or found["version"] != VERSION:
+            raise ValueError(f"version {found['version']!r}, this program reads {VERSION}")
+        fused, unfused = (tuple(_fused(item) for item in found.get(key, [])) for key in ("fused", "unfused"))
+        return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused, unfused)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            f"{where}: its record of parts ({KEY!r}) is damaged: {type(error).__name__}: {error}",
+            hint="docs/alias-record.md describes the record; the tensors can be read without it",
+        ) from None
+
+
+def _fused(item: Mapping[str, Any]) -> FusedTensor:
+    sizes = {_text(word): length for word, length in item["sizes"].items()}
+    if not all(type(length) is int and 0 < length < 1 << 63 for length in sizes.values()):
+        raise ValueError("sizes is not made of positive numbers")
+    along = item["along"]
+    if type(along) is not int or not 0 <= along < 8:
+        raise ValueError(f"along is {along!r}, which is no axis")
+    parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
+    return FusedTensor(
+        _text(item["tensor"]), _text(item["layout"]), _text(item["pattern"]), along, sizes, parts
+    )  # fmt: skip
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.60} is not a string")
+    return value

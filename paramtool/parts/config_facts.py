@@ -1,0 +1,343 @@
+"""What a model's config.json says of its sizes, in the words of `facts`.
+
+The keys are those that transformers' config classes really have, and what a class takes where a key is absent
+(`config_keys`, made by docs/make_config_keys.py, which builds each model and compares).  A row of that table is
+
+    llama heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads head_dim=head_dim:hidden/heads ...
+
+    word=KEY|KEY:DEFAULT   the value of the first key that the config has; DEFAULT where it has none: a number, another
+                           word, or `hidden/heads`
+    word=KEY:DEFAULT:NULL  the same, and what null stands for; without NULL it is the default, if that is no number
+    word=:DEFAULT          no key says it
+    rotary=*FACTOR@KEY     a share of head_dim: that of rope_parameters, of an outer key, or FACTOR
+
+A config of a model type that the table lacks says only what its keys say in so many words.  A composite model has
+configs in its config; `tower_of` says which one a tensor belongs to.  What cannot be told is absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from paramtool.errors import LayoutError
+from paramtool.parts.config_keys import ROWS, TOWERS
+from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived
+
+SIDES = ("encoder", "decoder")
+"""Halves of a model that one config describes, each with keys of its own."""
+PLAIN = {
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num"),
+    "head_dim": ("head_dim", "kv_channels"),
+    "value_dim": ("v_head_dim",),
+    "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "rotary": ("rotary_dim",),
+    "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
+    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
+    "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
+    "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
+}  # fmt: skip
+"""Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
+UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
+"""Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
+
+
+def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json") -> Facts:
+    """The facts of one tower of a model; none where the config does not say them.
+
+    `tower` is the path of a nested config, the last step of which may be `encoder` or `decoder` as a half of one config
+    (`tower_of` gives it).  LayoutError if the config contradicts itself.
+
+    >>> str(from_config({"model_type": "llama", "num_attention_heads": 4, "hidden_size": 64}))
+    'heads=4 kv_heads=4 head_dim=16 hidden=64 rotary=16 value_dim=16 group=1'
+    """
+    found = _nested(config, tower)
+    if found is None:
+        return NONE
+    model_type, inner, path, side = found
+    reader = Reader(inner, f"{where}: {path}." if path else f"{where}: ")
+    if model_type in ROWS_BY_HAND:
+        return derived(_by_hand(model_type, reader))
+    row = _row(model_type, side)
+    if row is None:
+        return NONE if model_type in TOWERS or _known(model_type) else derived(_plain(reader))
+    for word, rule in row.items():
+        reader.take(word, rule)
+    return derived(Facts(reader.sizes, reader.said))
+
+
+class _Tower(NamedTuple):
+    """A nested config."""
+
+    model_type: str
+    config: Mapping[str, Any]
+    path: str
+    side: str
+
+
+def _nested(config: Mapping[str, Any], tower: str) -> _Tower | None:
+    """The config of a tower; None if there is none, or if nothing says its model type."""
+    model_type, path, side = _text(config.get("model_type")), "", ""
+    for step in filter(None, tower.split(".")):
+        inner = config.get(step)
+        if isinstance(inner, Mapping):
+            model_type = _text(inner.get("model_type")) or _default_type(model_type, step)
+            config, path = inner, f"{path}.{step}" if path else step
+        elif step in SIDES and not side:
+            side = step
+        elif step in _flat(model_type):
+            model_type = _default_type(model_type, step)
+        else:
+            return None
+    return _Tower(model_type, config, path, side)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _default_type(model_type: str, key: str) -> str:
+    """The model type of a nested config that does not say it."""
+    return TOWERS.get(model_type, {}).get(key, "").lstrip("<")
+
+
+def _flat(model_type: str) -> list[str]:
+    """Nested configs whose keys may stand in the outer config, as in files of older versions."""
+    return [key for key, value in TOWERS.get(model_type, {}).items() if value.startswith("<")]
+
+
+def _row(model_type: str, side: str) -> Mapping[str, str] | None:
+    """The rules for a model type, {word: its rule}; those of one half where the halves have their own."""
+    text = ROWS.get(f"{model_type}/{side}" if side else model_type)
+    if text is None and side:
+        text = ROWS.get(model_type)
+    return None if text is None else dict(one.split("=", 1) for one in text.split())
+
+
+def _known(model_type: str) -> bool:
+    return any(key in ROWS for key in (model_type, *(f"{model_type}/{side}" for side in SIDES)))
+
+
+class Reader:
+    """Takes sizes from a config by their rules."""
+
+    def __init__(self, config: Mapping[str, Any], where: str) -> None:
+        self.config = config
+        self.where = where
+        self.sizes: dict[str, int] = {}
+        self.said: dict[str, str] = {}
+
+    def take(self, word: str, rule: str) -> None:
+        """Add what a rule gives, if it gives anything."""
+        if rule.startswith("*"):
+            self.share(word, rule[1:])
+            return
+        keys, default, null = (*rule.split(":"), "")[:3]
+        key, value = self.value(keys)
+        if isinstance(value, int) and not isinstance(value, bool):
+            self.add(word, value, key)
+        elif key and value is not None:
+            return  # a list with a number for each layer, or another class's form
+        elif key and null:
+            self.follow(word, null)
+        elif not default.isdecimal():
+            self.follow(word, default)
+        elif not key:
+            self.add(word, int(default), f"{keys.partition('|')[0] or word} is absent, and the default")
+
+    def value(self, keys: str) -> tuple[str, object]:
+        """The first of some keys that the config has, and its value; LayoutError if two of them differ."""
+        found = [(key, value) for key in filter(None, keys.split("|")) for value in self.values(key)]
+        for key, value in found[1:]:
+            if value != found[0][1]:
+                raise LayoutError(f"{self.where}{found[0][0]} is {found[0][1]!r:.40}, and {key} is {value!r:.40}")
+        return found[0] if found else ("", None)
+
+    def values(self, path: str) -> Iterator[object]:
+        """The value at a path of keys, if there is one."""
+        *steps, last = path.split(".")
+        config: object = self.config
+        for step in steps:
+            config = config.get(step) if isinstance(config, Mapping) else None
+        if isinstance(config, Mapping) and last in config:
+            yield config[last]
+
+    def follow(self, word: str, expression: str) -> None:
+        """A word that is another, or the quotient of two, where those are known."""
+        words = [one for one in expression.split("/") if one]
+        if not words or any(one not in self.sizes for one in words):
+            return
+        size = self.sizes[words[0]]
+        if len(words) > 1:
+            if size % self.sizes[words[1]]:
+                return
+            size //= self.sizes[words[1]]
+        self.sizes[word] = size
+        self.said[word] = " / ".join(dict.fromkeys(self.said[one] for one in words))
+
+    def add(self, word: str, size: int, source: str) -> None:
+        if not 1 <= size <= MAX_SIZE:
+            raise LayoutError(f"{self.where}{source} is {size}; expected a number from 1 to {MAX_SIZE}")
+        self.sizes[word] = size
+        self.said[word] = f"{self.where}{source}"
+
+    def share(self, word: str, default: str) -> None:
+        """A share of head_dim, rounded down as transformers does (modeling_rope_utils.py, `int(head_dim * factor)`)."""
+        head_dim = self.sizes.get("head_dim")
+        default, _, outside = default.partition("@")
+        factors = self.factors(outside) or {"the default share": float(default)}
+        if head_dim is None or len(set(factors.values())) > 1:
+            return
+        key, factor = next(iter(factors.items()))
+        if 0 < factor <= 1 and (size := int(head_dim * factor)):
+            self.sizes[word] = size
+            self.said[word] = f"{self.where}{key}, {self.said['head_dim'].removeprefix(self.where)}"
+
+    def factors(self, outside: str) -> dict[str, float]:
+        """The shares that a config says, those for kinds of layers among them."""
+        found = {}
+        for outer in ("rope_parameters", "rope_scaling"):
+            inner = self.config.get(outer)
+            if isinstance(inner, Mapping):
+                for path, one in [(outer, inner), *((f"{outer}.{k}", v) for k, v in inner.items())]:
+                    factor = one.get("partial_rotary_factor") if isinstance(one, Mapping) else None
+                    if isinstance(factor, (int, float)) and not isinstance(factor, bool):
+                        found[f"{path}.partial_rotary_factor"] = float(factor)
+        factor = self.config.get(outside)
+        if isinstance(factor, (int, float)) and not isinstance(factor, bool):
+            found[outside] = float(factor)
+        return found
+
+
+def _plain(reader: Reader) -> Facts:
+    """What a config of an unknown model type says in so many words."""
+    if any(UNEQUAL.search(key) for key in reader.config):
+        return NONE
+    for word, keys in PLAIN.items():
+        reader.take(word, "|".join(keys) + ":")
+    return Facts(reader.sizes, reader.said)
+
+
+ROWS_BY_HAND = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatglm", "codegen")
+"""Model types whose facts hang on flags of their configs."""
+
+
+def _by_hand(model_type: str, reader: Reader) -> Facts:
+    """Facts that hang on flags.
+
+    falcon: transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
+    without multi_query, else one.  The names of the first files were RefinedWeb and RefinedWebModel, with n_head,
+    n_head_kv and the same flags.
+    gpt_bigcode: modeling_gpt_bigcode.py 90-110: one head of k and v with multi_query.
+    chatglm: its own configuration_chatglm.py: multi_query_group_num counts only with multi_query_attention
+    (read by vLLM 0.33, models/chatglm.py 61-80).
+    codegen: modeling_codegen.py 145-160: 4 blocks of q, v and k, a constant of the code.
+    """
+    take, flag = reader.take, reader.config.get
+    if model_type == "chatglm":
+        take("heads", "num_attention_heads:")
+        take("kv_heads", "multi_query_group_num:" if flag("multi_query_attention") is True else ":heads")
+        take("head_dim", "kv_channels:")
+    elif model_type == "gpt_bigcode":
+        take("heads", "n_head|num_attention_heads:12")
+        take("hidden", "n_embd|hidden_size:768")
+        take("kv_heads", ":heads" if flag("multi_query", True) is False else ":1")
+        take("head_dim", ":hidden/heads")
+    elif model_type == "codegen":
+        take("heads", "n_head|num_attention_heads:16")
+        take("hidden", "n_embd|hidden_size:4096")
+        take("kv_heads", ":heads")
+        take("head_dim", ":hidden/heads")
+        take("rotary", "rotary_dim:64")
+        reader.add("chunks", 4, "4 blocks in every model of codegen")
+    else:
+        new, alone = flag("new_decoder_architecture", False) is True, flag("multi_query", True) is True
+        take("heads", "num_attention_heads|n_head:71" if model_type == "falcon" else "n_head|num_attention_heads:")
+        take("hidden", "hidden_size|n_embed:4544" if model_type == "falcon" else "hidden_size|n_embed:")
+        take("kv_heads", "num_kv_heads|n_head_kv:heads" if new or not alone else ":1")
+        take("head_dim", ":hidden/heads")
+        if flag("alibi", False) is False:
+            take("rotary", ":head_dim")
+    return Facts(reader.sizes, reader.said)
+
+
+STEMS = {
+    "vision": ("visual", "vision", "vit", "image_encoder"),
+    "text": ("language_model", "text", "llm"),
+    "audio": ("audio", "speech_encoder"),
+    "qformer": ("qformer",),
+}
+"""{a nested config's key without `_config`: how segments of tensor names begin that belong to it}; others: the key."""
+BACKBONE = re.compile(r"^(model\.|transformer\.|base_model\.)*(layers|h|blocks|block)\.\d+\.")
+"""Names of a text model's layers without a segment that says so."""
+
+
+def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
+    """The path of the nested config that a tensor belongs to, "" for the outermost; None where it cannot be told.
+
+    >>> config = {"text_config": {"model_type": "llama"}, "vision_config": {"model_type": "clip_vision_model"}}
+    >>> tower_of("vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight", config)
+    'vision_config'
+    >>> tower_of("language_model.model.layers.0.self_attn.q_proj.weight", config)
+    'text_config'
+    >>> tower_of("multi_modal_projector.linear_1.weight", config) is None
+    True
+    """
+    steps: list[str] = []
+    rest = name.split(".")
+    model_type = _text(config.get("model_type"))
+    while inner := _towers(config, model_type):
+        place = next(((k, key) for k, one in enumerate(rest) for key in inner if _belongs(one, key)), None)
+        if place is None:
+            step = _without_segment(".".join(rest), config, model_type, inner)
+            if step is None:
+                return None
+            if step == "":
+                break
+            rest_from, key = 0, step
+        else:
+            rest_from, key = place[0] + 1, place[1]
+        steps.append(key)
+        model_type = _text(inner[key].get("model_type")) or _default_type(model_type, key)
+        flat = inner[key] is config
+        config, rest = inner[key], rest[rest_from:]
+        if flat:
+            break
+    side = next((one for one in rest if one in SIDES), "")
+    if side and any(f"{model_type}/{one}" in ROWS for one in SIDES):
+        steps.append(side)
+    elif not side and any(f"{model_type}/{one}" in ROWS for one in SIDES) and model_type not in ROWS:
+        return None
+    return ".".join(steps)
+
+
+def _towers(config: Mapping[str, Any], model_type: str) -> dict[str, Mapping[str, Any]]:
+    """The nested configs that describe towers: those with a model type, and flat ones."""
+    found: dict[str, Mapping[str, Any]] = {
+        key: value
+        for key, value in config.items()
+        if isinstance(value, Mapping)
+        and (key.endswith("_config") or key in (*SIDES, "generator", "text_encoder"))
+        and (_text(value.get("model_type")) or _default_type(model_type, key))
+        and not key.startswith(("attn_", "ffn_", "quantization"))
+    }
+    found |= {key: config for key in _flat(model_type) if key not in found}
+    return found
+
+
+def _belongs(segment: str, key: str) -> bool:
+    stem = key.removesuffix("_config")
+    return any(segment == one or segment.startswith(f"{one}_") for one in STEMS.get(stem, (stem,)))
+
+
+def _without_segment(
+    rest: str, config: Mapping[str, Any], model_type: str, inner: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    """The nested config of a name that no segment gives away: the text model's, "" for the outer one's own layers."""
+    if _known(model_type) and not any(one is config for one in inner.values()):
+        return ""
+    if "text_config" in inner and BACKBONE.search(rest):
+        return "text_config"
+    return None

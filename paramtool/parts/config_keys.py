@@ -1,0 +1,2 @@
+ROWS: dict[str, str] = {}
+TOWERS: dict[str, dict[str, str]] = {}

@@ -1,0 +1,271 @@
+"""Facts: sizes of attention, gated MLPs, experts and state spaces that the shapes of their tensors do not give.
+
+    config.json  {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+    facts        heads=32  kv_heads=8  head_dim=128  value_dim=128  group=4  rotary=128
+
+A fused q, k and v of 6144 rows may be 32, 8 and 8 heads of 128, or 16, 16 and 16 of 128.  Facts say which.  Each has
+the place that said it.  They come from a file's record, from a config or from the user; what nobody said is absent,
+and nothing is guessed from shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.lazy_dataclass import dataclass
+
+WORDS = {
+    "heads": "heads of q",
+    "kv_heads": "heads of k and v",
+    "head_dim": "rows of one head of q and k",
+    "value_dim": "rows of one head of v",
+    "group": "heads of q for one of k and v",
+    "rotary": "rows of a head that rotary positions turn",
+    "chunks": "blocks of a fused weight that each have their own q, k and v",
+    "experts": "experts of a layer",
+    "hidden": "the width of the model",
+    "nope": "rows of a head of latent attention without positions",
+    "rope": "rows of a head of latent attention with rotary positions",
+    "q_rank": "the rank of q in latent attention",
+    "kv_rank": "the rank of k and v in latent attention",
+    "linear_key_heads": "heads of q and k in linear attention",
+    "linear_value_heads": "heads of v in linear attention",
+    "linear_key_dim": "rows of one head of q and k in linear attention",
+    "linear_value_dim": "rows of one head of v in linear attention",
+    "state_heads": "heads of a state space",
+    "state_dim": "rows of one head of a state space",
+    "groups": "groups of a state space that share B and C",
+    "state": "the size of a state",
+}
+"""Every fact and what it counts."""
+KINDS = {
+    "qkv": ("heads", "kv_heads", "head_dim", "value_dim", "group", "rotary", "chunks", "hidden"),
+    "kv": ("kv_heads", "head_dim", "value_dim", "rotary", "chunks", "hidden"),
+    "q": ("heads", "head_dim", "rotary", "hidden"),
+    "gate-up": ("chunks", "experts"),
+    "experts": ("experts", "chunks"),
+    "latent": ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "hidden"),
+    "linear-attention": ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks"),
+    "state-space": ("state_heads", "state_dim", "groups", "state", "chunks"),
+}
+"""{kind of a fused weight: the facts that `--spec` may give for it}."""
+MAX_SIZE = 1 << 24
+"""The largest size; larger numbers are typing errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Sizes by their words, and who said each."""
+
+    sizes: Mapping[str, int]
+    """{one of `WORDS`: a number of at least 1}."""
+    said: Mapping[str, str]
+    """{word: its source, as in an error: `config.json: num_key_value_heads`}."""
+
+    def __bool__(self) -> bool:
+        return bool(self.sizes)
+
+    def __str__(self) -> str:
+        return " ".join(f"{word}={number}" for word, number in self.sizes.items())
+
+    def lacks(self, words: Iterable[str]) -> list[str]:
+        """Those of the words that nobody said."""
+        return [word for word in words if word not in self.sizes]
+
+
+NONE = Facts({}, {})
+"""No facts."""
+
+
+def facts(sizes: Mapping[str, int], source: str) -> Facts:
+    """Sizes that all come from one source, with what follows from them; LayoutError if they contradict each other.
+
+    >>> str(facts({"heads": 32, "kv_heads": 8, "head_dim": 128}, "--spec"))
+    'heads=32 kv_heads=8 head_dim=128 value_dim=128 group=4'
+    """
+    return derived(Facts(dict(sizes), dict.fromkeys(sizes, source)))
+
+
+def derived(known: Facts) -> Facts:
+    """The facts with those that follow: value_dim, group, and heads or kv_heads of a group; checked.
+
+    value_dim is head_dim unless it is said: two dimensions differ in a few models, whose configs say it.
+    """
+    sizes, said = dict(known.sizes), dict(known.said)
+    for word, words, size in _following(sizes):
+        if word not in sizes:
+            sizes[word] = size
+            said[word] = " and ".join(dict.fromkeys(said[one] for one in words))
+    found = Facts(sizes, said)
+    check(found)
+    return found
+
+
+def _following(sizes: Mapping[str, int]) -> Iterable[tuple[str, tuple[str, ...], int]]:
+    """(a word, the words that it follows from, its size), where it is a whole number."""
+    heads, kv_heads, group = (sizes.get(word, 0) for word in ("heads", "kv_heads", "group"))
+    if "head_dim" in sizes:
+        yield "value_dim", ("head_dim",), sizes["head_dim"]
+    if heads and kv_heads and heads % kv_heads == 0:
+        yield "group", ("heads", "kv_heads"), heads // kv_heads
+    if heads and group and heads % group == 0:
+        yield "kv_heads", ("heads", "group"), heads // group
+    if kv_heads and group:
+        yield "heads", ("kv_heads", "group"), kv_heads * group
+
+
+class _Law(NamedTuple):
+    """What must hold for two or three sizes."""
+
+    words: tuple[str, ...]
+    holds: str
+    """The law, as an error shows it."""
+
+
+def _broken(sizes: Mapping[str, int]) -> Iterable[_Law]:
+    """The laws that sizes break."""
+
+    def has(*words: str) -> bool:
+        return all(word in sizes for word in words)
+
+    if has("heads", "kv_heads") and sizes["heads"] % sizes["kv_heads"]:
+        yield _Law(("heads", "kv_heads"), "heads must be a multiple of kv_heads")
+    if has("heads", "kv_heads", "group") and sizes["heads"] != sizes["kv_heads"] * sizes["group"]:
+        yield _Law(("heads", "kv_heads", "group"), "heads must be kv_heads times group")
+    if has("rotary") and sizes["rotary"] % 2:
+        yield _Law(("rotary",), "rotary must be even, as rows are turned in pairs")
+    if has("rotary", "head_dim") and sizes["rotary"] > sizes["head_dim"]:
+        yield _Law(("rotary", "head_dim"), "rotary must be at most head_dim")
+    if has("linear_key_heads", "linear_value_heads") and sizes["linear_value_heads"] % sizes["linear_key_heads"]:
+        yield _Law(
+            ("linear_value_heads", "linear_key_heads"), "linear_value_heads must be a multiple of linear_key_heads"
+        )
+    if has("state_heads", "groups") and sizes["state_heads"] % sizes["groups"]:
+        yield _Law(("state_heads", "groups"), "state_heads must be a multiple of groups")
+
+
+def check(known: Facts) -> None:
+    """LayoutError if sizes are out of range, or contradict each other; it names the sizes and who said them."""
+    for word, size in known.sizes.items():
+        if not 1 <= size <= MAX_SIZE:
+            raise LayoutError(f"{_told(known, word)}: expected a number from 1 to {MAX_SIZE}")
+    for law in _broken(known.sizes):
+        raise LayoutError(f"{', '.join(_told(known, word) for word in law.words)}: {law.holds}", hint=HINT)
+
+
+HINT = "--spec gives the true sizes, as in --spec 'qkv heads=32 kv_heads=8 head_dim=128'"
+
+
+def _told(known: Facts, word: str) -> str:
+    return f"{word}={known.sizes[word]} ({known.said[word]})"
+
+
+def merged(record: Facts = NONE, config: Facts = NONE, spec: Facts = NONE) -> Facts:
+    """The facts of a file's record, of a config and of the user, each word from the first that says it.
+
+    LayoutError names both sources where two say different sizes.
+
+    >>> str(merged(config=facts({"heads": 4, "head_dim": 8}, "config.json"), spec=facts({"kv_heads": 2}, "--spec")))
+    'heads=4 head_dim=8 value_dim=8 kv_heads=2 group=2'
+    """
+    sizes: dict[str, int] = {}
+    said: dict[str, str] = {}
+    for source in (record, config, spec):
+        for word, size in source.sizes.items():
+            if sizes.setdefault(word, size) != size:
+                raise LayoutError(
+                    f"{word} is {sizes[word]} by {said[word]}, and {size} by {source.said[word]}",
+                    hint="correct the one that is wrong; nothing was assumed",
+                )
+            said.setdefault(word, source.said[word])
+    return derived(Facts(sizes, said))
+
+
+def contradiction(known: Facts, shapes: Mapping[str, int], expected: Mapping[str, str]) -> str:
+    """How facts and the lengths of axes contradict each other, or "" if they do not.
+
+    `shapes` has lengths that a file shows, by what they are of, and `expected` the product of words that each should
+    be.  A product with a word that nobody said is not checked.
+
+    >>> known = facts({"heads": 32, "kv_heads": 8, "head_dim": 128}, "config.json")
+    >>> contradiction(known, {"k_proj.weight": 4096}, {"k_proj.weight": "kv_heads head_dim"})
+    'k_proj.weight has 4096 rows; kv_heads x head_dim = 8 x 128 = 1024 (config.json)'
+    """
+    found = []
+    for name, length in shapes.items():
+        words = expected.get(name, "").split()
+        if not words or known.lacks(words):
+            continue
+        product = 1
+        for word in words:
+            product *= known.sizes[word]
+        if product != length:
+            numbers = " x ".join(str(known.sizes[word]) for word in words)
+            equation = f"{' x '.join(words)} = {numbers}{f' = {product}' if len(words) > 1 else ''}"
+            sources = ", ".join(dict.fromkeys(known.said[word] for word in words))
+            found.append(f"{name} has {length} rows; {equation} ({sources})")
+    return "\n".join(found)
+
+
+def from_spec(text: str) -> tuple[str, Facts]:
+    """The kind of a fused weight and the facts that `--spec` gives; UsageError names a wrong word.
+
+    >>> kind, found = from_spec("qkv heads=32 kv_heads=8")
+    >>> kind, str(found), found.said["heads"]
+    ('qkv', 'heads=32 kv_heads=8 group=4', '--spec')
+    """
+    kind, sizes = "", dict[str, int]()
+    for written in text.split():
+        word, equals, value = written.partition("=")
+        word = word.lower().lstrip("-").replace("-", "_") if equals else word.lower().lstrip("-").replace("_", "-")
+        if not equals:
+            if word not in KINDS or kind:
+                raise UsageError(*_wrong_kind(written, kind))
+            kind = word
+            continue
+        name = SYNONYMS.get(word, word)
+        if name not in WORDS:
+            raise UsageError(f"unknown word {written!r} in a spec", hint=_near(word, kind))
+        if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:9]) <= MAX_SIZE or len(value) > 8:
+            raise UsageError(f"{written!r}: expected a whole number from 1 to {MAX_SIZE}")
+        if sizes.setdefault(name, int(value)) != int(value):
+            raise UsageError(f"{name} is given twice, with different values, in {text!r}")
+    if not kind:
+        raise UsageError(f"{text!r} names no kind", hint=f"write one of {', '.join(KINDS)} first")
+    for name in sizes:
+        if name not in KINDS[kind]:
+            raise UsageError(f"{name} says nothing of {kind}", hint=_near("", kind))
+    return kind, facts(sizes, "--spec")
+
+
+SYNONYMS = {
+    "num_heads": "heads", "num_attention_heads": "heads", "n_head": "heads", "n_heads": "heads",
+    "num_key_value_heads": "kv_heads", "num_kv_heads": "kv_heads", "n_head_kv": "kv_heads", "n_kv_heads": "kv_heads",
+    "kv_n_heads": "kv_heads", "multi_query_group_num": "kv_heads", "num_query_groups": "kv_heads",
+    "kv_channels": "head_dim", "d_kv": "head_dim", "head_size": "head_dim", "v_head_dim": "value_dim",
+    "num_key_value_groups": "group", "rotary_dim": "rotary", "num_experts": "experts", "num_local_experts": "experts",
+    "n_routed_experts": "experts", "moe_num_experts": "experts", "hidden_size": "hidden", "d_model": "hidden",
+    "n_embd": "hidden", "qk_nope_head_dim": "nope", "qk_rope_head_dim": "rope", "q_lora_rank": "q_rank",
+    "kv_lora_rank": "kv_rank", "linear_num_key_heads": "linear_key_heads",
+    "linear_num_value_heads": "linear_value_heads", "linear_key_head_dim": "linear_key_dim",
+    "linear_value_head_dim": "linear_value_dim", "d_state": "state", "n_groups": "groups",
+}  # fmt: skip
+"""{a word of a config: the fact that it is, whatever the model type}."""
+
+
+def _wrong_kind(written: str, kind: str) -> tuple[str, str]:
+    if kind:
+        return f"{written!r} is a second kind or a word without a number, after {kind}", _near("", kind)
+    return f"{written!r} is not a kind of fused weight", f"write one of {', '.join(KINDS)} first"
+
+
+def _near(word: str, kind: str) -> str:
+    from difflib import get_close_matches
+
+    words = KINDS.get(kind, tuple(WORDS))
+    found = [SYNONYMS.get(one, one) for one in get_close_matches(word, [*words, *SYNONYMS], 3, 0.75)]
+    if found := [one for one in dict.fromkeys(found) if one in words]:
+        return f"did you mean {' or '.join(f'{one}=...' for one in found)}?"
+    return f"the words{f' of {kind}' if kind else ''} are {', '.join(words)}"

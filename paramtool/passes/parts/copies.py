@@ -1,0 +1,181 @@
+"""The copies that make a new tensor of parts, and the views that old tensors are of new ones.
+
+Source and target hold the same parts.  Joined piece by piece (`parts.pieces`), they are pairs of views; where a run of
+the target is long, it becomes a copy of its own, so that the engine writes run after run and assembles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from paramtool.errors import LayoutError
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.plan import Copy, Requirement, Target
+from paramtool.model.view import View, contiguous, reshaped
+from paramtool.parts.pieces import Piece, Stored, joined
+from paramtool.passes.coalesce import coalesced
+
+RUN_NBYTES = 4096
+"""Runs of a target of at least so many bytes are copies of their own."""
+MAX_RUNS = 1 << 16
+"""A target of more runs than this is assembled in memory, band by band."""
+
+
+class Held(NamedTuple):
+    """A piece of a part in a tensor of the source."""
+
+    name: str
+    piece: Piece
+    view: View
+    """The whole tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the parts are in the source."""
+
+    where: str
+    """The file, for messages."""
+    by_part: Mapping[str, Sequence[Held]]
+    """{part: the pieces that hold its elements; where several hold the same, the first is read}"""
+    repeated: tuple[tuple[Held, Held], ...]
+    """Pieces that hold the same elements as another before them, and must be equal to it."""
+
+
+def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
+    """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
+    by_part: dict[str, list[Held]] = {}
+    repeated = []
+    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Held] = {}
+    for tensor in tensors:
+        for piece in tensor.pieces:
+            held = Held(tensor.name, piece, views[tensor.name])
+            known = first.setdefault((piece.part, piece.start, piece.shape), held)
+            if known is not held:
+                repeated.append((known, held))
+                continue
+            by_part.setdefault(piece.part, []).append(held)
+    return Sources(where, by_part, tuple(repeated))
+
+
+def requirements(found: Sources) -> Iterator[Requirement]:
+    """That what is stored several times is equal."""
+    for first, other in found.repeated:
+        for pair in joined([first.piece], [other.piece]):
+            yield Requirement(
+                pair.mine.view(first.view),
+                ((1, pair.other.view(other.view)),),
+                0.0,
+                f"{found.where}: {other.name!r} repeats elements of {first.piece.part!r} with other values; "
+                "expected equal copies, of which one is kept",
+            )
+
+
+def target(stored: Stored, found: Sources) -> Target:
+    """A new tensor; LayoutError names parts that are lacking, or of another type."""
+    copies: list[Copy] = []
+    dtypes: dict[str, str] = {}
+    dtype = None
+    for piece in stored.pieces:
+        held = found.by_part.get(piece.part, ())
+        for one in held:
+            dtypes.setdefault(one.view.dtype.name, one.name)
+            dtype = dtype or one.view.dtype
+        if not held or dtype is None:
+            raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file has no {piece.part!r}")
+        if len(dtypes) == 1:
+            copies += _copies(contiguous(stored.name, dtype, stored.shape), piece, held)
+    if len(dtypes) > 1:
+        said = ", ".join(f"{name!r} is {word}" for word, name in dtypes.items())
+        raise LayoutError(
+            f"{found.where}: {stored.name!r} would be made of tensors of several types: {said}; expected one",
+            hint="convert --dtype gives them one type first",
+        )
+    assert dtype is not None
+    made = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
+    if sum(copy.destination.numel for copy in made) != prod(stored.shape):
+        raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file lacks elements of its parts")
+    return Target(stored.name, dtype, stored.shape, tuple(_in_runs(made)))
+
+
+def _copies(whole: View, piece: Piece, held: Sequence[Held]) -> Iterator[Copy]:
+    by_piece = {id(one.piece): one for one in held}
+    for one in by_piece.values():
+        for pair in joined([piece], [one.piece]):
+            yield _sorted(Copy(pair.mine.view(whole), ((1, pair.other.view(one.view)),), names=(one.name,)))
+
+
+def _sorted(copy: Copy) -> Copy:
+    """The same with axes in the order of the target, the slowest first."""
+    here, there = copy.destination, copy.terms[0][1]
+    axes = [k for k, size in enumerate(here.shape) if size > 1]
+    axes.sort(key=lambda k: (-here.strides[k], -there.strides[k]))
+    return Copy(_with_axes(here, axes), ((1, _with_axes(there, axes)),), names=copy.names)
+
+
+def _with_axes(view: View, axes: Sequence[int]) -> View:
+    shape, strides = tuple(view.shape[k] for k in axes), tuple(view.strides[k] for k in axes)
+    return View(view.storage, view.dtype, view.offset, shape, strides)
+
+
+def _in_runs(copies: Sequence[Copy]) -> Iterator[Copy]:
+    """The same copies, those with long runs as one copy for each run, in the order of the target."""
+    cuts = [_cut(copy.destination) for copy in copies]
+    runs = sum(prod(copy.destination.shape[:cut]) for copy, cut in zip(copies, cuts, strict=True) if cut)
+    if not any(cuts) or min(_run_nbytes(copy.destination, cut) for copy, cut in zip(copies, cuts, strict=True)) < (
+        RUN_NBYTES
+    ):
+        yield from copies
+        return
+    if runs > MAX_RUNS:
+        yield from copies
+        return
+    found = [one for copy, cut in zip(copies, cuts, strict=True) for one in (_runs(copy, cut) if cut else (copy,))]
+    yield from sorted(found, key=lambda copy: copy.destination.offset)
+
+
+def _cut(view: View) -> int:
+    """How many of the slowest axes of a view have to be taken one by one so that the rest is a run; 0 for a run."""
+    expected = 1
+    for k in range(len(view.shape) - 1, -1, -1):
+        if view.strides[k] != expected:
+            return k + 1
+        expected *= view.shape[k]
+    return 0
+
+
+def _run_nbytes(view: View, cut: int) -> int:
+    return view.dtype.nbytes(prod(view.shape[cut:]))
+
+
+def _runs(copy: Copy, cut: int) -> Iterator[Copy]:
+    here, there = copy.destination, copy.terms[0][1]
+    for index in product(*(range(size) for size in here.shape[:cut])):
+        yield Copy(_at(here, index), ((1, _at(there, index)),), names=copy.names)
+
+
+def _at(view: View, index: Sequence[int]) -> View:
+    offset = view.offset + sum(k * stride for k, stride in zip(index, view.strides, strict=False))
+    cut = len(index)
+    return View(view.storage, view.dtype, offset, view.shape[cut:], view.strides[cut:])
+
+
+def window(old: Stored, made: Stored, wanted: View) -> View | None:
+    """An old tensor as a view of a new one, in its own shape; None if its elements are not at equal distances."""
+    pairs = [
+        pair
+        for piece in old.pieces
+        for pair in joined([piece], [other for other in made.pieces if other.part == piece.part])
+    ]
+    whole = contiguous(made.name, wanted.dtype, made.shape)
+    copies = [
+        _sorted(Copy(pair.mine.view(contiguous(old.name, wanted.dtype, old.shape)), ((1, pair.other.view(whole)),)))
+        for pair in pairs
+    ]
+    found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
+    if len(found) != 1 or not found[0].destination.is_contiguous or found[0].destination.numel != prod(old.shape):
+        return None
+    return reshaped(found[0].terms[0][1], wanted.shape)

@@ -1,0 +1,291 @@
+"""Fusing parts into the tensors of a layout, and taking them apart: which tensors hold the same parts.
+
+Both ways the answer is a `Rearranged`; the plan follows from it (`rewrite`).  Nothing here says how to go back: parts
+and fused tensors are described by the same pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from paramtool.errors import LayoutError
+from paramtool.layouts.pattern import Block, Items, Repeated, parse
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts import rows
+from paramtool.parts.layout import FusedRow, PartLayout, group
+from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.rows import PARTS, PartTensor
+from paramtool.parts.sizes import Sizes, UnknownSize
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, Member, joined
+
+SizesOf = Callable[[str], Mapping[str, int]]
+"""The facts about the module of that name."""
+WEIGHT, BIAS = "weight", "bias"
+
+
+class Joint(NamedTuple):
+    """One fused tensor, and the parts in it."""
+
+    stored: Stored
+    layout: str
+    content: str
+    along: int
+    sizes: Mapping[str, int]
+    parts: Mapping[str, tuple[PartTensor, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What parts and fused tensors are called, where not as usual."""
+
+    given: Mapping[str, str]
+    """{usual name: the name that is wanted}"""
+
+    def of(self, usual: str) -> str:
+        """The name for a usual one."""
+        return self.given.get(usual, usual)
+
+
+def fused(
+    groups: Iterable[ApartGroup],
+    layout: PartLayout,
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes_of: SizesOf,
+    *,
+    names: Names,
+) -> Iterator[Joint]:
+    """The fused tensors of groups whose parts are apart; LayoutError says why one cannot be fused."""
+    for one in groups:
+        for member in one.members:
+            for row in layout.tensors:
+                yield _fused_row(one, member, row, layout, shapes=shapes, sizes_of=sizes_of, names=names)
+
+
+def _fused_row(
+    one: ApartGroup,
+    member: Member,
+    row: FusedRow,
+    layout: PartLayout,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes_of: SizesOf,
+    names: Names,
+) -> Joint:
+    content, along = pattern_of(row, member.suffix)
+    facts = Sizes(sizes_of(one.at))
+    exact = {
+        term: [PartTensor(name, axes_of(term, content), shapes[name]) for name in member.tensors[term]]
+        for term in row.terms()
+    }
+    rows.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
+    content = loosened(content)
+    parts = {
+        term: tuple(part.__class__(part.name, axes_of(term, content), part.shape) for part in found)
+        for term, found in exact.items()
+    }
+    if any(rows.EXPERTS in axes for axes in (content,)):
+        facts = facts.with_one(rows.EXPERTS, len(parts[row.terms()[0]]))
+    name = fused_name(one.at, names.of(row.name), member.suffix, row.is_bare)
+    sizes = rows.learned(facts, (part for found in parts.values() for part in found))
+    try:
+        stored = rows.stored(name, content, along, parts, sizes)
+    except UnknownSize as error:
+        raise lacking(one.at, layout, error) from None
+    return Joint(stored, layout.name, content, along, _used(content, sizes), parts)
+
+
+def lacking(at: str, layout: PartLayout, error: UnknownSize) -> LayoutError:
+    """The error for a fact that a layout needs and nobody said."""
+    facts = layout.facts() or (error.word,)
+    said = " ".join(f"{word}=..." for word in facts)
+    return LayoutError(
+        f"{at or '(top)'}: layout {layout.name} needs {error.word}, which no shape tells",
+        hint=f'config.json beside the weights says it, or --spec "{layout.group} {said}"',
+    )
+
+
+def fused_name(at: str, child: str, suffix: str, is_bare: bool) -> str:
+    """The name of a fused tensor.
+
+    >>> fused_name("h.0.attn", "qkv_proj", "bias", False), fused_name("mlp.experts", "down_proj", "bias", True)
+    ('h.0.attn.qkv_proj.bias', 'mlp.experts.down_proj_bias')
+    """
+    if not is_bare:
+        return joined(at, child, suffix)
+    return joined(at, child if suffix in ("", WEIGHT) else f"{child}_{suffix}")
+
+
+def pattern_of(row: FusedRow, suffix: str) -> tuple[str, int]:
+    """The pattern of a row's weight, or of its bias, and the axis along which its blocks follow each other."""
+    return (row.content, row.along) if suffix in ("", WEIGHT) else rows.bias_pattern(row.content, row.along)
+
+
+def axes_of(term: str, content: str) -> str:
+    """The axes of a part, given the pattern that it is in: without inputs for a bias, rows where they are not split.
+
+    >>> axes_of("q", "q[q_rows in] k[k_rows in]"), axes_of("q", "{heads: q[head_dim] k[head_dim]}")
+    ('q_rows in', '(heads head_dim)')
+    """
+    words = _words(parse(content, rows.WORDS))
+    axes = PARTS[term]
+    if rows.inputs(term) not in words:
+        axes = rows.without(axes, rows.inputs(term))
+    if f"{term}_rows" in words:
+        axes = " ".join(
+            f"{term}_rows" if len(group_) > 1 else group_[0] for group_ in rows.groups(axes)
+        )  # fmt: skip
+    return axes
+
+
+def _words(items: Items) -> set[str]:
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Repeated):
+            found |= set(item.axes) | _words(item.items)
+        else:
+            found |= {word for axes in item.axes for word in axes}
+    return found
+
+
+def loosened(content: str) -> str:
+    """A pattern that asks for no more sizes than it needs: axes that no block splits or reorders are rows.
+
+    >>> loosened("q[(heads head_dim) in] k[(kv_heads head_dim) in]")
+    'q[q_rows in] k[k_rows in]'
+    """
+    items = parse(content, rows.WORDS)
+    if not all(isinstance(item, Block) for item in items):
+        return content
+    texts = []
+    for item in items:
+        assert isinstance(item, Block)
+        term = item.terms[0][1]
+        whole_groups = {axes for axes in rows.groups(PARTS[term]) if len(axes) > 1}
+        if item.gates or (whole_groups and not any(axes in whole_groups for axes in item.axes)):
+            return content
+        axes = " ".join(
+            f"{term}_rows" if axes in whole_groups else f"({' '.join(axes)})" if len(axes) > 1 else axes[0]
+            for axes in item.axes
+        )
+        texts.append(f"{term}[{axes}]")
+    return " ".join(texts)
+
+
+def _used(content: str, sizes: Sizes) -> dict[str, int]:
+    """The sizes of a pattern's words, and of the axes of its parts."""
+    words = _words(parse(content, rows.WORDS))
+    for term in rows.terms(content):
+        words |= {word for axes in rows.groups(axes_of(term, content)) for word in axes}
+    return {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
+
+
+def unfused(
+    groups: Iterable[FusedGroup],
+    layout: PartLayout,
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes_of: SizesOf,
+    *,
+    names: Names,
+) -> Iterator[Joint]:
+    """The fused tensors of groups, with the parts that they hold; LayoutError says why one cannot be taken apart."""
+    kind = group(layout.group)
+    for one in groups:
+        sizes = Sizes(sizes_of(one.at))
+        for suffix, tensors in sorted(one.members, key=lambda item: item[0].lstrip("._") not in ("", WEIGHT)):
+            for row, name in zip(layout.tensors, tensors, strict=True):
+                if not name:
+                    continue
+                content, along = pattern_of(row, suffix.lstrip("._"))
+                try:
+                    sizes = rows.solved(name, content, along, shapes[name], sizes)
+                    sizes = _one_width(name, sizes)
+                    shapes_of = {term: rows.part_shape(axes_of(term, content), sizes) for term in row.terms()}
+                except UnknownSize as error:
+                    raise lacking(one.at, layout, error) from None
+                end = suffix.lstrip("._") or WEIGHT
+                parts = {
+                    term: tuple(
+                        PartTensor(
+                            joined(one.at, inside, names.of(kind.parts[term]), end), axes_of(term, content), shape
+                        )
+                        for inside in _insides(kind.inside, sizes)
+                    )
+                    for term, shape in shapes_of.items()
+                }
+                yield _joint(name, content, along, sizes, parts, shapes=shapes, layout=layout.name)
+
+
+def _one_width(name: str, sizes: Sizes) -> Sizes:
+    """Sizes of experts in which outputs are as wide as inputs; LayoutError if the shapes say otherwise."""
+    width, out = sizes.known.get("in"), sizes.known.get("out")
+    if width is not None and out is not None and width != out:
+        raise LayoutError(
+            f"{name!r}: its experts would have {width} inputs and {out} outputs; expected as many",
+            hint="another orientation of the stack fits: experts, experts-transposed",
+        )
+    return sizes
+
+
+def _insides(inside: str, sizes: Sizes) -> Iterator[str]:
+    if not inside:
+        yield ""
+        return
+    yield from (str(expert) for expert in range(sizes.of(rows.EXPERTS)))
+
+
+def _joint(
+    name: str,
+    content: str,
+    along: int,
+    sizes: Sizes,
+    parts: Mapping[str, tuple[PartTensor, ...]],
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    layout: str,
+) -> Joint:
+    stored = rows.stored(name, content, along, parts, sizes)
+    if shapes is not None and stored.shape != shapes[name]:
+        said = " ".join(f"{word}={size}" for word, size in _used(content, sizes).items() if word != "in")
+        raise LayoutError(
+            f"{name!r} has shape {list(shapes[name])}; layout {layout} with {said} has {list(stored.shape)}",
+            hint="the facts in config.json or --spec are those of another model, or another layout is meant",
+        )
+    return Joint(stored, layout, content, along, _used(content, sizes), parts)
+
+
+def recorded(
+    tensor: str,
+    content: str,
+    along: int,
+    sizes: Mapping[str, int],
+    parts: Mapping[str, Sequence[str]],
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    layout: str,
+) -> Joint:
+    """A fused tensor as a record describes it.
+
+    `shapes` are those of a file that has it: LayoutError if its tensor is another.  Without them the file has its parts.
+    """
+    if shapes is not None and tensor not in shapes:
+        raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
+    known = Sizes(sizes)
+    made = {
+        term: tuple(
+            PartTensor(name, axes_of(term, content), rows.part_shape(axes_of(term, content), known)) for name in names
+        )
+        for term, names in parts.items()
+    }
+    return _joint(tensor, content, along, known, made, shapes=shapes, layout=layout)
+
+
+def parts_of(joints: Iterable[Joint]) -> list[Stored]:
+    """The parts of fused tensors as tensors of their own."""
+    found = {
+        part.name: whole(part.name, part.shape)
+        for joint in joints
+        for parts in joint.parts.values()
+        for part in parts
+    }  # fmt: skip
+    return list(found.values())

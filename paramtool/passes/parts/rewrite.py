@@ -1,0 +1,278 @@
+"""A checkpoint with its parts in other tensors, or under other names: the plan that leaves everything else alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from paramtool.errors import LayoutError, PlanError, listed, plural, some
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model import alias, objects
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Entry, Link
+from paramtool.model.plan import Plan, Target
+from paramtool.model.view import View
+from paramtool.parts.pieces import Stored
+from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.parts import copies
+from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
+from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
+
+
+@dataclass(frozen=True, slots=True)
+class Rearranged:
+    """The tensors of a source and those of an output that hold the same parts."""
+
+    read: tuple[Stored, ...]
+    """Tensors of the source; others stay as they are."""
+    made: tuple[Stored, ...]
+    """Tensors of the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """What becomes of the tensors of a source."""
+
+    renamed: Mapping[str, str]
+    """{old name: new name} of tensors that only get another name."""
+    made: tuple[Stored, ...]
+    """New tensors."""
+    read: Mapping[str, Stored]
+    """{old name: tensor} of those that they are made of."""
+
+
+def rewritten(
+    checkpoint: Checkpoint,
+    change: Rearranged,
+    *,
+    keep_names: bool = False,
+    skip_unsupported: bool = False,
+    split_content: bool = False,
+) -> tuple[Plan, Outcome]:
+    """The plan that writes new tensors in place of the old ones, and everything else unchanged.
+
+    LayoutError where a part is lacking, would be lost or has another type than its neighbours; PlanError where a new
+    name is taken.  `keep_names` records old names as views of new tensors.
+    """
+    where = checkpoint.files[0].path
+    _check_nothing_lost(where, change)
+    found = _sorted_out(change)
+    _refuse_clashes(where, checkpoint, found, keep_names)
+    whole = alias.build(checkpoint, parts=False)
+    held = copies.sources(where, tuple(found.read.values()), checkpoint.views())
+    new = [copies.target(one, held) for one in found.made]
+    made = shared(_groups(new, found, whole), whole)
+    firsts = _firsts(checkpoint, new)
+    kept = {name: checkpoint.entries[name] for name in checkpoint.entries if keep_names and name in found.read}
+    swapped = swaps(firsts, set(found.read), kept)
+    swapped |= {old: (name,) for old, name in found.renamed.items() if old != name}
+    rest = _without(checkpoint, found, swapped)
+    base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
+    known = {**base.names, **_marked(checkpoint, new, made)}
+    known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
+    for old, name in found.renamed.items():
+        firsts.setdefault(old, []).append(name)
+    order = [name for name in in_order(checkpoint, base, firsts, kept) if name in known]
+    names = {name: known[name] for name in dict.fromkeys(order)}
+    plan = replace(
+        base,
+        targets=sorted_targets([*base.targets, *made.targets], names.values()),
+        names=names,
+        requires=tuple(copies.requirements(held)),
+    )
+    same = {old: name for old, name in found.renamed.items() if old == name}
+    outcome = Outcome(
+        rest=rest,
+        untouched={
+            name: rest.entries[name] for name in base.order if name in same or name not in found.renamed.values()
+        },
+        windows=kept,
+        made=frozenset([target.name for target in new])
+        | {name for old, name in found.renamed.items() if old != name and name in names},
+        warnings=tuple(_lost(checkpoint, found, made, whole)),
+    )
+    return plan, outcome
+
+
+def _sorted_out(change: Rearranged) -> _Sorted:
+    """Which tensors get another name only, and which are made."""
+    alone = {tensor.pieces[0].part: tensor for tensor in change.read if _is_alone(tensor)}
+    renamed: dict[str, str] = {}
+    made = []
+    for tensor in change.made:
+        source = alone.get(tensor.pieces[0].part) if len(tensor.pieces) == 1 else None
+        if source is not None and source.name not in renamed and _same(source, tensor):
+            renamed[source.name] = tensor.name
+        else:
+            made.append(tensor)
+    return _Sorted(renamed, tuple(made), {one.name: one for one in change.read if one.name not in renamed})
+
+
+def _is_alone(tensor: Stored) -> bool:
+    return len(tensor.pieces) == 1
+
+
+def _same(a: Stored, b: Stored) -> bool:
+    """Whether two tensors hold one part in the same way."""
+    return a.shape == b.shape and a.pieces[0] == b.pieces[0]
+
+
+def _check_nothing_lost(where: str, change: Rearranged) -> None:
+    """LayoutError if tensors of the source hold what no new tensor does."""
+    there, wanted = _boxes(change.read), _boxes(change.made)
+    lost = [part for part, count in there.items() if wanted.get(part, 0) < count]
+    if lost:
+        raise LayoutError(
+            listed(f"{where}: would lose {plural(len(lost), 'part')}:", [repr(part) for part in lost]),
+            hint="no tensor of the new layout has a place for them",
+        )
+
+
+def _boxes(tensors: Iterable[Stored]) -> dict[str, int]:
+    """{part: how many of its elements tensors hold}; what is held twice counts once."""
+    seen: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        for piece in tensor.pieces:
+            shape = piece.shape
+            if (key := (piece.part, piece.start, shape)) not in seen:
+                seen.add(key)
+                count = 1
+                for length in shape:
+                    count *= length
+                found[piece.part] = found.get(piece.part, 0) + count
+    return found
+
+
+def _refuse_clashes(where: str, checkpoint: Checkpoint, found: _Sorted, keep_names: bool) -> None:
+    """PlanError if two tensors of the output would have one name."""
+    gone = set(found.renamed) | (set() if keep_names else set(found.read))
+    taken = {name: "is another tensor" for name in checkpoint.entries if name not in gone}
+    clashes = []
+    for name in (*found.renamed.values(), *(one.name for one in found.made)):
+        if name in taken:
+            clashes.append(f"{name!r} {taken[name]}")
+        taken[name] = "would be the name of two tensors"
+    if clashes:
+        raise PlanError(
+            listed(f"{where}: {plural(len(clashes), 'new name')} cannot be given:", clashes),
+            hint="--rename gives other names, or `export --rename` renames the tensors in the way first",
+        )
+
+
+def _groups(new: Sequence[Target], found: _Sorted, whole: AliasGraph) -> Iterator[NewTensors]:
+    """New tensors that are made of the same old ones, together."""
+    first: dict[str, int] = {}
+    parent = list(range(len(new)))
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
+    for k, names in enumerate(reads):
+        for name in names:
+            parent[root(k)] = root(first.setdefault(name, k))
+    together: dict[int, list[int]] = {}
+    for k in range(len(new)):
+        together.setdefault(root(k), []).append(k)
+    rank = {name: k for k, name in enumerate(whole.names)}
+    for members in together.values():
+        old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
+        targets = tuple(new[k] for k in members)
+        yield NewTensors(old[0], targets, {target.name: target.name for target in targets}, tuple(old))
+
+
+def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
+    """{the first old name that new tensors are made of: their names}"""
+    rank = {name: k for k, name in enumerate(checkpoint.entries)}
+    found: dict[str, list[str]] = {}
+    for target in new:
+        first = min((name for copy in target.copies for name in copy.names), key=rank.__getitem__)
+        found.setdefault(first, []).append(target.name)
+    return found
+
+
+def _without(checkpoint: Checkpoint, found: _Sorted, swapped: Mapping[str, tuple[str, ...]]) -> Checkpoint:
+    """The checkpoint without the tensors that others are made of, and with new names."""
+    entries = {
+        found.renamed.get(name, name): _relinked(entry, found.renamed)
+        for name, entry in checkpoint.entries.items()
+        if name not in found.read
+    }
+    changed = {name for name, new in found.renamed.items() if name != new} | found.read.keys()
+    return replace(
+        checkpoint,
+        entries=entries,
+        objects=objects.swap(checkpoint.objects, dict(swapped)),
+        modules=tuple(one for one in checkpoint.modules if not any(_is_inside(name, one.at) for name in changed)),
+    )
+
+
+def _is_inside(name: str, at: str) -> bool:
+    return name == at or name.startswith(f"{at}." if at else "")
+
+
+def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
+    link = entry.link
+    if link is None or not ({link.alias_set, link.owner} & renamed.keys()):
+        return entry
+    return entry._replace(
+        link=Link(
+            renamed.get(link.alias_set, link.alias_set),
+            link.evidence,
+            link.position,
+            renamed.get(link.owner, link.owner),
+            link.by_content,
+        )
+    )
+
+
+def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
+    """The new names; they are parameters, or require gradients, if everything that they are made of does."""
+    found = dict(made.names)
+    for target in new:
+        entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]
+        trains = all(entry.requires_grad for entry in entries)
+        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
+        found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
+    return found
+
+
+def _windows(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce) -> Iterator[tuple[str, Alias]]:
+    """The old names as views of new tensors; PlanError if one is not a view of any."""
+    by_part: dict[str, list[Stored]] = {}
+    for tensor in found.made:
+        for piece in tensor.pieces:
+            if tensor not in by_part.setdefault(piece.part, []):
+                by_part[piece.part].append(tensor)
+    for name, old in found.read.items():
+        entry = checkpoint.entries[name]
+        assert isinstance(entry.value, View)
+        new = next((one for one in by_part[old.pieces[0].part]), None)
+        view = copies.window(old, new, entry.value) if new is not None else None
+        if new is None or view is None:
+            raise PlanError(
+                f"{checkpoint.files[0].path}: {name!r} is not a view of the new tensors: its elements are not at equal "
+                "distances there",
+                hint="drop --keep-names to leave the old names out",
+            )
+        at = made.names[new.name]
+        evidence = "declared" if at.alias_set == at.owner else "content"
+        kind = entry.kind if entry.kind == "parameter" else ""
+        placed, trains = replace(view, storage=at.owner), bool(entry.requires_grad)
+        yield name, Alias(name, placed, at.alias_set, evidence, "declared", entry.value, trains, kind)
+
+
+def _lost(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
+    """Warnings about ties that break, and about the state of an optimizer."""
+    alias_sets = {whole.names[name].alias_set for name in found.read if name in whole.names}
+    if apart := [n for n, m in whole.names.items() if n not in found.read and m.alias_set in alias_sets]:
+        names, keep = plural(len(apart), "other name"), "keeps" if len(apart) == 1 else "keep"
+        yield f"{names} shared memory with old tensors and {keep} the old bytes, untied: {some(apart, 4)}"
+    if lost := list(dict.fromkeys(made.lost)):
+        yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
+    if found.read and any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+        yield "the optimizer's state is left unchanged: it belongs to the old tensors and does not fit the new ones"
