@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,47 @@ from typing import Any
 import paramtool
 from paramtool.errors import ParamtoolError
 
-READY = find_spec("paramtool.passes.parts") is not None
-"""Whether this paramtool knows dialects."""
+LAYOUTS = find_spec("paramtool.passes.parts") is not None
+"""Whether this paramtool fuses attention."""
+FORMS = find_spec("paramtool.dialects") is not None and find_spec("paramtool.dialects.transformers") is not None
+"""Whether it knows the names of transformers."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What paramtool calls a layout of `equations`."""
+
+    layout: str
+    """For --layout."""
+    fused: str = "qkv_proj"
+    """The name of the module that it makes."""
+    facts: str = ""
+    """What --spec has to say, which no config does."""
+
+
 WORDS = {
-    "qkv": "qkv", "qkv-per-head": "qkv-per-head", "qkv-per-group": "qkv-per-group",
-    "qkv-per-head-interleaved": "qkv-per-head-interleaved", "qvk-in-4": "qvk-in-4",
-    "gate-up": "gate-up", "up-gate": "up-gate", "gate-up-interleaved": "gate-up-interleaved",
+    "qkv": Words("qkv"),
+    "qkv-per-head": Words("qkv-per-head", "query_key_value"),
+    "qkv-per-head-interleaved": Words("qkv-per-element", "query_key_value"),
+    "qkv-per-group": Words("qkv-per-group", "query_key_value"),
+    "qvk-in-4": Words("qvk-per-chunk", facts="qkv chunks=4"),
+    "qkv-in-4": Words("qkv-per-chunk", facts="qkv chunks=4"),
+    "qkv-in-3": Words("qkv-per-chunk", facts="qkv chunks=3"),
+    "transposed qkv": Words("qkv-conv1d", "c_attn"),
+    "gate-up": Words("gate-up", "gate_up_proj"),
+    "up-gate": Words("up-gate", "gate_up_proj"),
+    "gate-up-interleaved": Words("gate-up-interleaved", "gate_up_proj"),
 }  # fmt: skip
-"""{layout of `equations`: the name that --layout takes}; what is not here cannot be asked for."""
+"""{layout of `equations`: what paramtool calls it}; it has no word for the others, which are nobody's."""
+
+
+def _said(layout: str | None, more: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a layout."""
+    if layout is None:
+        return more
+    words = WORDS[layout]
+    spec = {"spec": words.facts} if words.facts else {}
+    return {"layout": words.layout, **spec, **more}
 
 
 def convert(folder: Path, out: Path, target: str, **more: Any) -> Path:
@@ -29,14 +63,13 @@ def convert(folder: Path, out: Path, target: str, **more: Any) -> Path:
 
 def fuse(folder: Path, out: Path, layout: str, **more: Any) -> Path:
     """`paramtool fuse FOLDER --layout LAYOUT -o OUT`"""
-    paramtool.fuse(folder, out, layout=WORDS[layout], **more)
+    paramtool.fuse(folder, out, **_said(layout, more))
     return out
 
 
 def unfuse(folder: Path, out: Path, layout: str | None = None, **more: Any) -> Path:
     """`paramtool unfuse FOLDER -o OUT`, with --layout if one is said."""
-    said = {} if layout is None else {"layout": WORDS[layout]}
-    paramtool.unfuse(folder, out, **said, **more)  # type: ignore[arg-type]
+    paramtool.unfuse(folder, out, **_said(layout, more))
     return out
 
 

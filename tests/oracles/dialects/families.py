@@ -46,6 +46,7 @@ _SPARSE = {"mlp_layer_types": ["dense", "sparse"]}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{key: {"use_swiglu_ffn": True} for key in CLASSES if key.startswith("Dinov2")},
     "beam": _SPARSE, "glm5_next_text": _SPARSE, "glm5_next": {"text_config.mlp_layer_types": ["dense", "sparse"]},
+    "olmo_hybrid": {"linear_key_head_dim": 6, "linear_value_head_dim": 10},
     "qwen3_omni_moe": {"talker_config.text_config.shared_expert_intermediate_size": 20,
                        "talker_config.spatial_merge_size": 2},
 }  # fmt: skip

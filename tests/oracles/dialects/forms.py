@@ -1,12 +1,12 @@
 """The two forms in which transformers saves a model, and what paramtool makes of each.
 
-`save_pretrained(save_original_format=True)` writes the names and stacks that version 4 had, False those that version 5 has
-in memory.  Two things of the first are transformers' own faults, and are said here (5.23.0):
+`save_pretrained(save_original_format=True)` writes the names and stacks that version 4 had, False those that version 5
+has in memory.  Two things of the first are transformers' own faults, and are said here (5.23.0):
 
-- OLMo-Hybrid: three convolutions of unequal sizes come out as three equal thirds (core_model_loading.py 187: the reverse
-  of Concatenate is Chunk).
-- Qwen3-VL-MoE: the experts stay as they are in memory, because Transpose(check_dims=True) compares them with the model in
-  both directions; the files that people have are [experts, in, out].
+- OLMo-Hybrid: three convolutions of unequal sizes come out as three equal thirds (core_model_loading.py 187: the
+  reverse of Concatenate is Chunk).
+- Qwen3-VL-MoE: the experts stay as they are in memory, because Transpose(check_dims=True) compares them with the model
+  in both directions; the files that people have are [experts, in, out].
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Forms:
 
     @property
     def changed(self) -> int:
-        """How many tensors of version 5 are in no tensor of version 4 as they are: by their bytes, whatever their names."""
+        """How many tensors of version 5 are no tensor of version 4, by their bytes, whatever their names."""
         there = {_key(tensor) for tensor in tensors(self.four).values()}
         return sum(_key(tensor) not in there for tensor in tensors(self.five).values())
 

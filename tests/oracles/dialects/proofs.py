@@ -1,8 +1,8 @@
 """The proofs: a model runs on parts that somebody converted, in another implementation, and on wrong ones.
 
 Each gives a `Proof`: the error of the right conversion, in parts of the largest logit, and those of the wrong layouts
-whose tensors have the same shape.  `make oracles` writes them into docs/proofs-dialects.md, and tests hold them to BOUND
-and FAR.
+whose tensors have the same shape.  `make oracles` writes them into docs/proofs-dialects.md, and tests hold them to
+BOUND and FAR.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.oracles.dialects.reference import (
     with_experts,
     with_gated,
 )
-from tests.oracles.dialects.sources import Source, in_proj, parts_apart
+from tests.oracles.dialects.sources import Source, fused, in_proj, parts_apart
 
 BOUND, FAR = 1e-5, 0.05
 """Of the error of a right conversion, and of a wrong one."""
@@ -94,17 +94,17 @@ def unfused(case: Case, source: Source) -> Proof:
         return case.attention(lambda module, own: parts_apart(state, own, module))
 
     right = attention.layout
-    wrong = {layout: error(layout) for layout in other_layouts(right, sizes(attention))}
+    wrong = {layout: error(layout) for layout in other_layouts(right, sizes(attention)) if source.knows(layout)}
     return Proof(case.family.name, f"unfuse {right}", OURS, error(right), wrong)
 
 
 def fused_for_torch(case: Case, source: Source) -> Proof:
     """q, k and v put together plainly: `torch.nn.MultiheadAttention` runs them."""
-    wrong_of = ("kqv", "qvk", "qkv-per-head")
+    wrong_of = [layout for layout in ("kqv", "qvk", "qkv-per-head") if source.knows(layout)]
 
     def error(layout: str) -> float:
         state = source.together(layout)
-        return case.attention(lambda module, own: in_proj(state, module), torch_attention)
+        return case.attention(lambda module, own: in_proj(state, module, layout), torch_attention)
 
     judge = f"torch.nn.MultiheadAttention {torch.__version__}"
     return Proof(case.family.name, "fuse qkv", judge, error("qkv"), {layout: error(layout) for layout in wrong_of})
@@ -115,9 +115,7 @@ def fused_for_groups(case: Case, source: Source, layout: str) -> Proof:
     state = source.together(layout)
 
     def error(read: str) -> float:
-        return case.attention(
-            lambda module, own: projections(state, replace(own, fused="qkv_proj", layout=read), module)
-        )
+        return case.attention(lambda module, own: projections(state, replace(fused(own, layout), layout=read), module))
 
     wrong = {read: error(read) for read in other_layouts(layout, sizes(case.family.attention[0]))}
     return Proof(case.family.name, f"fuse {layout}", OURS, error(layout), wrong)
@@ -204,7 +202,7 @@ def by_mxnet(case: Case, state: Mapping[str, torch.Tensor], layout: str, python:
         with np.load(write) as found:
             return torch.from_numpy(found["self"]).transpose(0, 1)
 
-    return case.attention(lambda module, own: in_proj(state, module), how)
+    return case.attention(lambda module, own: in_proj(state, module, layout), how)
 
 
 def mxnet(case: Case, source: Source, python: Path, folder: Path) -> Proof:

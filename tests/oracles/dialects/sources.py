@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -22,8 +22,11 @@ from tests.oracles.dialects.models import Attention, Experts, Family, Gated, sav
 from tests.oracles.dialects.reference import State, attention_modules, experts_of, gate_and_up, sizes
 
 PARTS = ("q_proj", "k_proj", "v_proj")
-FUSED = "qkv_proj"
-"""What paramtool calls q, k and v that it fuses."""
+
+
+def fused_name(layout: str) -> str:
+    """What q, k and v are called when they are fused in a layout."""
+    return converting.WORDS[layout].fused if layout in converting.WORDS else "qkv_proj"
 
 
 class Source(Protocol):
@@ -34,6 +37,9 @@ class Source(Protocol):
 
     def together(self, layout: str) -> State:
         """The model with q, k and v fused in a layout."""
+
+    def knows(self, layout: str) -> bool:
+        """Whether it can be asked for a layout."""
 
 
 class Ours:
@@ -65,22 +71,68 @@ class Ours:
                 names = {part: f"{module}.{name}.{kind}" for part, name in zip("qkv", attention.apart, strict=True)}
                 if names["q"] in made:
                     parts = {part: made.pop(name) for part, name in names.items()}
-                    made[f"{module}.{FUSED}.{kind}"] = put(parts, layout, sizes(attention))
+                    made[f"{module}.{fused_name(layout)}.{kind}"] = put(parts, layout, sizes(attention))
         return made
+
+    def knows(self, layout: str) -> bool:
+        return True
+
+    def of_attention(self, state: State) -> State:
+        """What is inside the attention modules of the family, which are not all of some models."""
+        modules = tuple(f"{module}." for module, _ in self._each())
+        return {name: value for name, value in state.items() if name.startswith(modules)}
+
+    def in_file(self, state: State) -> State:
+        """Without the names that a file of transformers leaves out, because they are tied to another."""
+        tied = set(getattr(self.model, "all_tied_weights_keys", {}))
+        buffers = {name for name, _ in self.model.named_buffers()}
+        return {name: value for name, value in state.items() if name not in tied - buffers}
 
 
 class Paramtool:
     """The commands, on a folder that transformers 5 saved."""
 
     def __init__(self, family: Family, model: nn.Module, folder: Path) -> None:
-        self.folder = folder
+        self.family, self.folder = family, folder
         self.input = saved(model, folder / "input", "transformers-5")
+        self.heads = self._facts()
+
+    def _facts(self) -> str:
+        """The facts of its attention, for those layouts that need more than a config has."""
+        one = self.family.attention[0] if self.family.attention else None
+        return f" heads={one.heads} kv_heads={one.kv_heads}" if one else ""
+
+    def _word(self, layout: str) -> str:
+        """The same layout where the family's weights are transposed."""
+        turned = bool(self.family.attention) and self.family.attention[0].transposed
+        return f"transposed {layout}" if turned else layout
+
+    def _more(self, layout: str) -> dict[str, str]:
+        facts = converting.WORDS[self._word(layout)].facts
+        return {"spec": facts + self.heads} if facts else {}
 
     def apart(self, layout: str) -> State:
-        return tensors(converting.unfuse(self.input, self.folder / f"apart {layout}", layout))
+        return tensors(self._once(converting.unfuse, self.input, f"apart {layout}", layout))
 
     def together(self, layout: str) -> State:
-        return tensors(converting.fuse(self.input, self.folder / f"together {layout}", layout))
+        return tensors(self._once(converting.fuse, self.input, f"together {layout}", layout))
+
+    def fused_again(self, layout: str) -> Path:
+        """What was taken apart, fused again."""
+        self.apart(layout)
+        return self._once(converting.fuse, self.folder / f"apart {layout}", "fused again", layout)
+
+    def apart_again(self, layout: str) -> Path:
+        """What was fused, taken apart again: the file says how."""
+        self.together(layout)
+        return converting.unfuse(self.folder / f"together {layout}", self.folder / "apart again")
+
+    def _once(self, command: Any, folder: Path, name: str, layout: str) -> Path:
+        out = self.folder / name
+        return out if out.exists() else command(folder, out, self._word(layout), **self._more(layout))
+
+    def knows(self, layout: str) -> bool:
+        return self._word(layout) in converting.WORDS
 
 
 def plain(attention: Attention) -> Attention:
@@ -90,7 +142,7 @@ def plain(attention: Attention) -> Attention:
 
 def fused(attention: Attention, layout: str) -> Attention:
     """The same attention as one weight."""
-    return replace(attention, fused=FUSED, layout=layout)
+    return replace(attention, fused=fused_name(layout), layout=layout)
 
 
 def parts_apart(state: State, attention: Attention, module: str) -> dict[str, torch.Tensor]:
@@ -104,9 +156,10 @@ def parts_apart(state: State, attention: Attention, module: str) -> dict[str, to
     return found
 
 
-def in_proj(state: State, module: str) -> dict[str, torch.Tensor]:
-    """What `torch.nn.MultiheadAttention` takes of a module that was fused plainly."""
-    return {"in_proj": state[f"{module}.{FUSED}.weight"], "in_proj.bias": state[f"{module}.{FUSED}.bias"]}
+def in_proj(state: State, module: str, layout: str) -> dict[str, torch.Tensor]:
+    """The fused weight and bias of a module, as `torch.nn.MultiheadAttention` and MXNet's operators take them."""
+    at = f"{module}.{fused_name(layout)}"
+    return {"in_proj": state[f"{at}.weight"], "in_proj.bias": state[f"{at}.bias"]}
 
 
 def listed(state: State, experts: Experts, module: str) -> dict[str, torch.Tensor]:
