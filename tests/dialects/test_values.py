@@ -172,7 +172,7 @@ def test_vllm_joins_qkv_and_gate_up(make: Callable[[], nn.Module], saved: Callab
         assert torch.equal(made[f"{layer}.self_attn.qkv_proj.bias"], torch.cat(_qkv(hub, layer, "bias")))
     both = torch.cat([hub[f"{layer}.mlp.{part}_proj.weight"] for part in ("gate", "up")])
     assert torch.equal(made[f"{layer}.mlp.gate_up_proj.weight"], both)
-    assert not any("q_proj" in name or "up_proj.w" in name and "gate_up" not in name for name in made)
+    assert not any("q_proj" in name or ("up_proj.w" in name and "gate_up" not in name) for name in made)
 
 
 @pytest.mark.parametrize(
@@ -405,5 +405,5 @@ def test_parts_that_are_missing_or_contradict_the_facts(names: dict[str, tuple[i
 def test_two_dialects_in_one_file() -> None:
     dialect = Dialect(vllm.TABLE, "LlamaForCausalLM")
     names = {"model.layers.0.self_attn.qkv_proj.weight": (64, N), "model.layers.1.self_attn.q_proj.weight": (32, N)}
-    with pytest.raises(LayoutError, match="layers.1.self_attn.q_proj"):
+    with pytest.raises(LayoutError, match=r"layers\.1\.self_attn\.q_proj"):
         dialect.read(names, lambda _: FACTS)
