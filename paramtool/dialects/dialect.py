@@ -17,7 +17,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor
-from paramtool.parts.sizes import Sizes
+from paramtool.parts.sizes import CHECK, Sizes
 
 Shapes = Mapping[str, tuple[int, ...]]
 Facts = Callable[[str], Sizes]
@@ -145,7 +145,13 @@ class _Compiled:
                 PartTensor(template.filled({**fields, "expert": fields.get("expert", str(k))}), axes, one.shape)
                 for k in range(count)
             ]
-        return self.stored(name, parts, sizes, fields)
+        found = self.stored(name, parts, sizes, fields)
+        if found.shape != shape:
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}; expected {list(found.shape)} for {pattern}",
+                hint=CHECK,
+            )
+        return found
 
     def of_one(self, axes: str) -> str:
         """The axes of a part without that of experts, if the tensor is one expert's share."""
@@ -221,7 +227,14 @@ class _Parts:
 
     def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
-            sizes = sizes.with_one(rows.EXPERTS, len(next(iter(parts.values()))))
+            count = len(next(iter(parts.values())))
+            if sizes.knows(rows.EXPERTS) and sizes.of(rows.EXPERTS) != count:
+                raise LayoutError(
+                    f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
+                    f"expected experts={sizes.of(rows.EXPERTS)}",
+                    hint=CHECK,
+                )
+            sizes = sizes.with_one(rows.EXPERTS, count)
         if not self.row.is_one_expert:
             split = "expert" in self.row.name.fields
             for expert in self.experts() if split else (None,):
