@@ -309,7 +309,7 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         renamed,
         {f"{word}={size}": said for (word, size), said in used.items()},
         replace(known, dialect="" if back else target, source="" if back else source),
-        (*read.caveats, *write.caveats),
+        write.caveats,
     )
 
 
