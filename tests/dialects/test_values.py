@@ -43,10 +43,12 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from paramtool.dialects import recognised
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.tables import gluonnlp, megatron, meta, torch_mha, vllm
 from paramtool.dialects.template import DialectTable
 from paramtool.errors import LayoutError
+from paramtool.parts.facts import facts
 from paramtool.parts.pieces import whole
 from paramtool.parts.sizes import Sizes, UnknownSize
 from tests.dialects.moved import Tensors, moved, shapes
@@ -407,3 +409,21 @@ def test_two_dialects_in_one_file() -> None:
     names = {"model.layers.0.self_attn.qkv_proj.weight": (64, N), "model.layers.1.self_attn.q_proj.weight": (32, N)}
     with pytest.raises(LayoutError, match=r"layers\.1\.self_attn\.q_proj"):
         dialect.read(names, lambda _: FACTS)
+
+
+def test_a_dialect_with_the_names_of_transformers_is_one_of_two_answers(saved: Callable[[nn.Module], Tensors]) -> None:
+    """BLOOM's tensors have the same names and shapes in vLLM, and other rows: nobody can tell."""
+    hub = saved(_bloom())
+    config = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "n_head": H, "hidden_size": H * D}
+    sizes = facts({"heads": H, "kv_heads": H, "head_dim": D}, "test")
+    assert recognised(shapes(hub), config, lambda name: sizes) == ["vllm", "transformers-4"]
+
+
+def test_a_plain_llama_is_the_hub(saved: Callable[[nn.Module], Tensors]) -> None:
+    hub = saved(model := _llama())
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    sizes = facts({"heads": H, "kv_heads": G, "head_dim": D}, "test")
+    assert recognised(shapes(hub), config, lambda name: sizes) == ["transformers-4"]
+    for table in (vllm.TABLE, megatron.TABLE, meta.TABLE):
+        made = _written(table, model, hub)
+        assert recognised(shapes(made), config, lambda name: sizes) == [table.name]
