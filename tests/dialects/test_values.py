@@ -427,3 +427,25 @@ def test_a_plain_llama_is_the_hub(saved: Callable[[nn.Module], Tensors]) -> None
     for table in (vllm.TABLE, megatron.TABLE, meta.TABLE):
         made = _written(table, model, hub)
         assert recognised(shapes(made), config, lambda name: sizes) == [table.name]
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (vllm.TABLE, "model.layers.0.self_attn.q_proj.weight_scale_inv"),
+        (vllm.TABLE, "model.layers.0.mlp.up_proj.qweight"),
+        (megatron.TABLE, "model.layers.0.self_attn.o_proj.weight_scale"),
+        (meta.TABLE, "model.layers.0.self_attn.k_proj.bias"),
+        (meta.TABLE, "model.layers.0.self_attn.k_proj.lora_A.weight"),
+    ],
+)
+def test_companions_are_refused(table: DialectTable, name: str) -> None:
+    """A scale beside a tensor that changes its place would be left behind."""
+    with pytest.raises(LayoutError, match=name):
+        Dialect(table, "LlamaForCausalLM").write({name: (4,)}, lambda _: FACTS)
+
+
+def test_a_scale_beside_a_fused_tensor_is_refused() -> None:
+    name = "model.layers.0.self_attn.qkv_proj.weight_scale"
+    with pytest.raises(LayoutError, match=name):
+        Dialect(vllm.TABLE, "LlamaForCausalLM").read({name: (64, 1)}, lambda _: FACTS)

@@ -105,14 +105,18 @@ _FALCON = (
     ),
 )
 _GPT2 = tuple(
-    Row(
-        f"{{path}}.{name}.weight",
-        {"w": f"{{path}}.{name}.weight"},
-        "w[out in]",
-        axes={"w": "in out"},
-        source="models/gpt2.py",
-    )
+    row
     for name in ("c_attn", "attn.c_proj", "c_fc", "mlp.c_proj")
+    for row in (
+        Row(
+            f"{{path}}.{name}.weight",
+            {"w": f"{{path}}.{name}.weight"},
+            "w[out in]",
+            axes={"w": "in out"},
+            source="models/gpt2.py:249-259",
+        ),
+        Row(f"{{path}}.{name}.bias", {"w": f"{{path}}.{name}.bias"}),
+    )
 )
 _STACKED = {
     "w13_weight": ("gate_up_proj", "experts in ffn", "w[experts ffn in]"),
