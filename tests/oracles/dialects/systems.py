@@ -1,4 +1,4 @@
-"""Proofs of the other systems' dialects: what they would have of a model runs, by themselves or by our equations of them.
+"""Proofs of the other systems' dialects: what they would have of a model runs, there or by our equations.
 
 `systems` says which model stands for which dialect, what our equations (`merges`) make of it, and who runs that.
 """

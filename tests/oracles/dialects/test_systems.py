@@ -1,4 +1,4 @@
-"""The dialects of vLLM, Megatron-Core, Meta, torch, gluon-nlp and timm: their tensors are those of our equations, and run.
+"""vLLM, Megatron-Core, Meta, torch, gluon-nlp and timm: the tensors in their dialects are our equations', and run.
 
 timm runs its own where it is installed, as in the environment of the zoo; `make oracles` reports that.
 """
