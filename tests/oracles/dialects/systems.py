@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -162,7 +163,7 @@ def _timm(case: Case, found: Tensors) -> Iterator[tuple[str, str, float]]:
         img_size=config.image_size, patch_size=config.patch_size, num_classes=config.num_labels,
         embed_dim=config.hidden_size, depth=config.num_hidden_layers, num_heads=config.num_attention_heads,
         mlp_ratio=config.intermediate_size / config.hidden_size,
-        norm_layer=lambda width: nn.LayerNorm(width, eps=config.layer_norm_eps),
+        norm_layer=partial(nn.LayerNorm, eps=config.layer_norm_eps),
     ).eval()  # fmt: skip
     judge = f"timm {timm.__version__}"
 
