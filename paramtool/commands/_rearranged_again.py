@@ -78,10 +78,8 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
 
 def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
     """The record of an output; where its format has no room for one, what its names say."""
-    if record.KEY not in found.metadata and not found.format.startswith(WITH_METADATA):
-        if source.entries.keys() & found.entries.keys() == source.entries.keys():
-            return rearrange.record_of(source)
-    return rearrange.record_of(found)
+    has_room = record.KEY in found.metadata or found.format.startswith(WITH_METADATA)
+    return rearrange.record_of(found if has_room or source.entries.keys() - found.entries.keys() else source)
 
 
 def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> Rearranged | None:

@@ -380,8 +380,8 @@ def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
     count = len(known.fused) + len(known.unfused) - len(kept.fused) - len(kept.unfused)
     if count:
         yield (
-            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, so fusing "
-            "or taking apart does not restore the old ones"
+            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, and "
+            "fusing or taking apart does not restore the old ones"
         )
 
 

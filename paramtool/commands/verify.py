@@ -224,9 +224,11 @@ def _compared(
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         cast = _cast(found, expected)
-        rearranged = {target.name for target in moved.targets}
+        views = output_whole.views()
+        same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
+        rearranged = {target.name for target in same}
         differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
-        targets = (*moved.targets, *parts.remade)
+        targets = (*same, *parts.remade)
         differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:
