@@ -8,7 +8,7 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -99,7 +99,7 @@ def _config(where: str) -> Mapping[str, object]:
     return hf_config.whole(path) if os.path.exists(path) else {}
 
 
-def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[str, str]) -> Callable[[str], Facts]:
+def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[tuple[str, int], str]) -> Callable[[str], Facts]:
     """The facts about the module or tensor of a name: of its tower in the config, and of `--spec`."""
     towers: dict[str, Facts] = {}
 
@@ -114,10 +114,16 @@ def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[str, str]) -
 
     def told(name: str) -> Facts:
         found = facts_of(name)
-        used.update({f"{word}={size}": found.said[word] for word, size in found.sizes.items()})
+        used.update({(word, size): found.said[word] for word, size in found.sizes.items()})
         return found
 
     return told
+
+
+def _told(used: Mapping[tuple[str, int], str], joints: Iterable[Joint]) -> dict[str, str]:
+    """The facts that fused tensors depend on, and who said each."""
+    needed = {(word, size) for one in joints for word, size in one.sizes.items()}
+    return {f"{word}={size}": said for (word, size), said in used.items() if (word, size) in needed}
 
 
 def _spec(options: RelayoutOptions, kind: str) -> Facts:
@@ -158,7 +164,7 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
             f"--from {options.source}: fuse takes parts that are tensors of their own",
             hint=f"paramtool unfuse --layout {options.source} first, or convert between dialects",
         )
-    used: dict[str, str] = {}
+    used: dict[tuple[str, int], str] = {}
     facts = _facts_of(config, _spec(options, layout.group), used)
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
@@ -171,17 +177,18 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
         joints += fuse.fused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options))
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
+    ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(_parts(joints, shapes)), tuple(one.stored for one in joints)),
+        Rearranged(tuple(_parts(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
         "",
         layout.name,
         False,
         tuple((at, count) for at, count in _counted(joints).items()),
         0,
-        used,
+        _told(used, joints),
         replace(
             known,
-            fused=(*known.fused, *(_recorded(one) for one in made)),
+            fused=(*known.fused, *(_recorded(one, ranks, is_fused=True) for one in made)),
             unfused=tuple(one for one in known.unfused if one.tensor not in gone),
         ),
     )
@@ -218,14 +225,22 @@ def _counted(joints: list[Joint]) -> dict[str, int]:
     return found
 
 
-def _recorded(one: Joint) -> FusedTensor:
+def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedTensor:
+    """What a file says of a tensor that was fused, or taken apart, and where the others were in the source."""
     parts = {term: tuple(part.name for part in parts) for term, parts in one.parts.items()}
-    return FusedTensor(one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts)
+    old = [name for names in parts.values() for name in names] if is_fused else [one.stored.name]
+    return FusedTensor(
+        one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts, {name: ranks[name] for name in old}
+    )
+
+
+def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
+    return {name: place for one in again for name, place in one.positions.items()}
 
 
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
     where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
-    used: dict[str, str] = {}
+    used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
     joints = [_from_record(one, shapes, is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
@@ -236,18 +251,20 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         joints = list(fuse.unfused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options)))
         named = layout.name
     gone = {one.tensor for one in again}
+    made = [one for one in joints if one.stored.name not in gone]
+    ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints))),
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again)),
         named,
         "",
         False,
         tuple((at, count) for at, count in _counted(joints).items()),
         0,
-        used,
+        _told(used, joints),
         replace(
             known,
             fused=tuple(one for one in known.fused if one.tensor not in gone),
-            unfused=(*known.unfused, *(_recorded(one) for one in joints if one.stored.name not in gone)),
+            unfused=(*known.unfused, *(_recorded(one, ranks, is_fused=False) for one in made)),
         ),
     )
 
@@ -263,7 +280,7 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
             hint="a dialect gives names to the tensors of one model; fuse and unfuse need no config",
         )
     target = options.target or "transformers-4"
-    used: dict[str, str] = {}
+    used: dict[tuple[str, int], str] = {}
     facts = _facts_of(config, _spec(options, ""), used)
     source = options.source or known.dialect or _recognised(where, shapes, config, facts)
     if source == target:
@@ -290,9 +307,9 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         True,
         (),
         renamed,
-        used,
+        {f"{word}={size}": said for (word, size), said in used.items()},
         replace(known, dialect="" if back else target, source="" if back else source),
-        (*read.caveats, *write.caveats),
+        write.caveats,
     )
 
 

@@ -249,10 +249,8 @@ def _prepared(
     where = choose()
     rearranged = _rearrangement(checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
-    if rearranged is None:
-        _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    planned, outcome, typed = _planned(checkpoint, converted, where, options, rearranged)
+    planned, outcome, typed = _planned(checkpoint, converted, where, options, rearranged=rearranged)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
@@ -261,11 +259,8 @@ def _prepared(
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
-    told += [
-        *_network_warnings(found),
-        *(rearranged.warnings if rearranged else ()),
-        *_casts.warnings(typed, where.sidecars.files),
-    ]
+    told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
+    told += _casts.warnings(typed, where.sidecars.files)
     told += _output_warnings(where, plan, options, outcome.untouched)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
@@ -310,6 +305,7 @@ def _planned(
     converted: Sequence[Converted],
     where: Destination,
     options: RelayoutOptions,
+    *,
     rearranged: Rearrangement | None,
 ) -> tuple[Plan, Outcome, Typed | None]:
     """The plan of an output that holds everything, proved; what happens to the names of the source, and their types."""
@@ -366,7 +362,9 @@ def _output_warnings(
 def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
     """The networks that are asked for; where there are none, the error says what such an output can hold."""
     try:
-        return source_networks(checkpoint, options)
+        found = source_networks(checkpoint, options)
+        _check_renamed(checkpoint, found, options.rename or {})
+        return found
     except LayoutError as error:
         if where.writer.is_graph:
             error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"

@@ -130,14 +130,24 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialec
 
 
 def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
-    """The dialects whose names a file has; the hub if nothing shows another."""
+    """The dialects whose names a file has, in the order of `NAMES`.
+
+    The two of transformers are one answer where they do not differ: the hub.
+    """
+    from paramtool.dialects import transformers
+
     found = []
-    for name in (MEMORY, *TABLES):
+    for name in TABLES:
         try:
             held = opened(name, config, facts).read(tensors)
         except LayoutError:
             continue
-        own = {one.name for one in held if len(one.pieces) != 1 or one.pieces[0].part != one.name}
-        if own:
+        if any(len(one.pieces) != 1 or one.pieces[0].part != one.name for one in held):
             found.append(name)
-    return found or [HUB]
+    try:
+        own = transformers.dialects(tensors, config)
+    except LayoutError:
+        own = ()
+    if own and not found:
+        found.append(HUB if HUB in own else MEMORY)
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from paramtool.dialects.held import rebased
-from paramtool.dialects.template import Family, Row, Table, Template
+from paramtool.dialects.template import DialectTable, ModelRows, Row, Template
 from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
@@ -27,7 +27,7 @@ Facts = Callable[[str], Sizes]
 class Dialect:
     """A table's rows for one architecture."""
 
-    def __init__(self, table: Table, architecture: str) -> None:
+    def __init__(self, table: DialectTable, architecture: str) -> None:
         """LayoutError if the table has no rows for the architecture."""
         self.table = table
         self.family = _family(table, architecture)
@@ -57,7 +57,7 @@ class Dialect:
 
         LayoutError if a part is missing or contradicts the facts, or if two tensors would have one name.
         """
-        groups: dict[tuple[int, str], _Group] = {}
+        groups: dict[tuple[int, str], _Parts] = {}
         found: list[Stored] = []
         for name, shape in hub.items():
             taken = self._of_hub(name, hub)
@@ -66,7 +66,7 @@ class Dialect:
                 continue
             k, term, fields = taken
             key = (k, repr([(field, fields[field]) for field in sorted(fields) if field != "expert"]))
-            groups.setdefault(key, _Group(self.rows[k], fields)).add(term, name, shape)
+            groups.setdefault(key, _Parts(self.rows[k], fields)).add(term, name, shape)
         for group in groups.values():
             found += group.stored(facts)
         _names_once(found)
@@ -93,7 +93,7 @@ class Dialect:
         """LayoutError if names that stand for themselves are parts of what this dialect fuses."""
         fused = [template for row in self.rows if row.row.is_fused for template in row.parts.values()]
         for name in kept:
-            if any(template.match(name) for template in fused) and self._of_dialect(name)[0] is None:
+            if any(template.match(name) is not None for template in fused) and self._of_dialect(name)[0] is None:
                 raise LayoutError(
                     f"{name!r} is a part that {self.table.name} stores fused with others",
                     hint="the file mixes two dialects; see `paramtool inspect`",
@@ -159,7 +159,8 @@ class _Compiled:
         if self.row.held:
             (template,) = self.parts.values()
             held, _ = rows.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
-            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes)
+            axes = {term: self.axes(term, fields.get("kind") == "bias") for term in rows.terms(pattern)}
+            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes, axes)
         if not self.is_one_expert:
             return rows.stored(name, pattern, along, parts, sizes)
         (term,) = parts
@@ -181,7 +182,7 @@ def _of_expert(piece: Piece, axis: int, expert: int) -> Piece:
     return piece._replace(start=start, digits=(*piece.digits[:axis], (Digit(1, 0, 1),), *piece.digits[axis:]))
 
 
-class _Group:
+class _Parts:
     """The tensors of transformers 4 that one tensor of a dialect holds, or one for each expert."""
 
     def __init__(self, row: _Compiled, fields: Mapping[str, str]) -> None:
@@ -255,7 +256,7 @@ class _Group:
                     raise LayoutError(f"{name!r} is missing; found {len(tensors)} of {count} experts")
 
 
-def _family(table: Table, architecture: str) -> Family:
+def _family(table: DialectTable, architecture: str) -> ModelRows:
     for family in table.families:
         if architecture in family.models:
             return family

@@ -15,42 +15,26 @@ from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.sizes import MEANINGS
 
 WORDS = {
-    "heads": "heads of q",
-    "kv_heads": "heads of k and v",
-    "head_dim": "rows of one head of q and k",
-    "value_dim": "rows of one head of v",
-    "group": "heads of q for one of k and v",
-    "rotary": "rows of a head that rotary positions turn",
-    "chunks": "blocks of a fused weight that each have their own q, k and v",
-    "experts": "experts of a layer",
+    **MEANINGS,
     "hidden": "the width of the model",
-    "nope": "rows of a head of latent attention without positions",
-    "rope": "rows of a head of latent attention with rotary positions",
-    "q_rank": "the rank of q in latent attention",
-    "kv_rank": "the rank of k and v in latent attention",
-    "linear_key_heads": "heads of q and k in linear attention",
-    "linear_value_heads": "heads of v in linear attention",
-    "linear_key_dim": "rows of one head of q and k in linear attention",
-    "linear_value_dim": "rows of one head of v in linear attention",
-    "state_heads": "heads of a state space",
-    "state_dim": "rows of one head of a state space",
-    "groups": "groups of a state space that share B and C",
-    "state": "the size of a state",
+    "state_dim": "elements of a head of a state space layer",
 }
 """Every fact and what it counts."""
+_ATTENTION = ("heads", "kv_heads", "group", "head_dim", "value_dim", "rotary", "chunks", "hidden")
+_LINEAR = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks")
 KINDS = {
-    "qkv": ("heads", "kv_heads", "head_dim", "value_dim", "group", "rotary", "chunks", "hidden"),
-    "kv": ("kv_heads", "head_dim", "value_dim", "rotary", "chunks", "hidden"),
-    "q": ("heads", "head_dim", "rotary", "hidden"),
-    "gate-up": ("chunks", "experts"),
-    "experts": ("experts", "chunks"),
+    **dict.fromkeys(("qkv", "kv", "qk", "q-gate", "qkv-gate", "qkv-scalar-gate", "rope", "broadcast"), _ATTENTION),
+    "gate-up": ("ffn", "chunks", "experts"),
+    "experts": ("experts", "ffn", "chunks"),
     "latent": ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "hidden"),
-    "linear-attention": ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks"),
-    "state-space": ("state_heads", "state_dim", "groups", "state", "chunks"),
+    "convs": _LINEAR,
+    "linear-attention": _LINEAR,
+    "state-space": ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks"),
 }
-"""{kind of a fused weight: the facts that `--spec` may give for it}."""
+"""{kind of a group of parts: the facts that `--spec` may give for it}."""
 MAX_SIZE = 1 << 24
 """The largest size; larger numbers are typing errors."""
 
@@ -210,7 +194,7 @@ def contradiction(known: Facts, shapes: Mapping[str, int], expected: Mapping[str
 
 
 def from_spec(text: str) -> tuple[str, Facts]:
-    """The kind of a fused weight and the facts that `--spec` gives; UsageError names a wrong word.
+    """The kind of a group of parts and the facts that `--spec` gives; UsageError names a wrong word.
 
     >>> kind, found = from_spec("qkv heads=32 kv_heads=8")
     >>> kind, str(found), found.said["heads"]
@@ -258,7 +242,7 @@ SYNONYMS = {
 def _wrong_kind(written: str, kind: str) -> tuple[str, str]:
     if kind:
         return f"{written!r} is a second kind or a word without a number, after {kind}", _near("", kind)
-    return f"{written!r} is not a kind of fused weight", f"write one of {', '.join(KINDS)} first"
+    return f"{written!r} is not a kind of group of parts", f"write one of {', '.join(KINDS)} first"
 
 
 def _near(word: str, kind: str) -> str:

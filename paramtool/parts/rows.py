@@ -190,6 +190,7 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: S
     LayoutError if the shape contradicts the sizes.
     """
     items = parse(content, WORDS)
+    sizes = per_head(content, sizes)
     for block in _blocks(items):
         if len(block.axes) != len(shape):
             raise LayoutError(f"{name!r} has shape {list(shape)}; expected {len(block.axes)} axes: {content}")
@@ -238,6 +239,42 @@ def _extent(items: Items, along: int, sizes: Sizes) -> int:
     return total
 
 
+def per_head(content: str, sizes: Sizes) -> Sizes:
+    """Sizes for a pattern that gives each head its own key and value: then KV heads are heads.
+
+    LayoutError if they are known to be fewer.
+    """
+    found = words(content)
+    if "heads" not in found or found & {"kv_heads", "group", "chunk_kv_heads"} or not sizes.knows("heads"):
+        return sizes
+    if not any("kv_heads" in group for term in terms(content) for group in groups(PARTS[term])):
+        return sizes
+    if not sizes.knows("kv_heads"):
+        return sizes.with_one("kv_heads", sizes.of("heads"))
+    if sizes.of("kv_heads") != sizes.of("heads"):
+        raise LayoutError(
+            f"{content} has a key and a value for each head; found heads={sizes.of('heads')} "
+            f"kv_heads={sizes.of('kv_heads')}",
+            hint="qkv-per-group is the layout with fewer KV heads",
+        )
+    return sizes
+
+
+def words(content: str) -> set[str]:
+    """The axes that a pattern names, those of braces included."""
+    return _all_words(parse(content, WORDS))
+
+
+def _all_words(items: Items) -> set[str]:
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Repeated):
+            found |= set(item.axes) | _all_words(item.items)
+        else:
+            found |= {word for axes in item.axes for word in axes}
+    return found
+
+
 def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
     """The shape of a part with these axes; UnknownSize if a size is lacking."""
     return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
@@ -255,7 +292,8 @@ def stored(name: str, content: str, along: int, parts: Parts, sizes: Sizes) -> S
 
     LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
     """
-    sizes = learned(sizes, (tensor for tensors in parts.values() for tensor in tensors))
+    sizes = learned(per_head(content, sizes), (tensor for tensors in parts.values() for tensor in tensors))
+    sizes = per_head(content, sizes)
     items = parse(content, WORDS)
     shapes = {_rest_of(block, along, sizes) for block in _blocks(items)}
     if len(shapes) > 1:
@@ -377,6 +415,9 @@ def _ways(word: str, ways: Mapping[str, _Way], used: set[str]) -> Iterator[tuple
     if word in ways:
         used.add(word)
         yield word, ways[word]
+        return
+    if word == "kv_heads" and "heads" in ways:  # as many, see `per_head`
+        yield from _ways("heads", ways, used)
         return
     for split in COMPOSED.get(word, ()):
         if any(part in ways or part in COMPOSED for part in split) and all(

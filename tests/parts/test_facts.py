@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from paramtool.errors import LayoutError, UsageError
 from paramtool.parts import facts as module
 from paramtool.parts.facts import KINDS, NONE, SYNONYMS, WORDS, Facts, contradiction, facts, from_spec, merged
+from paramtool.parts.layout import all_part_layouts
 
 
 @st.composite
@@ -102,7 +103,7 @@ def test_sizes_that_cannot_be(sizes: dict[str, int], says: str) -> None:
     [
         ("", "names no kind"),
         ("heads=4", "names no kind"),
-        ("lstm heads=4", "is not a kind of fused weight"),
+        ("lstm heads=4", "is not a kind of group of parts"),
         ("qkv kv heads=4", "is a second kind"),
         ("qkv heads=4 heads=5", "is given twice"),
         ("qkv heads=0", "expected a whole number"),
@@ -135,8 +136,11 @@ def test_words_of_configs_are_synonyms() -> None:
     assert from_spec("gate_up chunks=2")[0] == "gate-up"
 
 
-def test_each_kind_has_words_that_exist() -> None:
-    assert {word for words in KINDS.values() for word in words} == set(WORDS)
+def test_each_kind_has_the_words_of_its_layouts() -> None:
+    """What a layout needs can be said; every kind of group can be named."""
+    assert {word for words in KINDS.values() for word in words} <= set(WORDS)
+    for layout in all_part_layouts():
+        assert set(layout.facts()) <= {*KINDS[layout.group]}, layout.name
 
 
 def test_a_contradiction_with_shapes_is_told() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.dialects.tables import vllm_0_33
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
 _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -45,7 +45,7 @@ def _renamed(was: str, new: str, kind: str) -> Row:
     return Row(before + new + after, {"w": before + was + after})
 
 
-def _generated() -> Iterator[Family]:
+def _generated() -> Iterator[ModelRows]:
     for models, places, renames, fused, experts in vllm_0_33.GROUPS:
         source = " ".join(f"models/{place}" for place in places.split())
         rows = [
@@ -53,7 +53,7 @@ def _generated() -> Iterator[Family]:
             *(_fused(name, parts, source) for name, parts in fused),
             *(_renamed(*rename) for rename in renames),
         ]
-        yield Family(tuple(models.split()), tuple(rows), layouts=_layouts(fused, experts))
+        yield ModelRows(tuple(models.split()), tuple(rows), layouts=_layouts(fused, experts))
 
 
 def _layouts(fused: tuple[tuple[str, tuple[str, ...]], ...], experts: tuple[str, ...]) -> str:
@@ -84,7 +84,8 @@ _BLOOM = (
     Row(
         "{path}.query_key_value.{kind}",
         {"w": "{path}.query_key_value.{kind}"},
-        _QKV,
+        "q[(heads head_dim) in] k[(heads head_dim) in] v[(heads value_dim) in]",
+        axes={"k": "(heads head_dim) in", "v": "(heads value_dim) in"},
         held=_PER_HEAD,
         source="models/bloom.py:283-300",
     ),
@@ -166,19 +167,19 @@ _GRANITE_MOE = (
     _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/granitemoe.py:386"),
 )
 _BY_HAND = (
-    Family(("Qwen2MoeForCausalLM",), _QWEN2_MOE, layouts="qkv, gate-up, experts"),
-    Family(("Glm4MoeForCausalLM",), _GLM4_MOE, layouts="qkv, gate-up, experts"),
-    Family(("GPT2LMHeadModel",), _GPT2, layouts="transposed"),
-    Family(("BloomForCausalLM",), _BLOOM, layouts="qkv"),
-    Family(("FalconForCausalLM",), _FALCON, layouts="qkv"),
-    Family(
+    ModelRows(("Qwen2MoeForCausalLM",), _QWEN2_MOE, layouts="qkv, gate-up, experts"),
+    ModelRows(("Glm4MoeForCausalLM",), _GLM4_MOE, layouts="qkv, gate-up, experts"),
+    ModelRows(("GPT2LMHeadModel",), _GPT2, layouts="transposed"),
+    ModelRows(("BloomForCausalLM",), _BLOOM, layouts="qkv"),
+    ModelRows(("FalconForCausalLM",), _FALCON, layouts="qkv"),
+    ModelRows(
         ("Llama4ForCausalLM",),
         _LLAMA4,
         ("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM",),
         layouts="qkv in halves, gate-up, experts",
     ),
-    Family(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv, experts-interleaved"),
-    Family(("GraniteMoeForCausalLM",), _GRANITE_MOE, layouts="qkv, experts"),
+    ModelRows(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv, experts-interleaved"),
+    ModelRows(("GraniteMoeForCausalLM",), _GRANITE_MOE, layouts="qkv, experts"),
 )
 
 _CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
@@ -188,7 +189,7 @@ _REFUSED = {
     if not any(name in family.models for family in _BY_HAND)
 }
 
-TABLE = Table(
+TABLE = DialectTable(
     "vllm",
     "vLLM's modules in memory",
     vllm_0_33.VERSION,

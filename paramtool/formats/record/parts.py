@@ -8,17 +8,20 @@ It is text under the metadata key `paramtool.parts`:
      "fused": [{"tensor": "h.0.qkv_proj.weight", "layout": "qkv-per-head", "along": 0,
                 "pattern": "{heads: q[head_dim in] k[head_dim in] v[value_dim in]}",
                 "sizes": {"heads": 12, "head_dim": 64, "in": 768},
-                "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]}}]}
+                "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]},
+                "positions": {"h.0.q_proj.weight": 4, "h.0.k_proj.weight": 2, "h.0.v_proj.weight": 5}}]}
 
 `dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
 `fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
-The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.
+The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.  `positions`
+are those of the tensors that the file had instead, among all of its tensors: going back restores them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -40,6 +43,8 @@ class FusedTensor:
     sizes: Mapping[str, int]
     parts: Mapping[str, tuple[str, ...]]
     """{term of the pattern: the names of its parts}"""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """{name that the file had instead: its position among all names}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ def _encoded(one: FusedTensor) -> dict[str, Any]:
         "pattern": one.pattern,
         "sizes": dict(one.sizes),
         "parts": {term: list(names) for term, names in one.parts.items()},
+        "positions": dict(one.positions),
     }
 
 
@@ -104,8 +110,11 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
     if type(along) is not int or not 0 <= along < 8:
         raise ValueError(f"along is {along!r}, which is no axis")
     parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
+    positions = {_text(name): place for name, place in item.get("positions", {}).items()}
+    if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions.values()):
+        raise ValueError("positions is not made of numbers")
     return FusedTensor(
-        _text(item["tensor"]), _text(item["layout"]), _text(item["pattern"]), along, sizes, parts
+        _text(item["tensor"]), _text(item["layout"]), _text(item["pattern"]), along, sizes, parts, positions
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
-from paramtool.layouts.pattern import Block, Items, Repeated, parse
+from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
 from paramtool.parts.layout import FusedRow, PartLayout, group
@@ -78,6 +78,7 @@ def _fused_row(
         term: [PartTensor(name, axes_of(term, content), shapes[name]) for name in member.tensors[term]]
         for term in row.terms()
     }
+    facts = rows.per_head(content, facts)
     rows.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
     content = loosened(content)
     parts = {
@@ -127,7 +128,7 @@ def axes_of(term: str, content: str) -> str:
     >>> axes_of("q", "q[q_rows in] k[k_rows in]"), axes_of("q", "{heads: q[head_dim] k[head_dim]}")
     ('q_rows in', '(heads head_dim)')
     """
-    words = _words(parse(content, rows.WORDS))
+    words = rows.words(content)
     axes = PARTS[term]
     if rows.inputs(term) not in words:
         axes = rows.without(axes, rows.inputs(term))
@@ -136,16 +137,6 @@ def axes_of(term: str, content: str) -> str:
             f"{term}_rows" if len(group_) > 1 else group_[0] for group_ in rows.groups(axes)
         )  # fmt: skip
     return axes
-
-
-def _words(items: Items) -> set[str]:
-    found: set[str] = set()
-    for item in items:
-        if isinstance(item, Repeated):
-            found |= set(item.axes) | _words(item.items)
-        else:
-            found |= {word for axes in item.axes for word in axes}
-    return found
 
 
 def loosened(content: str) -> str:
@@ -174,7 +165,7 @@ def loosened(content: str) -> str:
 
 def _used(content: str, sizes: Sizes) -> dict[str, int]:
     """The sizes of a pattern's words, and of the axes of its parts."""
-    words = _words(parse(content, rows.WORDS))
+    words = rows.words(content)
     for term in rows.terms(content):
         words |= {word for axes in rows.groups(axes_of(term, content)) for word in axes}
     return {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}

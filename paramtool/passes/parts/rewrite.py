@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.lazy_dataclass import dataclass
@@ -27,6 +27,8 @@ class Rearranged:
     """Tensors of the source; others stay as they are."""
     made: tuple[Stored, ...]
     """Tensors of the output."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """{name in the output: its position among all}, for names that are restored; others follow what they are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def rewritten(
     for old, name in found.renamed.items():
         firsts.setdefault(old, []).append(name)
     order = [name for name in in_order(checkpoint, base, firsts, kept) if name in known]
-    names = {name: known[name] for name in dict.fromkeys(order)}
+    names = {name: known[name] for name in _restored(dict.fromkeys(order), change.positions)}
     plan = replace(
         base,
         targets=sorted_targets([*base.targets, *made.targets], names.values()),
@@ -92,6 +94,21 @@ def rewritten(
         warnings=tuple(_lost(checkpoint, found, made, whole)),
     )
     return plan, outcome
+
+
+def _restored(order: Iterable[str], positions: Mapping[str, int]) -> Iterator[str]:
+    """Names in their order, those that have a position at it, as far as the others leave room."""
+    names = list(order)
+    known = set(names)
+    waiting = sorted((name for name in positions if name in known), key=positions.__getitem__, reverse=True)
+    count = 0
+    for name in (name for name in names if name not in positions):
+        while waiting and positions[waiting[-1]] <= count:
+            yield waiting.pop()
+            count += 1
+        yield name
+        count += 1
+    yield from reversed(waiting)
 
 
 def _sorted_out(change: Rearranged) -> _Sorted:
