@@ -50,6 +50,7 @@ def laid(draw: st.DrawFn, name: str, shape: tuple[int, ...], starts: tuple[int, 
 @st.composite
 def boxes(draw: st.DrawFn) -> tuple[Stored, Stored]:
     """Two tensors, each with a box of one part."""
+
     def one(name: str) -> Stored:
         shape = draw(st.tuples(st.sampled_from(LENGTHS), st.sampled_from((1, 2, 3, 4, 6))))
         return draw(laid(name, shape, draw(st.tuples(st.integers(0, 9), st.integers(0, 3)))))
@@ -80,9 +81,10 @@ def test_a_view_shows_what_an_index_finds(both: tuple[Stored, Stored]) -> None:
     piece = tensor.pieces[0]
     array = numbered([tensor])[tensor.name]
     shown = strided(array, piece.view(contiguous("a", DTYPES["int64"], tensor.shape)))
-    assert shown.reshape(piece.shape).tolist() == np.array(
-        [array[index] for index in elements(piece).values()]
-    ).reshape(piece.shape).tolist()
+    assert (
+        shown.reshape(piece.shape).tolist()
+        == np.array([array[index] for index in elements(piece).values()]).reshape(piece.shape).tolist()
+    )
 
 
 @st.composite

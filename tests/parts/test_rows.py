@@ -104,9 +104,7 @@ class Laid:
 
     def apart_again(self, facts: Mapping[str, int]) -> dict[str, Any]:
         """{part: its array}, as unfusing the reference's arrays gives them."""
-        names = [
-            fuse.fused_name("at", row.name, self.suffix, row.is_bare) for row in self.layout.tensors
-        ]
+        names = [fuse.fused_name("at", row.name, self.suffix, row.is_bare) for row in self.layout.tensors]
         arrays = dict(zip(names, self.fused, strict=True))
         shapes = {name: array.shape for name, array in arrays.items()}
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
