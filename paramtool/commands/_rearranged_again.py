@@ -97,12 +97,13 @@ def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: Pa
 def _fusing(made: PartsRecord, before: PartsRecord, source: Checkpoint) -> Rearranged | None:
     """What was fused and taken apart."""
     shapes, joints = rearrange.shapes_of(source), _Joints()
+    packing = rearrange.packing_of(rearrange.config_beside(source.files[0].path))
     for one in (*_new(made.fused, before.fused), *_new(before.unfused, made.unfused)):
-        joint = rearrange.from_record(one, shapes, is_fused=False)
+        joint = rearrange.from_record(one, shapes, packing, is_fused=False)
         joints.joined.append(joint.stored)
         joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
     for one in (*_new(made.unfused, before.unfused), *_new(before.fused, made.fused)):
-        joint = rearrange.from_record(one, shapes, is_fused=True)
+        joint = rearrange.from_record(one, shapes, packing, is_fused=True)
         joints.split.append(joint.stored)
         joints.given.update({part.name: part for part in fuse.parts_of([joint])})
     _check_there(joints, shapes)

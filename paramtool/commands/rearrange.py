@@ -20,6 +20,7 @@ from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import facts as part_facts
+from paramtool.parts.companions import Packing
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
@@ -174,12 +175,14 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
-    joints = [from_record(one, shapes, is_fused=False) for one in again]
+    joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
     taken = {name for one in again for names in one.parts.values() for name in names}
     rest = [name for name in shapes if name not in taken]
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
-        joints += fuse.fused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options))
+        joints += fuse.fused(
+            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+        )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
@@ -203,9 +206,32 @@ def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     return all(name in shapes for names in one.parts.values() for name in names)
 
 
-def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], *, is_fused: bool) -> Joint:
+def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], packing: Packing, *, is_fused: bool) -> Joint:
+    """A tensor that a record describes, in a file that has it, or its parts."""
     return fuse.recorded(
-        one.tensor, one.pattern, one.along, one.sizes, one.parts, shapes=shapes if is_fused else None, layout=one.layout
+        one.tensor,
+        one.pattern,
+        one.along,
+        one.sizes,
+        parts=one.parts,
+        shapes=shapes,
+        layout=one.layout,
+        is_fused=is_fused,
+        companion=one.companion,
+        packing=packing,
+    )
+
+
+def packing_of(config: Mapping[str, object]) -> Packing:
+    """What a config says of quantised weights: bits of a code, tiles, blocks."""
+    found = config.get("quantization_config")
+    said: Mapping[str, object] = found if isinstance(found, dict) else {}
+    bits, tile = said.get("bits"), said.get("weight_block_size")
+    usual = Packing()
+    sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()
+    return Packing(
+        bits=bits if type(bits) is int and bits in (2, 3, 4, 8) else usual.bits,
+        tile=(sizes[0], sizes[1]) if len(sizes) == 2 else usual.tile,
     )
 
 
@@ -235,7 +261,14 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
     parts = {term: tuple(part.name for part in parts) for term, parts in one.parts.items()}
     old = [name for names in parts.values() for name in names] if is_fused else [one.stored.name]
     return FusedTensor(
-        one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts, {name: ranks[name] for name in old}
+        one.stored.name,
+        one.layout,
+        one.content,
+        one.along,
+        dict(one.sizes),
+        parts,
+        {name: ranks[name] for name in old},
+        one.companion,
     )
 
 
@@ -247,13 +280,17 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
-    joints = [from_record(one, shapes, is_fused=True) for one in again]
+    joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
     if not joints:
         layout = _layout(options.source)
         facts = facts_of(config, _spec(options, layout.group), used)
         groups = find.fused(shapes, layout, options.at, where)
-        joints = list(fuse.unfused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options)))
+        joints = list(
+            fuse.unfused(
+                groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            )
+        )
         named = layout.name
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
@@ -125,7 +126,8 @@ def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
 
 def _sorted_out(change: Rearranged) -> _Sorted:
     """Which tensors get another name only, and which are made."""
-    alone = {tensor.pieces[0].part: tensor for tensor in change.read if _is_alone(tensor)}
+    uses = Counter(piece.part for tensor in change.made for piece in tensor.pieces)
+    alone = {part: tensor for tensor in change.read if _is_alone(tensor) and uses[part := tensor.pieces[0].part] == 1}
     renamed: dict[str, str] = {}
     made = []
     for tensor in change.made:
@@ -211,7 +213,8 @@ def _groups(new: Sequence[Target], found: _Sorted, whole: AliasGraph) -> Iterato
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
         targets = tuple(new[k] for k in members)
-        yield NewTensors(old[0], targets, {target.name: target.name for target in targets}, tuple(old))
+        roles = {target.name: str(k) for k, target in enumerate(targets)}
+        yield NewTensors(old[0], targets, roles, tuple(old), are_apart=True)
 
 
 def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
