@@ -291,8 +291,9 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     )
 
 
-def _refuse_companions(dialect: str, templates: Iterable[Template], names: Sequence[str]) -> None:
+def _refuse_companions(dialect: str, templates: Sequence[Template], names: Sequence[str]) -> None:
     """LayoutError if a name that no row has belongs to a tensor that a row has: a scale, or a factor of LoRA."""
+    names = [name for name in names if not any(template.match(name) is not None for template in templates)]
     kinds = (".{kind}", ".weight", ".bias")
     texts = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
     modules = {next((text.removesuffix(kind) for kind in kinds if text.endswith(kind)), "") for text in texts}

@@ -47,6 +47,8 @@ SIZES = {
     "in": 7,
     "out": 7,
     "rows": 6,
+    "q_rank": 3,
+    "latent": 5,
 }
 FIELDS = {"layer": "2", "kind": "weight", "path": "model.layers.1.part", "rest": "weight"}
 
@@ -58,7 +60,7 @@ def _families() -> list[tuple[DialectTable, str]]:
 def _facts(dialect: Dialect) -> Sizes:
     """What a config would say: as many KV heads as heads where the tables have no groups."""
     is_per_head = any("{heads:" in row.pattern + row.held for row in dialect.family.rows)
-    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")}
+    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts", "q_rank")}
     return Sizes({**known, "kv_heads": SIZES["heads"]} if is_per_head else known)
 
 
@@ -74,7 +76,7 @@ def _hub(row: Row, lengths: Mapping[str, int] = SIZES) -> dict[str, tuple[int, .
         for expert in range(lengths["experts"] if "{expert}" in text else 1):
             found[Template(text).filled({**FIELDS, "expert": str(expert)})] = shape
     if row.when:
-        found[Template(row.when).filled(FIELDS)] = (3, 7)
+        found.setdefault(Template(row.when).filled(FIELDS), (3, 7))
     return found
 
 
@@ -175,7 +177,7 @@ def test_any_sizes_there_and_back(table: DialectTable, model: str, data: st.Data
     sizes = {word: data.draw(st.integers(1, 5), label=word) for word in ("kv_heads", "experts", "ffn", "in", "out")}
     dim = 2 * data.draw(st.integers(1, 4), label="half")
     known = {"heads": group * sizes["kv_heads"], "kv_heads": sizes["kv_heads"], "head_dim": dim}
-    facts = Sizes({**known, "experts": sizes["experts"]})
+    facts = Sizes({**known, "experts": sizes["experts"], "q_rank": SIZES["q_rank"]})
     rows_ = [row for row in dialect.family.rows if not row.is_read_only]
     row = data.draw(st.sampled_from(rows_), label="row")
     hub = _numbered(_hub(row, {**SIZES, **sizes, **known, "value_dim": dim, "rows": 3}))

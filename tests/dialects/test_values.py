@@ -197,6 +197,21 @@ def test_vllm_stacks_experts(
     assert not any(".experts.0." in name for name in made)
 
 
+def test_vllm_joins_the_down_projections_of_deepseek(saved: Callable[[nn.Module], Tensors]) -> None:
+    """Where queries have a rank; the layer without one keeps its names."""
+    hub = saved(model := _deepseek())
+    made = _written(vllm.TABLE, model, hub, Sizes({"q_rank": 6}))
+    at = "model.layers.1.self_attn."
+    joined = torch.cat([hub[at + "q_a_proj.weight"], hub[at + "kv_a_proj_with_mqa.weight"]])
+    assert torch.equal(made[at + "fused_qkv_a_proj.weight"], joined)
+    module = "model.layers.1.mlp.shared_experts."
+    both = torch.cat([hub[f"{module}{part}_proj.weight"] for part in ("gate", "up")])
+    assert torch.equal(made[module + "gate_up_proj.weight"], both)
+    alone = {at + "kv_a_proj_with_mqa.weight": (14, N), at + "q_proj.weight": (8, N)}
+    written = Dialect(vllm.TABLE, "DeepseekV2ForCausalLM").write(alone, lambda _: Sizes({}))
+    assert [one.name for one in written] == list(alone)
+
+
 def test_vllm_turns_the_experts_of_gpt_oss(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _gpt_oss())
     made = _written(vllm.TABLE, model, hub)
