@@ -251,7 +251,11 @@ class Renaming:
             one = self._one(f"{before}{found}{_ANY}.{behind}", active)
             lists[key] = one if one.number == _ANY and _ANY not in one.name else None
         of_list = lists[key]
-        return self._one(name, active) if of_list is None else Renamed(of_list.name, of_list.way, of_list.index, number, True)
+        return (
+            self._one(name, active)
+            if of_list is None
+            else Renamed(of_list.name, of_list.way, of_list.index, number, True)
+        )
 
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
         """{name: what the renamings alone make of it}."""

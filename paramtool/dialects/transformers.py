@@ -186,7 +186,9 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
             continue
         for one_made in _made(key.partition("\0")[0], ways[key], groups[key], (hub_shapes, config)):
             if one_made.name in taken:
-                raise LayoutError(f"{one_made.name!r} is made of others in {FIVE}, and {taken[one_made.name]!r} is it, too")
+                raise LayoutError(
+                    f"{one_made.name!r} is made of others in {FIVE}, and {taken[one_made.name]!r} is it, too"
+                )
             taken[one_made.name] = one_made.name
             found.append(one_made)
     return found

@@ -33,7 +33,9 @@ MORE: dict[str, dict[str, Any]] = {
     "DeepseekOcr2": {"text_config": {"mlp_layer_types": _SPARSE}},
     "Emu3": {"vocabulary_map": {"<image>": 5, "<|extra_200|>": 6}},
     "Granite4Vision": {"deepstack_layer_map": [[1, 1]], "downsample_rate": "4/8"},
-    "PerceptionLM": {"vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}},
+    "PerceptionLM": {
+        "vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}
+    },
     "Sapiens2For": {"head_config": _HEAD},
     "T5Gemma2Encoder": {"text_config": {"dropout_rate": 0.0}},
     "T5GemmaEncoder": {"is_encoder_decoder": False},
@@ -145,7 +147,9 @@ def values_of(one: Stored, parts: Mapping[str, np.ndarray[Any, Any]]) -> np.ndar
         box = parts[piece.part][tuple(slice(a, a + n) for a, n in zip(piece.start, piece.shape, strict=True))]
         flat = [digit for digits in piece.digits for digit in digits]
         strides = [digit.step * made.strides[digit.axis] for digit in flat]
-        place = np.lib.stride_tricks.as_strided(made[tuple(slice(k, None) for k in piece.at)], [d.length for d in flat], strides)
+        place = np.lib.stride_tricks.as_strided(
+            made[tuple(slice(k, None) for k in piece.at)], [d.length for d in flat], strides
+        )
         place[...] = box.reshape(place.shape)
     return made
 

@@ -65,7 +65,10 @@ def test_a_prefix_that_is_there_is_not_added() -> None:
 def test_names_that_move_up_together() -> None:
     """norm0 -> norm1 and norm1 -> norm2, but a file that has no norm0 was renamed before."""
     rule = rename([r"b.(\d+).norm0", r"b.(\d+).norm1"], [r"b.\1.norm1", r"b.\1.norm2"], "group")
-    old, new = ["b.0.norm1", "b.0.norm0", "b.1.norm0", "b.1.norm1"], {"b.0.norm1", "b.0.norm2", "b.1.norm1", "b.1.norm2"}
+    old, new = (
+        ["b.0.norm1", "b.0.norm0", "b.1.norm0", "b.1.norm1"],
+        {"b.0.norm1", "b.0.norm2", "b.1.norm1", "b.1.norm2"},
+    )
     assert {one.name for one in Renaming([rule]).of(old).values()} == new
     assert {name: one.name for name, one in Renaming([rule]).of(new).items()} == {name: name for name in new}
     assert {one.name for one in Renaming([rule], back=True).of(new).values()} == set(old)

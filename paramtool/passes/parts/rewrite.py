@@ -111,6 +111,18 @@ def _restored(order: Iterable[str], positions: Mapping[str, int]) -> Iterator[st
     yield from reversed(waiting)
 
 
+def renames(change: Rearranged) -> Mapping[str, str]:
+    """{old name: new name} of tensors that stay what they are, also of those that keep their names."""
+    return _sorted_out(change).renamed
+
+
+def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
+    """Each tensor that is made of others, for itself, also where two are made of the same; errors as of `rewritten`."""
+    found = _sorted_out(change)
+    held = copies.sources(checkpoint.files[0].path, tuple(found.read.values()), checkpoint.views())
+    return [copies.target(one, held) for one in found.made]
+
+
 def _sorted_out(change: Rearranged) -> _Sorted:
     """Which tensors get another name only, and which are made."""
     alone = {tensor.pieces[0].part: tensor for tensor in change.read if _is_alone(tensor)}
