@@ -464,3 +464,22 @@ def test_a_scale_beside_a_fused_tensor_is_refused() -> None:
     name = "model.layers.0.self_attn.qkv_proj.weight_scale"
     with pytest.raises(LayoutError, match=name):
         Dialect(vllm.TABLE, "LlamaForCausalLM").read({name: (64, 1)}, lambda _: FACTS)
+
+
+def test_a_padded_vocabulary_is_refused() -> None:
+    """Rows that are no token's are not taken for tokens."""
+    names = {"embedding.word_embeddings.weight": (128, N), "decoder.final_layernorm.weight": (N,), "scalar": ()}
+    dialect = Dialect(megatron.TABLE, "LlamaForCausalLM")
+    with pytest.raises(LayoutError, match=r"128 rows; expected vocab_size=100"):
+        dialect.read(names, lambda _: FACTS, 100)
+    assert len(dialect.read(names, lambda _: FACTS, 128)) == len(dialect.read(names, lambda _: FACTS)) == 3
+
+
+def test_a_bias_on_one_of_three() -> None:
+    names = {
+        f"model.layers.0.self_attn.{term}_proj.weight": (rows, N) for term, rows in (("q", 32), ("k", 16), ("v", 16))
+    }
+    names["model.layers.0.self_attn.q_proj.bias"] = (32,)
+    for table in (vllm.TABLE, megatron.TABLE):
+        with pytest.raises(LayoutError, match=r"k_proj\.bias"):
+            Dialect(table, "LlamaForCausalLM").write(names, lambda _: FACTS)

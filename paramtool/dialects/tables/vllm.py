@@ -229,4 +229,5 @@ TABLE = DialectTable(
         "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither added "
         "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
     ),
+    vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
 )
