@@ -94,7 +94,7 @@ def unfused(case: Case, source: Source) -> Proof:
 
     def error(layout: str) -> float:
         state = source.apart(layout)
-        return case.attention(lambda module, own: parts_apart(state, own, module))
+        return case.attention(lambda module, own: parts_apart(state, module))
 
     right = attention.layout
     wrong = {}

@@ -61,7 +61,7 @@ class Ours:
                 if name in made:
                     axis = int(attention.transposed and kind == "weight")
                     found = taken(made.pop(name), layout, sizes(attention), axis)
-                    made |= {f"{module}.{part}_proj.{kind}": value for part, value in found.items()}
+                    made |= {f"{module}.{part}_proj.{kind}": _linear(value, axis) for part, value in found.items()}
         return made
 
     def together(self, layout: str) -> State:
@@ -135,6 +135,11 @@ class Paramtool:
         return self._word(layout) in converting.WORDS
 
 
+def _linear(value: torch.Tensor, axis: int) -> torch.Tensor:
+    """A part as a Linear has it, [out, in], of a weight that is fused along an axis."""
+    return value.T.contiguous() if axis else value
+
+
 def plain(attention: Attention) -> Attention:
     """The same attention with q, k and v apart, under their usual names."""
     return replace(attention, fused="", apart=PARTS)
@@ -145,12 +150,11 @@ def fused(attention: Attention, layout: str) -> Attention:
     return replace(attention, fused=fused_name(layout), layout=layout)
 
 
-def parts_apart(state: State, attention: Attention, module: str) -> dict[str, torch.Tensor]:
+def parts_apart(state: State, module: str) -> dict[str, torch.Tensor]:
     """q, k and v of a module whose parts are apart, [out, in], and their biases."""
     found = {}
     for part, name in zip("qkv", PARTS, strict=True):
-        weight = state[f"{module}.{name}.weight"]
-        found[part] = weight.T if attention.transposed else weight
+        found[part] = state[f"{module}.{name}.weight"]
         if (bias := state.get(f"{module}.{name}.bias")) is not None:
             found[f"{part}.bias"] = bias
     return found
