@@ -46,6 +46,16 @@ class FusedTensor:
     positions: Mapping[str, int] = field(default_factory=dict)
     """{name that the file had instead: its position among all names}"""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parts."""
+        return tuple(name for names in self.parts.values() for name in names)
+
+    def is_like(self, other: FusedTensor) -> bool:
+        """Whether another is the same tensor made of the same parts, whatever their positions."""
+        mine, theirs = ((one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts)) for one in (self, other))
+        return mine == theirs
+
 
 @dataclass(frozen=True, slots=True)
 class PartsRecord:
