@@ -350,7 +350,7 @@ def dialect_change(
     """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit."""
     read, write = (dialects.opened(name, config, facts) for name in ways)
     held = read.read(shapes)
-    return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), (*read.caveats, *write.caveats))
+    return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), write.caveats)
 
 
 def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:

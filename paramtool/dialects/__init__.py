@@ -130,14 +130,27 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialec
 
 
 def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
-    """The dialects whose names a file has; the hub if nothing shows another."""
-    found = []
-    for name in (MEMORY, *TABLES):
+    """The dialects whose names a file has, in the order of `NAMES`.
+
+    The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
+    other rows, as vLLM's does for BLOOM, both are an answer.
+    """
+    from paramtool.dialects import transformers
+
+    found, same_names = [], False
+    for name in TABLES:
         try:
             held = opened(name, config, facts).read(tensors)
         except LayoutError:
             continue
-        own = {one.name for one in held if len(one.pieces) != 1 or one.pieces[0].part != one.name}
-        if own:
+        renamed = any(piece.part != one.name for one in held for piece in one.pieces)
+        if renamed or any(one != whole(one.name, one.shape) for one in held):
             found.append(name)
-    return found or [HUB]
+            same_names |= not renamed
+    try:
+        own = transformers.dialects(tensors, config)
+    except LayoutError:
+        own = ()
+    if own and (not found or same_names):
+        found.append(HUB if HUB in own else MEMORY)
+    return found

@@ -87,6 +87,9 @@ class Match(NamedTuple):
 
 _GROUP = re.compile(r"\(.+?\)")
 _WILD = "*."
+_EXPERTS = ".experts."
+_ANY = "9876543210"
+"""The number of an expert that no model has and no rule names."""
 
 
 class Way:
@@ -234,7 +237,25 @@ class Renaming:
         """
         active: set[int] = set()
         ordered = sorted(names, key=natural) if self._groups else names
-        return {name: self._one(name, active) for name in ordered}
+        lists: dict[tuple[str, str], Renamed | None] = {}
+        return {name: self._listed(name, lists, active) for name in ordered}
+
+    def _listed(self, name: str, lists: dict[tuple[str, str], Renamed | None], active: set[int]) -> Renamed:
+        """What becomes of a name, asked once for all experts of a list: there can be 100,000."""
+        before, found, behind = name.rpartition(_EXPERTS)
+        number, dot, behind = behind.partition(".")
+        if not found or not dot or not number.isdecimal():
+            return self._one(name, active)
+        key = (before, behind)
+        if key not in lists:
+            one = self._one(f"{before}{found}{_ANY}.{behind}", active)
+            lists[key] = one if one.number == _ANY and _ANY not in one.name else None
+        of_list = lists[key]
+        return (
+            self._one(name, active)
+            if of_list is None
+            else Renamed(of_list.name, of_list.way, of_list.index, number, True)
+        )
 
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
         """{name: what the renamings alone make of it}."""

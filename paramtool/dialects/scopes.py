@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ TABLE = "transformers_5_23.json"
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `unbuilt`."""
+    """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `names`, `unbuilt`."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables", TABLE)
     with open(path, encoding="utf-8") as file:
         found: Mapping[str, Any] = json.load(file)
@@ -118,6 +119,33 @@ def rules(config: Mapping[str, Any]) -> list[Rule]:
         if not by_class:
             seen.setdefault(module.model_type, []).append(module.path)
     return found
+
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def template(name: str) -> str:
+    """A name with `#` for each number between dots: `layers.#.norm.weight`."""
+    return _NUMBER.sub("#", name)
+
+
+def names(architecture: str) -> Mapping[str, str]:
+    """{what the rules give: what the model has}, as templates, where transformers goes by the names of the model.
+
+    A name that the model has is not renamed, and the prefix of the base model comes or goes as the model has it
+    (rename_source_key, core_model_loading.py 1590; convert_and_load_state_dict_in_model, 1740).
+    """
+    found: Mapping[str, str] = table()["names"].get(architecture, {})
+    return found
+
+
+def as_named(name: str, names: Mapping[str, str]) -> str:
+    """A name as the model has it."""
+    new = names.get(template(name))
+    if new is None:
+        return name
+    numbers = iter(_NUMBER.findall(name))
+    return re.sub("#", lambda _: next(numbers), new)
 
 
 def legacy() -> list[Rule]:

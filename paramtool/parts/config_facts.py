@@ -68,6 +68,16 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     return derived(Facts(reader.sizes, reader.said))
 
 
+def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:
+    """The model type of a tower, empty where nothing says it, and its config.
+
+    >>> config_of({"model_type": "llava", "text_config": {"model_type": "phi3"}}, "text_config")[0]
+    'phi3'
+    """
+    found = _nested(config, tower)
+    return ("", {}) if found is None else (found.model_type, found.config)
+
+
 class _Tower(NamedTuple):
     """A nested config."""
 

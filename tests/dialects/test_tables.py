@@ -43,12 +43,19 @@ def _families() -> list[tuple[DialectTable, str]]:
     return [(table, family.models[0]) for table in TABLES for family in table.families]
 
 
+def _facts(dialect: Dialect) -> Sizes:
+    """What a config would say: as many KV heads as heads where the tables have no groups."""
+    is_per_head = any("{heads:" in row.pattern + row.held for row in dialect.family.rows)
+    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")}
+    return Sizes({**known, "kv_heads": SIZES["heads"]} if is_per_head else known)
+
+
 def _hub(row: Row) -> dict[str, tuple[int, ...]]:
     """Tensors of transformers 4 that the row takes."""
     found = {}
     for term, text in row.parts.items():
         axes = (row.axes or {}).get(term) or rows.PARTS.get(term, "out in")
-        sizes = Sizes(SIZES)
+        sizes = Sizes({**SIZES, "kv_heads": SIZES["heads"]} if "{heads:" in row.pattern + row.held else SIZES)
         shape = rows.part_shape(axes, sizes)
         if row.held:
             shape = (rows._extent(rows.parse(row.held, rows.WORDS), 0, sizes), SIZES["in"])
@@ -72,7 +79,7 @@ def _numbered(hub: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
 def test_each_row_there_and_back(table: DialectTable, model: str) -> None:
     dialect = Dialect(table, model)
-    facts = Sizes({**{word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")}})
+    facts = _facts(dialect)
     for row in (row for row in dialect.family.rows if not row.is_read_only):
         hub = _numbered(_hub(row))
         made = dialect.write(shapes(hub), lambda name: facts)
@@ -87,7 +94,7 @@ def test_each_row_there_and_back(table: DialectTable, model: str) -> None:
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
 def test_names_that_are_only_read_hold_the_same_parts(table: DialectTable, model: str) -> None:
     dialect = Dialect(table, model)
-    facts = Sizes({word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")})
+    facts = _facts(dialect)
     for row in (row for row in dialect.family.rows if row.is_read_only):
         fields = {**FIELDS, "expert": "0"}
         names = [Template(text).filled(fields) for text in row.parts.values()]
@@ -99,7 +106,10 @@ def _shape(row: Row) -> tuple[int, ...]:
     """A shape that the tensor of a row may have."""
     if not row.is_fused:
         return (7, 7)
-    items, sizes = rows.parse(row.pattern, rows.WORDS), Sizes({**SIZES})
+    items, sizes = (
+        rows.parse(row.pattern, rows.WORDS),
+        Sizes({**SIZES, "kv_heads": 6} if "{heads:" in row.pattern else SIZES),
+    )
     block = next(rows._blocks(items))
     return tuple(
         rows._extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.oracles.dialects.equations import GATED, Sizes, other_layouts, pairs_of_halves
+from paramtool.errors import LayoutError
+from tests.oracles.dialects.equations import GATED, KV, keys_and_values, other_layouts, pairs_of_halves
 from tests.oracles.dialects.models import Attention, Experts, Family, Gated, results
 from tests.oracles.dialects.reference import (
     FLAT,
@@ -31,6 +33,7 @@ from tests.oracles.dialects.reference import (
     with_attention,
     with_experts,
     with_gated,
+    with_kv,
 )
 from tests.oracles.dialects.sources import Source, fused, in_proj, parts_apart
 
@@ -94,7 +97,11 @@ def unfused(case: Case, source: Source) -> Proof:
         return case.attention(lambda module, own: parts_apart(state, own, module))
 
     right = attention.layout
-    wrong = {layout: error(layout) for layout in other_layouts(right, sizes(attention)) if source.knows(layout)}
+    wrong = {}
+    for layout in other_layouts(right, sizes(attention)):
+        if source.knows(layout):
+            with suppress(LayoutError):  # a wrong layout may be refused
+                wrong[layout] = error(layout)
     return Proof(case.family.name, f"unfuse {right}", OURS, error(right), wrong)
 
 
@@ -164,6 +171,20 @@ EXPERTS = 5
 """Of every family that does not say so in its config's usual place."""
 
 
+def kv(case: Case) -> Proof:
+    """JetMoE's keys and values, which are one weight."""
+
+    def error(layout: str) -> float:
+        def parts(module: str) -> tuple[torch.Tensor, torch.Tensor]:
+            return keys_and_values(
+                case.state[f"{module}.kv_proj.weight"], layout, case.model.config.num_key_value_heads
+            )
+
+        return case.off(with_kv(case.model, case.given, parts))
+
+    return Proof(case.family.name, "unfuse kv", OURS, error("kv"), {layout: error(layout) for layout in KV[1:]})
+
+
 def rotary_pairs(case: Case, turned: Callable[[torch.Tensor, int], torch.Tensor] = pairs_of_halves) -> Proof:
     """A Llama with the values that turn together side by side, run by an attention that turns such pairs."""
 
@@ -213,6 +234,3 @@ def mxnet(case: Case, source: Source, python: Path, folder: Path) -> Proof:
         return by_mxnet(case, source.together(layout), layout, python, folder)
 
     return Proof(case.family.name, "fuse qkv-per-head", judge, error("qkv-per-head"), {"qkv": error("qkv")})
-
-
-__all__ = ["Sizes"]

@@ -58,6 +58,10 @@ def test_torch_runs_what_is_fused_plainly(name: str) -> None:
     check(proofs.fused_for_torch(one, Ours(one.family, one.model)))
 
 
+def test_keys_and_values() -> None:
+    check(proofs.kv(case("JetMoE")))
+
+
 def test_groups_of_megatron() -> None:
     one = case("Llama")
     check(proofs.fused_for_groups(one, Ours(one.family, one.model), "qkv-per-group"))
