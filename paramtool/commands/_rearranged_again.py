@@ -64,9 +64,9 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     Where an output's record speaks of tensors that the source does not have, or that do not fit it, that is a
     difference; where a conversion cannot be repeated for want of a config or a fact, it is a note.
     """
-    made, before = _record_of(found, source), rearrange.record_of(source)
-    if made == before:
+    if record.KEY not in found.metadata and record.KEY not in source.metadata:
         return RearrangedAgain(source)
+    made, before = _record_of(found, source), rearrange.record_of(source)
     where = found.files[0].path
     try:
         change = _change(found, source, made, before)
@@ -104,7 +104,7 @@ def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: C
     shapes, joints = rearrange.shapes_of(source), _Joints()
     again = (one for one in _new(before.unfused, made.unfused) if one.tensor in found.entries)
     back = (one for one in _new(before.fused, made.fused) if any(name in found.entries for name in one.names))
-    for one in (*_new(made.fused, before.fused), *again):
+    for one in (*_new(made.fused, before.fused), *again, *_alone(made, found, source)):
         joint = rearrange.from_record(one, shapes, is_fused=False)
         joints.joined.append(joint.stored)
         joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
@@ -122,6 +122,14 @@ def _new(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[Fu
     """Those that others do not have."""
     known = {one.tensor: one for one in others}
     return [one for one in these if one.tensor not in known or not one.is_like(known[one.tensor])]
+
+
+def _alone(made: PartsRecord, found: Checkpoint, source: Checkpoint) -> Iterator[FusedTensor]:
+    """Fused tensors of both whose parts the source has beside them, by `--keep-names`, and the output has not."""
+    for one in made.fused:
+        names = {*one.names}
+        if names <= source.entries.keys() and one.tensor in source.entries and not names & found.entries.keys():
+            yield one
 
 
 def _check_there(joints: _Joints, shapes: Mapping[str, tuple[int, ...]]) -> None:
