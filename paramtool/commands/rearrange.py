@@ -8,7 +8,7 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,7 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layou
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, fuse
 from paramtool.passes.parts.fuse import Joint, Names
+from paramtool.passes.parts.recorded import carried, with_record
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
@@ -175,8 +176,13 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
+<<<<<<< HEAD
     joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
     taken = {name for one in again for names in one.parts.values() for name in names}
+=======
+    joints = [from_record(one, shapes, is_fused=False) for one in again]
+    taken = {name for one in again for name in one.names}
+>>>>>>> h5
     rest = [name for name in shapes if name not in taken]
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
@@ -186,6 +192,9 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
+    old = {one.tensor: one for one in known.fused}
+    new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
+    new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
         Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
         "",
@@ -196,14 +205,17 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
         _told(used, joints),
         replace(
             known,
-            fused=(*known.fused, *(_recorded(one, ranks, is_fused=True) for one in made)),
+            fused=(
+                *(one for one in known.fused if one.tensor not in new),
+                *new.values(),
+            ),
             unfused=tuple(one for one in known.unfused if one.tensor not in gone),
         ),
     )
 
 
 def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return all(name in shapes for names in one.parts.values() for name in names)
+    return all(name in shapes for name in one.names)
 
 
 def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], packing: Packing, *, is_fused: bool) -> Joint:
@@ -327,6 +339,8 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
     source = options.source or known.dialect or _recognised(where, shapes, config, facts)
     if source == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
+    if known.dialect == source and known.source == target:
+        shapes = without_old_names(checkpoint, shapes, (source, target), config, facts)
     done = dialect_change(shapes, (source, target), config, facts)
     back = known.source == target and known.dialect == source
     renamed = renames(done.change)
@@ -342,6 +356,23 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         replace(kept, dialect="" if back else target, source="" if back else source),
         (*done.caveats, *_forgotten(known, kept)),
     )
+
+
+def without_old_names(
+    checkpoint: Checkpoint,
+    shapes: Mapping[str, tuple[int, ...]],
+    ways: tuple[str, str],
+    config: Mapping[str, object],
+    facts: Callable[[str], Facts],
+) -> dict[str, tuple[int, ...]]:
+    """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
+    entries = checkpoint.entries
+    views = {name for name in shapes if (link := entries[name].link) is not None and link.owner}
+    if not views:
+        return dict(shapes)
+    stored = {name: shape for name, shape in shapes.items() if name not in views}
+    old = {one.name for one in dialect_change(stored, ways, config, facts).change.made} - stored.keys()
+    return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
 
 
 class DialectChange(NamedTuple):
@@ -362,55 +393,6 @@ def dialect_change(
     read, write = (dialects.opened(name, config, facts) for name in ways)
     held = read.read(shapes)
     return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), write.caveats)
-
-
-def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:
-    """What a record says once tensors have other names; it says nothing more of those that others are made of.
-
-    `renamed` is {old name: new name} of all that stay tensors of their own.
-    """
-    fused = (_moved(one, [one.tensor], renamed) for one in known.fused)
-    unfused = (_moved(one, [name for names in one.parts.values() for name in names], renamed) for one in known.unfused)
-    return replace(
-        known,
-        fused=tuple(one for one in fused if one is not None),
-        unfused=tuple(one for one in unfused if one is not None),
-    )
-
-
-def _moved(one: FusedTensor, there: Sequence[str], renamed: Mapping[str, str]) -> FusedTensor | None:
-    """A recorded tensor under the names of another dialect, given the names in it that the file has."""
-    if any(name not in renamed for name in there):
-        return None
-    old, new = _bases(there[0], renamed[there[0]])
-
-    def moved(name: str) -> str:
-        if name in renamed:
-            return renamed[name]
-        return f"{new}{name.removeprefix(old)}" if name.startswith(old) else ""
-
-    parts = {term: tuple(moved(name) for name in names) for term, names in one.parts.items()}
-    found = replace(
-        one,
-        tensor=moved(one.tensor),
-        parts=parts,
-        positions={moved(name): place for name, place in one.positions.items()},
-    )
-    complete = all([found.tensor, *(name for names in parts.values() for name in names)])
-    return found if complete else None
-
-
-def _bases(old: str, new: str) -> tuple[str, str]:
-    """Two names without the words that both end with.
-
-    >>> _bases("model.text.h.0.attn", "text.model.h.0.attn")
-    ('model.text.', 'text.model.')
-    """
-    mine, theirs = old.split("."), new.split(".")
-    while mine and theirs and mine[-1] == theirs[-1]:
-        mine.pop()
-        theirs.pop()
-    return "".join(f"{word}." for word in mine), "".join(f"{word}." for word in theirs)
 
 
 def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
@@ -465,12 +447,5 @@ def planned(
         skip_unsupported=options.skip_unsupported,
         split_content=writer.aliases_equal_bytes,
     )
-    metadata = _with_record(plan.metadata, wanted.record)
+    metadata = with_record(plan.metadata, wanted.record)
     return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
-
-
-def _with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
-    """Metadata with the record of parts, or without one if there is nothing to say."""
-    found = {key: text for key, text in metadata.items() if key != record.KEY}
-    text = record.encode(known)
-    return {**found, record.KEY: text} if text else found

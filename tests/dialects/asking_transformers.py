@@ -33,7 +33,9 @@ MORE: dict[str, dict[str, Any]] = {
     "DeepseekOcr2": {"text_config": {"mlp_layer_types": _SPARSE}},
     "Emu3": {"vocabulary_map": {"<image>": 5, "<|extra_200|>": 6}},
     "Granite4Vision": {"deepstack_layer_map": [[1, 1]], "downsample_rate": "4/8"},
-    "PerceptionLM": {"vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}},
+    "PerceptionLM": {
+        "vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}
+    },
     "Sapiens2For": {"head_config": _HEAD},
     "T5Gemma2Encoder": {"text_config": {"dropout_rate": 0.0}},
     "T5GemmaEncoder": {"is_encoder_decoder": False},

@@ -49,6 +49,16 @@ class FusedTensor:
     companion: str = ""
     """What it is beside a weight, such as `weight_scale_inv`; pattern and sizes are then the weight's."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parts."""
+        return tuple(name for names in self.parts.values() for name in names)
+
+    def is_like(self, other: FusedTensor) -> bool:
+        """Whether another is the same tensor made of the same parts, whatever their positions."""
+        mine, theirs = ((one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts)) for one in (self, other))
+        return mine == theirs
+
 
 @dataclass(frozen=True, slots=True)
 class PartsRecord:
