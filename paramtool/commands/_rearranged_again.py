@@ -102,24 +102,15 @@ def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: C
     What only the source's record has was undone if the output has the result; else it is not in the output.
     """
     shapes, joints = rearrange.shapes_of(source), _Joints()
-<<<<<<< HEAD
     packing = rearrange.packing_of(rearrange.config_beside(source.files[0].path))
-    for one in (*_new(made.fused, before.fused), *_new(before.unfused, made.unfused)):
-        joint = rearrange.from_record(one, shapes, packing, is_fused=False)
-        joints.joined.append(joint.stored)
-        joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
-    for one in (*_new(made.unfused, before.unfused), *_new(before.fused, made.fused)):
-        joint = rearrange.from_record(one, shapes, packing, is_fused=True)
-=======
     again = (one for one in _new(before.unfused, made.unfused) if one.tensor in found.entries)
     back = (one for one in _new(before.fused, made.fused) if any(name in found.entries for name in one.names))
     for one in (*_new(made.fused, before.fused), *again, *_alone(made, found, source)):
-        joint = rearrange.from_record(one, shapes, is_fused=False)
+        joint = rearrange.from_record(one, shapes, packing, is_fused=False)
         joints.joined.append(joint.stored)
         joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
     for one in (*_new(made.unfused, before.unfused), *back):
-        joint = rearrange.from_record(one, shapes, is_fused=True)
->>>>>>> h5
+        joint = rearrange.from_record(one, shapes, packing, is_fused=True)
         joints.split.append(joint.stored)
         joints.given.update({part.name: part for part in fuse.parts_of([joint])})
     _check_there(joints, shapes)

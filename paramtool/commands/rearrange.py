@@ -176,13 +176,8 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
-<<<<<<< HEAD
     joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
-    taken = {name for one in again for names in one.parts.values() for name in names}
-=======
-    joints = [from_record(one, shapes, is_fused=False) for one in again]
     taken = {name for one in again for name in one.names}
->>>>>>> h5
     rest = [name for name in shapes if name not in taken]
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
