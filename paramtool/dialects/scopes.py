@@ -55,7 +55,7 @@ def modules(config: Mapping[str, Any]) -> Iterator[Module]:
     """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
     name = architecture(config)
     known = table()["classes"]
-    if name not in known:
+    if not known.get(name, ("", ""))[1]:  # those without a model type are only parts of others
         raise LayoutError(
             f"config.json: {name!r} is not a model of transformers {version()}",
             hint="the names and tensors of the two dialects are known for its models alone",

@@ -65,7 +65,10 @@ def test_a_prefix_that_is_there_is_not_added() -> None:
 def test_names_that_move_up_together() -> None:
     """norm0 -> norm1 and norm1 -> norm2, but a file that has no norm0 was renamed before."""
     rule = rename([r"b.(\d+).norm0", r"b.(\d+).norm1"], [r"b.\1.norm1", r"b.\1.norm2"], "group")
-    old, new = ["b.0.norm1", "b.0.norm0", "b.1.norm0", "b.1.norm1"], {"b.0.norm1", "b.0.norm2", "b.1.norm1", "b.1.norm2"}
+    old, new = (
+        ["b.0.norm1", "b.0.norm0", "b.1.norm0", "b.1.norm1"],
+        {"b.0.norm1", "b.0.norm2", "b.1.norm1", "b.1.norm2"},
+    )
     assert {one.name for one in Renaming([rule]).of(old).values()} == new
     assert {name: one.name for name, one in Renaming([rule]).of(new).items()} == {name: name for name in new}
     assert {one.name for one in Renaming([rule], back=True).of(new).values()} == set(old)
@@ -78,9 +81,9 @@ def test_one_converter_takes_a_name() -> None:
         rename(".block.", ".mlp."),
     ]
     found = Renaming(rules).of(["h.10.block.experts.7.w3.weight"])["h.10.block.experts.7.w3.weight"]
-    assert (found.name, found.index, found.number) == ("h.10.mlp.experts.gate_up_proj", 1, "7")
+    assert (found.name, found.which, found.number) == ("h.10.mlp.experts.gate_up_proj", 1, "7")
     back = Renaming(rules, back=True).of([found.name])[found.name]
-    assert (back.name, back.index) == ("h.10.mlp.experts.*.w1.weight", 0)
+    assert (back.name, back.which) == ("h.10.mlp.experts.*.w1.weight", 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 12), st.sampled_from(["w1", "w2", "w3"])), unique=True))
