@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -21,15 +21,10 @@ FEW = (
 """Some of the models that `make oracles` compares all of."""
 
 
-def read_from_source() -> tuple[dict[str, Any], dict[str, str]]:
+def lacking(change: Callable[[str], str] = str) -> list[str]:
+    """What the installed transformers has and the table lacks, or has otherwise; of its changed source in a test."""
     making = runpy.run_path(MAKING)
-    found: tuple[dict[str, Any], dict[str, str]] = making["rules"](making["source"]())
-    return found
-
-
-def lacking() -> list[str]:
-    """What the installed transformers has and the table lacks, or has otherwise."""
-    rules, aliases = read_from_source()
+    rules, aliases = making["rules"](change(making["source"]()))
     table = scopes.table()
     found = [f"{key}: {len(rows)} rules" for key, rows in rules.items() if table["rules"].get(key) != rows]
     return found + [f"{key}: as {base}" for key, base in aliases.items() if table["aliases"].get(key) != base]
@@ -43,6 +38,26 @@ def test_the_table_has_what_is_installed() -> None:
             f"transformers {transformers.__version__} has rules that the table for {scopes.version()} lacks: "
             f"{'; '.join(missing)}; python docs/make_dialects.py makes it again"
         )
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        (r"^embed_out\.", r"^embed_in\.", "GPTNeoXForCausalLM: 1 rules"),
+        ('"minimax": "mixtral",', '"minimax": "mixtral", "newer": "mixtral",', "newer: as mixtral"),
+    ],
+)
+def test_what_is_new_is_found(old: str, new: str, said: str) -> None:
+    assert said in lacking(lambda source: source.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    "line", ["mapping.update(other())", 'mapping["a"] = [WeightRenaming(name(), "b")]', 'mapping["a"] = [Newer("b")]']
+)
+def test_source_that_is_not_known_is_an_error(line: str) -> None:
+    """Nothing is skipped in silence."""
+    with pytest.raises(Exception, match=r"line \d+: "):
+        lacking(lambda source: source.replace("    return mapping\n", f"    {line}\n    return mapping\n", 1))
 
 
 def test_every_rule_of_the_table_can_be_used() -> None:
