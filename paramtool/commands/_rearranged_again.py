@@ -29,7 +29,7 @@ from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import fuse
+from paramtool.passes.parts import fuse, recorded
 from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
 
 
@@ -42,6 +42,8 @@ class RearrangedAgain:
     """What the new tensors are made of, and the old ones that are views of them."""
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """{name in the source: name in the output} of tensors that stay what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,9 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     Where an output's record speaks of tensors that the source does not have, or that do not fit it, that is a
     difference; where a conversion cannot be repeated for want of a config or a fact, it is a note.
     """
-    made, before = _record_of(found, source), rearrange.record_of(source)
-    if made == before:
+    if record.KEY not in found.metadata and record.KEY not in source.metadata:
         return RearrangedAgain(source)
+    made, before = _record_of(found, source), rearrange.record_of(source)
     where = found.files[0].path
     try:
         change = _change(found, source, made, before)
@@ -84,25 +86,31 @@ def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
 
 def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> Rearranged | None:
     """Which tensors of the source and of the output hold the same parts; None if none moved."""
-    carried, change = before, None
+    after, change = before, None
     if (made.dialect, made.source) != (before.dialect, before.source):
         change = _dialect_change(found, source, made, before)
-        carried = rearrange.carried(before, renames(change)) if change is not None else before
-    moved = _fusing(made, carried, source)
+        after = recorded.carried(before, renames(change)) if change is not None else before
+    moved = _fusing(made, after, found, source)
     if change is not None and moved is not None:
         raise UsageError("names of another dialect and other tensors than the source's, in several steps")
     return change or moved
 
 
-def _fusing(made: PartsRecord, before: PartsRecord, source: Checkpoint) -> Rearranged | None:
-    """What was fused and taken apart."""
+def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint) -> Rearranged | None:
+    """What was fused and taken apart.
+
+    What only the source's record has was undone if the output has the result; else it is not in the output.
+    """
     shapes, joints = rearrange.shapes_of(source), _Joints()
-    for one in (*_new(made.fused, before.fused), *_new(before.unfused, made.unfused)):
-        joint = rearrange.from_record(one, shapes, is_fused=False)
+    packing = rearrange.packing_of(rearrange.config_beside(source.files[0].path))
+    again = (one for one in _new(before.unfused, made.unfused) if one.tensor in found.entries)
+    back = (one for one in _new(before.fused, made.fused) if any(name in found.entries for name in one.names))
+    for one in (*_new(made.fused, before.fused), *again, *_alone(made, found, source)):
+        joint = rearrange.from_record(one, shapes, packing, is_fused=False)
         joints.joined.append(joint.stored)
         joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
-    for one in (*_new(made.unfused, before.unfused), *_new(before.fused, made.fused)):
-        joint = rearrange.from_record(one, shapes, is_fused=True)
+    for one in (*_new(made.unfused, before.unfused), *back):
+        joint = rearrange.from_record(one, shapes, packing, is_fused=True)
         joints.split.append(joint.stored)
         joints.given.update({part.name: part for part in fuse.parts_of([joint])})
     _check_there(joints, shapes)
@@ -114,7 +122,15 @@ def _fusing(made: PartsRecord, before: PartsRecord, source: Checkpoint) -> Rearr
 def _new(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[FusedTensor]:
     """Those that others do not have."""
     known = {one.tensor: one for one in others}
-    return [one for one in these if known.get(one.tensor) != one]
+    return [one for one in these if one.tensor not in known or not one.is_like(known[one.tensor])]
+
+
+def _alone(made: PartsRecord, found: Checkpoint, source: Checkpoint) -> Iterator[FusedTensor]:
+    """Fused tensors of both whose parts the source has beside them, by `--keep-names`, and the output has not."""
+    for one in made.fused:
+        names = {*one.names}
+        if names <= source.entries.keys() and one.tensor in source.entries and not names & found.entries.keys():
+            yield one
 
 
 def _check_there(joints: _Joints, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -131,7 +147,7 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
     """The names and tensors of a source in another dialect; None if it is in that dialect already.
 
     UsageError if no config says of which model they are.  Where several dialects can be that of the source, it is the
-    one that gives most of the output's names.
+    one that gives names that the output has; an export may have those of the source itself.
     """
     sides = (source, found)
     config = next((one for one in (rearrange.config_beside(side.files[0].path) for side in sides) if one), None)
@@ -140,19 +156,21 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
         raise UsageError(f"to the names of {target}, by a config.json that is beside neither file")
     shapes, facts = rearrange.shapes_of(source), rearrange.facts_of(config, NONE, {})
     old = [before.dialect] if before.dialect else [made.source, *dialects.recognised(shapes, config, facts)]
-    best: tuple[int, Rearranged | None] | None = None
+    best: tuple[int, Rearranged | None] = (len(source.entries.keys() - found.entries.keys()), None)
+    is_read = False
     problem: LayoutError | None = None
     for name in dict.fromkeys(one for one in old if one):
         try:
-            change = rearrange.dialect_change(shapes, (name, target), config, facts).change if name != target else None
+            back = before.dialect == name and before.source == target
+            one = rearrange.without_old_names(source, shapes, (name, target), config, facts) if back else shapes
+            change = rearrange.dialect_change(one, (name, target), config, facts).change if name != target else None
         except LayoutError as error:
             problem = problem or error
             continue
-        names = [one.name for one in change.made] if change is not None else list(shapes)
-        fit = sum(one in found.entries for one in names)
-        if best is None or fit > best[0]:
-            best = (fit, change)
-    if best is None:
+        lacking = sum(new.name not in found.entries for new in change.made) if change is not None else best[0]
+        best = (lacking, change) if lacking < best[0] or (not is_read and lacking == best[0]) else best
+        is_read = True
+    if not is_read:
         raise problem or LayoutError(f"its names are those of no dialect, and the output's are those of {target}")
     return best[1]
 
@@ -166,11 +184,14 @@ def _as_made(found: Checkpoint, source: Checkpoint, change: Rearranged) -> Rearr
     new = {name: one for name, one in new.items() if name not in outcome.rest.entries}
     entries, storages = _virtual(source, new, plan.targets)
     targets = [one for one in new_targets(source, change) if one.name in new]
+    same = renames(change)
     for name, entry in outcome.windows.items():
-        if name in new and isinstance(entry.value, View):
+        if name in same:
+            entries[name] = outcome.rest.entries[same[name]]
+        elif name in new and isinstance(entry.value, View):
             targets.append(whole(name, entry.value))
     expected = replace(outcome.rest, entries={**outcome.rest.entries, **entries}, storages=storages)
-    return RearrangedAgain(expected, tuple(_comparable(found, targets)))
+    return RearrangedAgain(expected, tuple(_comparable(found, targets)), renamed=same)
 
 
 def _virtual(

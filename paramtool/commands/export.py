@@ -35,6 +35,7 @@ from paramtool.model.view import View
 from paramtool.passes import renaming, select, suggest
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.parts.recorded import carried_metadata
 from paramtool.passes.renaming import RenamingRule
 
 
@@ -177,7 +178,7 @@ def _prepared(
     if not part.wanted.shapes:
         raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
     entries = part.entries
-    chosen = replace(part.checkpoint, entries=entries)
+    chosen = replace(part.checkpoint, entries=entries, metadata=_metadata(part))
     _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose()
@@ -207,6 +208,15 @@ def _prepared(
         written=not options.dry_run,
     )
     return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _metadata(part: _Part) -> Mapping[str, str]:
+    """The metadata of an export: its record of parts has no tensor that is not there, and no dialect of other names."""
+    whole = part.checkpoint
+    names = {part.old.get(new, new): new for new in part.entries}
+    stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
+    is_same = all(names.get(name) == name for name in stored)
+    return carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
 
 
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:

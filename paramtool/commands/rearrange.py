@@ -8,7 +8,7 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,12 +20,14 @@ from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import facts as part_facts
+from paramtool.parts.companions import Packing
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, fuse
 from paramtool.passes.parts.fuse import Joint, Names
+from paramtool.passes.parts.recorded import carried, with_record
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
@@ -174,15 +176,20 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
-    joints = [from_record(one, shapes, is_fused=False) for one in again]
-    taken = {name for one in again for names in one.parts.values() for name in names}
+    joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
+    taken = {name for one in again for name in one.names}
     rest = [name for name in shapes if name not in taken]
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
-        joints += fuse.fused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options))
+        joints += fuse.fused(
+            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+        )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
+    old = {one.tensor: one for one in known.fused}
+    new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
+    new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
         Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
         "",
@@ -193,19 +200,45 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
         _told(used, joints),
         replace(
             known,
-            fused=(*known.fused, *(_recorded(one, ranks, is_fused=True) for one in made)),
+            fused=(
+                *(one for one in known.fused if one.tensor not in new),
+                *new.values(),
+            ),
             unfused=tuple(one for one in known.unfused if one.tensor not in gone),
         ),
     )
 
 
 def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return all(name in shapes for names in one.parts.values() for name in names)
+    return all(name in shapes for name in one.names)
 
 
-def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], *, is_fused: bool) -> Joint:
+def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], packing: Packing, *, is_fused: bool) -> Joint:
+    """A tensor that a record describes, in a file that has it, or its parts."""
     return fuse.recorded(
-        one.tensor, one.pattern, one.along, one.sizes, one.parts, shapes=shapes if is_fused else None, layout=one.layout
+        one.tensor,
+        one.pattern,
+        one.along,
+        one.sizes,
+        parts=one.parts,
+        shapes=shapes,
+        layout=one.layout,
+        is_fused=is_fused,
+        companion=one.companion,
+        packing=packing,
+    )
+
+
+def packing_of(config: Mapping[str, object]) -> Packing:
+    """What a config says of quantised weights: bits of a code, tiles, blocks."""
+    found = config.get("quantization_config")
+    said: Mapping[str, object] = found if isinstance(found, dict) else {}
+    bits, tile = said.get("bits"), said.get("weight_block_size")
+    usual = Packing()
+    sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()
+    return Packing(
+        bits=bits if type(bits) is int and bits in (2, 3, 4, 8) else usual.bits,
+        tile=(sizes[0], sizes[1]) if len(sizes) == 2 else usual.tile,
     )
 
 
@@ -235,7 +268,14 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
     parts = {term: tuple(part.name for part in parts) for term, parts in one.parts.items()}
     old = [name for names in parts.values() for name in names] if is_fused else [one.stored.name]
     return FusedTensor(
-        one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts, {name: ranks[name] for name in old}
+        one.stored.name,
+        one.layout,
+        one.content,
+        one.along,
+        dict(one.sizes),
+        parts,
+        {name: ranks[name] for name in old},
+        one.companion,
     )
 
 
@@ -247,13 +287,17 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
-    joints = [from_record(one, shapes, is_fused=True) for one in again]
+    joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
     if not joints:
         layout = _layout(options.source)
         facts = facts_of(config, _spec(options, layout.group), used)
         groups = find.fused(shapes, layout, options.at, where)
-        joints = list(fuse.unfused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options)))
+        joints = list(
+            fuse.unfused(
+                groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            )
+        )
         named = layout.name
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
@@ -290,6 +334,8 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
     source = options.source or known.dialect or _recognised(where, shapes, config, facts)
     if source == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
+    if known.dialect == source and known.source == target:
+        shapes = without_old_names(checkpoint, shapes, (source, target), config, facts)
     done = dialect_change(shapes, (source, target), config, facts)
     back = known.source == target and known.dialect == source
     renamed = renames(done.change)
@@ -305,6 +351,23 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         replace(kept, dialect="" if back else target, source="" if back else source),
         (*done.caveats, *_forgotten(known, kept)),
     )
+
+
+def without_old_names(
+    checkpoint: Checkpoint,
+    shapes: Mapping[str, tuple[int, ...]],
+    ways: tuple[str, str],
+    config: Mapping[str, object],
+    facts: Callable[[str], Facts],
+) -> dict[str, tuple[int, ...]]:
+    """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
+    entries = checkpoint.entries
+    views = {name for name in shapes if (link := entries[name].link) is not None and link.owner}
+    if not views:
+        return dict(shapes)
+    stored = {name: shape for name, shape in shapes.items() if name not in views}
+    old = {one.name for one in dialect_change(stored, ways, config, facts).change.made} - stored.keys()
+    return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
 
 
 class DialectChange(NamedTuple):
@@ -325,55 +388,6 @@ def dialect_change(
     read, write = (dialects.opened(name, config, facts) for name in ways)
     held = read.read(shapes)
     return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), write.caveats)
-
-
-def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:
-    """What a record says once tensors have other names; it says nothing more of those that others are made of.
-
-    `renamed` is {old name: new name} of all that stay tensors of their own.
-    """
-    fused = (_moved(one, [one.tensor], renamed) for one in known.fused)
-    unfused = (_moved(one, [name for names in one.parts.values() for name in names], renamed) for one in known.unfused)
-    return replace(
-        known,
-        fused=tuple(one for one in fused if one is not None),
-        unfused=tuple(one for one in unfused if one is not None),
-    )
-
-
-def _moved(one: FusedTensor, there: Sequence[str], renamed: Mapping[str, str]) -> FusedTensor | None:
-    """A recorded tensor under the names of another dialect, given the names in it that the file has."""
-    if any(name not in renamed for name in there):
-        return None
-    old, new = _bases(there[0], renamed[there[0]])
-
-    def moved(name: str) -> str:
-        if name in renamed:
-            return renamed[name]
-        return f"{new}{name.removeprefix(old)}" if name.startswith(old) else ""
-
-    parts = {term: tuple(moved(name) for name in names) for term, names in one.parts.items()}
-    found = replace(
-        one,
-        tensor=moved(one.tensor),
-        parts=parts,
-        positions={moved(name): place for name, place in one.positions.items()},
-    )
-    complete = all([found.tensor, *(name for names in parts.values() for name in names)])
-    return found if complete else None
-
-
-def _bases(old: str, new: str) -> tuple[str, str]:
-    """Two names without the words that both end with.
-
-    >>> _bases("model.text.h.0.attn", "text.model.h.0.attn")
-    ('model.text.', 'text.model.')
-    """
-    mine, theirs = old.split("."), new.split(".")
-    while mine and theirs and mine[-1] == theirs[-1]:
-        mine.pop()
-        theirs.pop()
-    return "".join(f"{word}." for word in mine), "".join(f"{word}." for word in theirs)
 
 
 def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
@@ -428,12 +442,5 @@ def planned(
         skip_unsupported=options.skip_unsupported,
         split_content=writer.aliases_equal_bytes,
     )
-    metadata = _with_record(plan.metadata, wanted.record)
+    metadata = with_record(plan.metadata, wanted.record)
     return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
-
-
-def _with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
-    """Metadata with the record of parts, or without one if there is nothing to say."""
-    found = {key: text for key, text in metadata.items() if key != record.KEY}
-    text = record.encode(known)
-    return {**found, record.KEY: text} if text else found

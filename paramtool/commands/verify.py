@@ -232,7 +232,7 @@ def _compared(
         differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:
-        apart = _stored_apart(output, against, expected)
+        apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, whole)
         if loose:

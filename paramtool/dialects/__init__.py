@@ -74,13 +74,15 @@ class _Tabled:
         table = import_module(f"paramtool.dialects.tables.{TABLES[name]}").TABLE
         self._dialect = Dialect(table, architecture(config))
         self._facts = facts
+        size = config.get("vocab_size")
+        self._vocabulary = size if isinstance(size, int) else 0
 
     @property
     def caveats(self) -> tuple[str, ...]:
         return self._dialect.caveats
 
     def read(self, tensors: Shapes) -> list[Stored]:
-        return self._dialect.read(tensors, self._sizes)
+        return self._dialect.read(tensors, self._sizes, self._vocabulary)
 
     def write(self, hub: Shapes) -> list[Stored]:
         return self._dialect.write(hub, self._sizes)

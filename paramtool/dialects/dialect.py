@@ -38,17 +38,18 @@ class Dialect:
         """What a reader of the target should know."""
         return (*self.table.caveats, *self.family.caveats)
 
-    def read(self, tensors: Shapes, facts: Facts) -> list[Stored]:
+    def read(self, tensors: Shapes, facts: Facts, vocabulary: int = 0) -> list[Stored]:
         """What the tensors of a file of this dialect hold; a name that no row has stands for itself.
 
-        LayoutError if a shape contradicts the facts, if two tensors hold one part, or if parts stand beside fused
-        tensors; UnknownSize if a size is lacking.
+        `vocabulary` is the number of tokens, if it is known.  LayoutError if a shape contradicts the facts, if two
+        tensors hold one part, or if parts stand beside fused tensors; UnknownSize if a size is lacking.
         """
         found = []
         for name, shape in tensors.items():
             row, fields = self._of_dialect(name)
             found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
         _each_once(found)
+        _refuse_padding(self.table, found, vocabulary)
         kept = [one.name for one in found if one.pieces[0].part == one.name]
         self._unmixed(kept)
         _refuse_companions(self.table.name, [row.name for row in self.rows], self._without_row(kept))
@@ -291,8 +292,21 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     )
 
 
-def _refuse_companions(dialect: str, templates: Iterable[Template], names: Sequence[str]) -> None:
+def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:
+    """LayoutError if an embedding has another number of rows than there are tokens."""
+    templates = [Template(text) for text in table.vocabulary] if vocabulary else []
+    for stored in found:
+        part = stored.pieces[0].part
+        if any(template.match(part) is not None for template in templates) and stored.shape[:1] != (vocabulary,):
+            raise LayoutError(
+                f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; expected vocab_size={vocabulary}",
+                hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
+            )
+
+
+def _refuse_companions(dialect: str, templates: Sequence[Template], names: Sequence[str]) -> None:
     """LayoutError if a name that no row has belongs to a tensor that a row has: a scale, or a factor of LoRA."""
+    names = [name for name in names if not any(template.match(name) is not None for template in templates)]
     kinds = (".{kind}", ".weight", ".bias")
     texts = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
     modules = {next((text.removesuffix(kind) for kind in kinds if text.endswith(kind)), "") for text in texts}

@@ -187,7 +187,7 @@ def _shifted(block: Block, run: Run, first: int, length: int) -> Block:
     """A block with fewer values of one run."""
     start = tuple(k + first * run.stride * (axis == run.of) for axis, k in enumerate(block.start))
     at = tuple(k + first * run.step * (axis == run.axis) for axis, k in enumerate(block.at))
-    runs = tuple(one._replace(length=length) if one is run else one for one in block.runs)
+    runs = tuple(one._replace(length=length) if one == run else one for one in block.runs)
     return Block(block.part, start, runs, at)
 
 

@@ -144,12 +144,11 @@ def values_of(one: Stored, parts: Mapping[str, np.ndarray[Any, Any]]) -> np.ndar
     """A tensor put together from its parts; -1 where nothing is."""
     made = np.full(one.shape, -1, dtype=np.int64)
     for piece in one.pieces:
-        box = parts[piece.part][tuple(slice(a, a + n) for a, n in zip(piece.start, piece.shape, strict=True))]
+        box = parts[piece.part][(*(slice(a, a + n) for a, n in zip(piece.start, piece.shape, strict=True)), ...)]
         flat = [digit for digits in piece.digits for digit in digits]
         strides = [digit.step * made.strides[digit.axis] for digit in flat]
-        place = np.lib.stride_tricks.as_strided(
-            made[tuple(slice(k, None) for k in piece.at)], [d.length for d in flat], strides
-        )
+        first = made[(*(slice(k, None) for k in piece.at), ...)]
+        place = np.lib.stride_tricks.as_strided(first, [digit.length for digit in flat], strides)
         place[...] = box.reshape(place.shape)
     return made
 

@@ -197,6 +197,21 @@ def test_vllm_stacks_experts(
     assert not any(".experts.0." in name for name in made)
 
 
+def test_vllm_joins_the_down_projections_of_deepseek(saved: Callable[[nn.Module], Tensors]) -> None:
+    """Where queries have a rank; the layer without one keeps its names."""
+    hub = saved(model := _deepseek())
+    made = _written(vllm.TABLE, model, hub, Sizes({"q_rank": 6}))
+    at = "model.layers.1.self_attn."
+    joined = torch.cat([hub[at + "q_a_proj.weight"], hub[at + "kv_a_proj_with_mqa.weight"]])
+    assert torch.equal(made[at + "fused_qkv_a_proj.weight"], joined)
+    module = "model.layers.1.mlp.shared_experts."
+    both = torch.cat([hub[f"{module}{part}_proj.weight"] for part in ("gate", "up")])
+    assert torch.equal(made[module + "gate_up_proj.weight"], both)
+    alone = {at + "kv_a_proj_with_mqa.weight": (14, N), at + "q_proj.weight": (8, N)}
+    written = Dialect(vllm.TABLE, "DeepseekV2ForCausalLM").write(alone, lambda _: Sizes({}))
+    assert [one.name for one in written] == list(alone)
+
+
 def test_vllm_turns_the_experts_of_gpt_oss(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _gpt_oss())
     made = _written(vllm.TABLE, model, hub)
@@ -449,3 +464,22 @@ def test_a_scale_beside_a_fused_tensor_is_refused() -> None:
     name = "model.layers.0.self_attn.qkv_proj.weight_scale"
     with pytest.raises(LayoutError, match=name):
         Dialect(vllm.TABLE, "LlamaForCausalLM").read({name: (64, 1)}, lambda _: FACTS)
+
+
+def test_a_padded_vocabulary_is_refused() -> None:
+    """Rows that are no token's are not taken for tokens."""
+    names = {"embedding.word_embeddings.weight": (128, N), "decoder.final_layernorm.weight": (N,), "scalar": ()}
+    dialect = Dialect(megatron.TABLE, "LlamaForCausalLM")
+    with pytest.raises(LayoutError, match=r"128 rows; expected vocab_size=100"):
+        dialect.read(names, lambda _: FACTS, 100)
+    assert len(dialect.read(names, lambda _: FACTS, 128)) == len(dialect.read(names, lambda _: FACTS)) == 3
+
+
+def test_a_bias_on_one_of_three() -> None:
+    names = {
+        f"model.layers.0.self_attn.{term}_proj.weight": (rows, N) for term, rows in (("q", 32), ("k", 16), ("v", 16))
+    }
+    names["model.layers.0.self_attn.q_proj.bias"] = (32,)
+    for table in (vllm.TABLE, megatron.TABLE):
+        with pytest.raises(LayoutError, match=r"k_proj\.bias"):
+            Dialect(table, "LlamaForCausalLM").write(names, lambda _: FACTS)

@@ -175,9 +175,29 @@ _GRANITE_MOE = (
     Row("{path}.gate.weight", {"w": "{path}.router.layer.weight"}, source="models/granitemoe.py:308"),
     _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/granitemoe.py:386"),
 )
+_MLA = (
+    *_experts("gate_proj", "down_proj", "up_proj"),
+    _ALL[1],
+    Row(
+        "{path}.fused_qkv_a_proj.weight",
+        {"q_a": "{path}.q_a_proj.weight", "kv_a": "{path}.kv_a_proj_with_mqa.weight"},
+        "q_a[q_rank in] kv_a[latent in]",
+        axes={"q_a": "q_rank in", "kv_a": "latent in"},
+        when="{path}.q_a_proj.weight",
+        source="models/deepseek_v2.py:1051, 1594-1620",
+    ),
+)
+_NEXT_TOKENS = "vLLM leaves the layers for multi-token prediction out of this model; they are kept here"
 _BY_HAND = (
+    ModelRows(
+        ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
+        _MLA,
+        (_KERNELS, _NEXT_TOKENS),
+        layouts="MLA down projections, gate-up, experts",
+    ),
     ModelRows(("Qwen2MoeForCausalLM",), _QWEN2_MOE, (_KERNELS,), layouts="qkv, gate-up, experts"),
     ModelRows(("Glm4MoeForCausalLM",), _GLM4_MOE, (_KERNELS,), layouts="qkv, gate-up, experts"),
+    ModelRows(("Glm4ForCausalLM",), _ALL[:1], (_NEXT_TOKENS,), layouts="qkv"),
     ModelRows(("GPT2LMHeadModel",), _GPT2, layouts="transposed"),
     ModelRows(("BloomForCausalLM",), _BLOOM, layouts="qkv"),
     ModelRows(("FalconForCausalLM",), _FALCON, layouts="qkv"),
@@ -209,4 +229,5 @@ TABLE = DialectTable(
         "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither added "
         "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
     ),
+    vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
 )
