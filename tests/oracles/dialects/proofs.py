@@ -7,15 +7,12 @@ BOUND and FAR.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -218,33 +215,3 @@ def rotary_pairs(case: Case, turned: Callable[[torch.Tensor, int], torch.Tensor]
         "pairs read as halves": case.attention(parts),
     }
     return Proof(case.family.name, "rotary pairs", OURS, case.attention(parts, in_pairs), wrong)
-
-
-def by_mxnet(case: Case, state: Mapping[str, torch.Tensor], layout: str, python: Path, folder: Path) -> float:
-    """The error of a model whose attention MXNet's interleaved operators compute from weights of a state."""
-    runs = 0
-
-    def how(x: torch.Tensor, parts: Any, own: Attention, given: Any, module: Any) -> torch.Tensor:
-        nonlocal runs
-        runs += 1
-        read, write = folder / f"{layout} {runs} in.npz", folder / f"{layout} {runs} out.npz"
-        np.savez(
-            read, x=x.transpose(0, 1).numpy(), heads=own.heads, weight=parts["in_proj"].numpy(),
-            bias=parts["in_proj.bias"].numpy(),
-        )  # fmt: skip
-        script = Path(__file__).with_name("run_mxnet.py")
-        subprocess.run([python, "-W", "ignore", script, read, write], check=True, capture_output=True)
-        with np.load(write) as found:
-            return torch.from_numpy(found["self"]).transpose(0, 1)
-
-    return case.attention(lambda module, own: in_proj(state, module, layout), how)
-
-
-def mxnet(case: Case, source: Source, python: Path, folder: Path) -> Proof:
-    """q, k and v put together for each head, as mxnet's interleaved operators take them (mxnet #18077)."""
-    judge = "MXNet's interleaved_matmul_selfatt_qk and _valatt"
-
-    def error(layout: str) -> float:
-        return by_mxnet(case, source.together(layout), layout, python, folder)
-
-    return Proof(case.family.name, "fuse qkv-per-head", judge, error("qkv-per-head"), {"qkv": error("qkv")})

@@ -29,7 +29,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402 - the folder has to be on the path first
 import transformers  # noqa: E402
 
-from tests.oracles.dialects import converting, families, forms, proofs, systems  # noqa: E402
+from tests.oracles.dialects import converting, families, forms, mxnet_operators, proofs, systems  # noqa: E402
 from tests.oracles.dialects._page import page  # noqa: E402
 from tests.oracles.dialects.models import FAMILIES, Family, saved, tensors  # noqa: E402
 from tests.oracles.dialects.proofs import Case, Proof  # noqa: E402
@@ -125,7 +125,11 @@ def fused_by_us(family: Family, folder: Path, mxnet: Path | None) -> Iterator[Li
     else:
         yield of_proof(proofs.fused_for_groups(case, source, layout), source=name, **more)
     if mxnet is not None and family.name == "BERT":
-        yield of_proof(proofs.mxnet(case, source, mxnet, folder), source=name, bytes="-", refused="-")
+        made = mxnet_operators.self_attention(case, source, mxnet, folder)
+        yield of_proof(made, source=name, bytes="-", refused="-")
+    if mxnet is not None and family.name == "BART":
+        made = mxnet_operators.to_encoder(case, mxnet, folder)
+        yield of_proof(made, source="paramtool", bytes="-", refused="-")
 
 
 def others(family: Family, folder: Path) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from tests.oracles.dialects import converting, forms, proofs
 from tests.oracles.dialects.models import BY_NAME, tensors
 from tests.oracles.dialects.proofs import Case, Proof
 from tests.oracles.dialects.sources import Ours, Paramtool
-from tests.oracles.dialects.test_equations import EXPERTS, FUSED, GATED, MXNET, TORCH
+from tests.oracles.dialects.test_equations import EXPERTS, FUSED, GATED, TORCH
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
@@ -101,9 +101,3 @@ def test_keys_and_values(tmp_path: Path) -> None:
     case, _, theirs = sources("JetMoE", tmp_path)
     check(proofs.kv(case, theirs.unfused))
     forms.same(tensors(theirs.input), tensors(theirs.restored("kv")), "there and back")
-
-
-@pytest.mark.skipif(not MXNET.exists(), reason="make oracles makes MXNet's environment")
-def test_mxnet_runs_it(tmp_path: Path) -> None:
-    case, _, theirs = sources("BERT", tmp_path)
-    check(proofs.mxnet(case, theirs, MXNET, tmp_path))
