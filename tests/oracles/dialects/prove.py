@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402 - the folder has to be on the path first
 import transformers  # noqa: E402
 
-from tests.oracles.dialects import converting, families, forms, proofs, systems  # noqa: E402
+from tests.oracles.dialects import converting, families, forms, mxnet_operators, proofs, systems  # noqa: E402
 from tests.oracles.dialects._page import page  # noqa: E402
 from tests.oracles.dialects.models import FAMILIES, Family, saved, tensors  # noqa: E402
 from tests.oracles.dialects.proofs import Case, Proof  # noqa: E402
@@ -124,19 +125,38 @@ def fused_by_us(family: Family, folder: Path, mxnet: Path | None) -> Iterator[Li
     else:
         yield of_proof(proofs.fused_for_groups(case, source, layout), source=name, **more)
     if mxnet is not None and family.name == "BERT":
-        yield of_proof(proofs.mxnet(case, source, mxnet, folder), source=name, bytes="-", refused="-")
+        made = mxnet_operators.self_attention(case, source, mxnet, folder)
+        yield of_proof(made, source=name, bytes="-", refused="-")
+    if mxnet is not None and family.name == "BART":
+        made = mxnet_operators.to_encoder(case, mxnet, folder)
+        yield of_proof(made, source="paramtool", bytes="-", refused="-")
 
 
-def others(family: Family) -> Iterator[Line]:
-    """What our own equations run of gated MLPs and experts."""
+def others(family: Family, folder: Path) -> Iterator[Line]:
+    """Gated MLPs, experts, and JetMoE's keys and values."""
     case = Case(family)
-    more = {"source": "equations", "bytes": "-", "refused": "-"}
+    theirs = Paramtool(family, case.model, folder / "others")
+    asks: list[tuple[str, Callable[..., Proof]]] = []
     if family.gated:
-        yield of_proof(proofs.gates(case), **more)
-    if family.experts:
-        yield of_proof(proofs.experts(case), **more)
+        asks.append(("gate-up" if family.gated.fused else "", proofs.gates))
+    if own := family.experts:
+        asks.append((f"{own.layout} {own.orientation}", proofs.experts))
     if family.name == "JetMoE":
-        yield of_proof(proofs.kv(case), **more)
+        asks.append(("kv", proofs.kv))
+    for words, prove in asks:
+        if not words:
+            yield of_proof(prove(case), source="equations", bytes="-", refused="-")
+            continue
+        verdict = asked(partial(restored, theirs, words))
+        source, states = ("paramtool", theirs.unfused) if verdict == OK else ("equations", None)
+        yield of_proof(prove(case, states), source=source, bytes=verdict, refused="-")
+
+
+def restored(theirs: Paramtool, words: str) -> str:
+    """Taken apart and fused again, it is the same file."""
+    theirs.unfused(words)
+    forms.same(tensors(theirs.input), tensors(theirs.restored(words)), "there and back")
+    return OK
 
 
 def of_family(family: Family, mxnet: Path | None) -> Iterator[Line]:
@@ -147,7 +167,7 @@ def of_family(family: Family, mxnet: Path | None) -> Iterator[Line]:
             yield from fused_family(family, folder)
         elif family.attention:
             yield from fused_by_us(family, folder, mxnet)
-        yield from others(family)
+        yield from others(family, folder)
 
 
 def of_system(system: systems.System) -> Iterator[Line]:
