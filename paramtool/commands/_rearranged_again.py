@@ -19,6 +19,7 @@ from paramtool.commands import rearrange
 from paramtool.commands._differences import WITH_METADATA
 from paramtool.dialects import HUB
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
+from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
@@ -29,7 +30,7 @@ from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import fuse, recorded
+from paramtool.passes.parts import fuse
 from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
 
 
@@ -89,11 +90,11 @@ def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: Pa
     after, change = before, None
     if (made.dialect, made.source) != (before.dialect, before.source):
         change = _dialect_change(found, source, made, before)
-        after = recorded.carried(before, renames(change)) if change is not None else before
-    moved = _fusing(made, after, found, source)
-    if change is not None and moved is not None:
+        after = moved.carried(before, renames(change)) if change is not None else before
+    fusing = _fusing(made, after, found, source)
+    if change is not None and fusing is not None:
         raise UsageError("names of another dialect and other tensors than the source's, in several steps")
-    return change or moved
+    return change or fusing
 
 
 def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint) -> Rearranged | None:

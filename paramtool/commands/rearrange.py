@@ -16,6 +16,7 @@ from paramtool import dialects, layouts
 from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import parts as record
+from paramtool.formats.record.moved import carried, with_record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -27,7 +28,6 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layou
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, following, fuse
 from paramtool.passes.parts.fuse import Joint, Names
-from paramtool.passes.parts.recorded import carried, with_record
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from paramtool import formats
 from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError, plural, refuse_string
@@ -120,7 +121,7 @@ def _with_dialect(judged: Judged, asked: Asked) -> Judged:
     variant, part, questions = judged
     if variant.loads:
         return judged
-    from paramtool.commands._dialect_hint import convert_to, text
+    from paramtool.commands.dialect_hint import convert_to, text
 
     target = convert_to(part, (asked.wanted, asked.saved))
     if not target:
@@ -130,7 +131,7 @@ def _with_dialect(judged: Judged, asked: Asked) -> Judged:
 
 def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:
     section = select.section_for(whole, wanted) if only is None else only
-    part = whole if section is None else select.section(whole, section)
+    part = whole if section is None else section_of(whole, section)
     verdict, questions = judge(wanted, part, whole)
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
