@@ -26,7 +26,7 @@ from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import find, fuse
+from paramtool.passes.parts import find, following, fuse
 from paramtool.passes.parts.fuse import Joint, Names
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
@@ -386,8 +386,13 @@ def dialect_change(
 ) -> DialectChange:
     """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit."""
     read, write = (dialects.opened(name, config, facts) for name in ways)
-    held = read.read(shapes)
-    return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), write.caveats)
+    packing = packing_of(config)
+    found = following.told_apart(shapes, packing)
+    held = read.read(found.weights)
+    made = write.write(_hub(held))
+    if found.beside:
+        held, made = following.followed(held, made, found, shapes, packing)
+    return DialectChange(Rearranged(tuple(held), tuple(made)), write.caveats)
 
 
 def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
