@@ -74,13 +74,15 @@ class _Tabled:
         table = import_module(f"paramtool.dialects.tables.{TABLES[name]}").TABLE
         self._dialect = Dialect(table, architecture(config))
         self._facts = facts
+        size = config.get("vocab_size")
+        self._vocabulary = size if isinstance(size, int) else 0
 
     @property
     def caveats(self) -> tuple[str, ...]:
         return self._dialect.caveats
 
     def read(self, tensors: Shapes) -> list[Stored]:
-        return self._dialect.read(tensors, self._sizes)
+        return self._dialect.read(tensors, self._sizes, self._vocabulary)
 
     def write(self, hub: Shapes) -> list[Stored]:
         return self._dialect.write(hub, self._sizes)
@@ -132,22 +134,25 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialec
 def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
     """The dialects whose names a file has, in the order of `NAMES`.
 
-    The two of transformers are one answer where they do not differ: the hub.
+    The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
+    other rows, as vLLM's does for BLOOM, both are an answer.
     """
     from paramtool.dialects import transformers
 
-    found = []
+    found, same_names = [], False
     for name in TABLES:
         try:
             held = opened(name, config, facts).read(tensors)
         except LayoutError:
             continue
-        if any(len(one.pieces) != 1 or one.pieces[0].part != one.name for one in held):
+        renamed = any(piece.part != one.name for one in held for piece in one.pieces)
+        if renamed or any(one != whole(one.name, one.shape) for one in held):
             found.append(name)
+            same_names |= not renamed
     try:
         own = transformers.dialects(tensors, config)
     except LayoutError:
         own = ()
-    if own and not found:
+    if own and (not found or same_names):
         found.append(HUB if HUB in own else MEMORY)
     return found

@@ -59,9 +59,8 @@ def from_table(row: Mapping[str, Any], key: str) -> Rule:
     if row["kind"] == "prefix":
         return _prefix(row.get("add"), row.get("remove"), row.get("under", ""), key)
     operations = tuple(tuple(one) for one in row.get("operations", ()))
-    return Rule(
-        row["kind"], tuple(row["sources"]), tuple(row["targets"]), operations, row.get("offset", 0), key
-    )  # fmt: skip
+    patterns = (tuple(row["sources"]), tuple(row["targets"]))
+    return Rule(row["kind"], *patterns, operations=operations, offset=row.get("offset", 0), key=key)
 
 
 def _prefix(add: str | None, remove: str | None, under: str, key: str) -> Rule:
@@ -79,14 +78,17 @@ class Match(NamedTuple):
     """What a rule makes of a name."""
 
     name: str
-    index: int
-    """Of the pattern that matched."""
+    which: int
+    """The pattern that matched, counted from 0."""
     number: str
     """What the `*` of the pattern stands for: the number of an expert or of a shard."""
 
 
 _GROUP = re.compile(r"\(.+?\)")
 _WILD = "*."
+_EXPERTS = ".experts."
+_ANY = "9876543210"
+"""The number of an expert that no model has and no rule names."""
 
 
 class Way:
@@ -207,7 +209,7 @@ class Renamed(NamedTuple):
     name: str
     way: Way | None
     """The converter that took it, if one did."""
-    index: int
+    which: int
     number: str
     changed: bool
     """Whether any rule matched."""
@@ -234,7 +236,25 @@ class Renaming:
         """
         active: set[int] = set()
         ordered = sorted(names, key=natural) if self._groups else names
-        return {name: self._one(name, active) for name in ordered}
+        lists: dict[tuple[str, str], Renamed | None] = {}
+        return {name: self._listed(name, lists, active) for name in ordered}
+
+    def _listed(self, name: str, lists: dict[tuple[str, str], Renamed | None], active: set[int]) -> Renamed:
+        """What becomes of a name, asked once for all experts of a list: there can be 100,000."""
+        before, found, behind = name.rpartition(_EXPERTS)
+        number, dot, behind = behind.partition(".")
+        if not found or not dot or not number.isdecimal():
+            return self._one(name, active)
+        key = (before, behind)
+        if key not in lists:
+            one = self._one(f"{before}{found}{_ANY}.{behind}", active)
+            lists[key] = one if one.number == _ANY and _ANY not in one.name else None
+        of_list = lists[key]
+        return (
+            self._one(name, active)
+            if of_list is None
+            else Renamed(of_list.name, of_list.way, of_list.which, number, True)
+        )
 
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
         """{name: what the renamings alone make of it}."""
@@ -249,7 +269,7 @@ class Renaming:
             new, changed = self._by_renamings(name, active)
         for way in self.converters:
             if found := way.match(new):
-                return Renamed(found.name, way, found.index, found.number, True)
+                return Renamed(found.name, way, found.which, found.number, True)
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
@@ -261,7 +281,7 @@ class Renaming:
             if found is None:
                 continue
             if way.rule.kind == "group":  # the others only after the first was seen
-                if found.index and k not in active:
+                if found.which and k not in active:
                     continue
                 active.add(k)
             name, changed = found.name, True

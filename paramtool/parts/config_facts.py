@@ -40,6 +40,8 @@ PLAIN = {
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
+RANKS = ("q_rank", "kv_rank")
+"""Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -65,7 +67,19 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return NONE if model_type in TOWERS or _known(model_type) else derived(_plain(reader))
     for word, rule in row.items():
         reader.take(word, rule)
+    for word in RANKS:
+        reader.take(word, "|".join(PLAIN[word]) + ":")
     return derived(Facts(reader.sizes, reader.said))
+
+
+def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:
+    """The model type of a tower, empty where nothing says it, and its config.
+
+    >>> config_of({"model_type": "llava", "text_config": {"model_type": "phi3"}}, "text_config")[0]
+    'phi3'
+    """
+    found = _nested(config, tower)
+    return ("", {}) if found is None else (found.model_type, found.config)
 
 
 class _Tower(NamedTuple):

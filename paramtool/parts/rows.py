@@ -161,7 +161,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
                     f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
                     if len(group) > 1
                     else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
-                    hint="the facts in config.json or --spec are those of another model, or another part of it",
+                    hint="the facts in config.json or --spec are those of another model, or of other modules: --at chooses",
                 )
             if len(unknown) == 1:
                 if not product_ or length % product_:

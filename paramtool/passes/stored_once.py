@@ -23,9 +23,11 @@ class NewTensors:
     """Where the old ones are; with a name of the source it says which use of that name is meant."""
     targets: tuple[Target, ...]
     roles: Mapping[str, str]
-    """{new name: which of the new tensors it is}, for tensors of one constant."""
+    """{new name: which of the new tensors it is}, for tensors of one constant and for `are_apart`."""
     names: tuple[str, ...]
     """The old tensors."""
+    are_apart: bool = False
+    """Whether each of them is a tensor of its own, even if two are made of the same bytes."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _key(target, one.roles.get(target.name, target.name), theirs)
+            key = _key(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
             owner = owners.setdefault(key, target.name)
             alias_set = alias_sets.setdefault((key, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
@@ -114,9 +116,9 @@ def _meet(a: View, b: View) -> bool:
     return a.storage == b.storage and a.byte_start < b.byte_stop and b.byte_start < a.byte_stop
 
 
-def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
+def _key(target: Target, own: str, theirs: tuple[str, ...], is_apart: bool) -> object:
     """A key that is equal for targets that are one tensor; zeros are if they are the same part of tied networks."""
     places = ((copy.destination, copy.terms, copy.shift) for copy in target.copies)
     copies = tuple((view.dtype, view.offset, view.shape, view.strides, *rest) for view, *rest in places)
     constant = not any(copy.terms for copy in target.copies)
-    return (target.dtype, target.shape, copies, (own, theirs) if constant else None)
+    return (target.dtype, target.shape, copies, (own, theirs) if constant or is_apart else None)

@@ -36,6 +36,8 @@ FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
     "convs": ("conv1d",),
 }  # fmt: skip
 """{kind of a group: what files call the tensor that holds it}; docs/layouts.md says who."""
+WEIGHTS = ("", "weight", "qweight", "weight_packed", "blocks")
+"""What the weight of a module is called behind the module's name, packed or not."""
 BARE_SEPARATOR = "_"
 """Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
 _NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
@@ -189,7 +191,7 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
                     found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
     groups = []
     for base, by_suffix in found.items():
-        weights = next((one for suffix, one in by_suffix.items() if suffix.lstrip("._") in ("", "weight")), None)
+        weights = next((by_suffix[suffix] for suffix in by_suffix if suffix.lstrip("._") in WEIGHTS), None)
         if weights is None:
             continue
         if len(weights) < len(rows):
