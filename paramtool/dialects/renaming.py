@@ -106,6 +106,7 @@ class Way:
             for k, source in enumerate(rule.sources)
         )
         self._needs = tuple(_needed(source) for source in self.sources)
+        self._stems = tuple(_stem(need) for need in self._needs)
         base = f"{rule.base}." if rule.base else ""
         scope = f"{rule.scope}." if rule.scope else ""
         self._heads = (base + scope, scope) if rule.scope is not None else ("",)
@@ -121,6 +122,10 @@ class Way:
                 pattern += r"(?!\w)"
             branches.append(f"(?P<g{k}>{pattern})")
         return re.compile("|".join(branches))
+
+    def may_match(self, stem: str) -> bool:
+        """Whether a name can match that is `stem` without its digits."""
+        return any(need in stem for need in self._stems)
 
     def match(self, name: str) -> Match | None:
         """The name that this way gives, with the first target of several; None where nothing matches."""
@@ -149,6 +154,18 @@ class Way:
         if self.rule.kind == "offset":
             captured = str(int(captured) + self.rule.offset)
         return target.replace(r"\1", captured)
+
+
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
+def _stem(name: str) -> str:
+    """A name without its digits: most names of a model are the same without them.
+
+    >>> _stem("layers.10.experts.3.w1.weight")
+    'layers..experts..w.weight'
+    """
+    return name.translate(_NO_DIGITS)
 
 
 def _plain(pattern: str) -> tuple[str, str]:
@@ -226,6 +243,8 @@ class Renaming:
         ways = [Way(rule) for rule in ordered]
         self.renamings = [way for way in ways if way.rule.kind != "convert"]
         self.converters = [way for way in ways if way.rule.kind == "convert"]
+        self._near: dict[str, bool] = {}
+        self._far: dict[str, tuple[Way, ...]] = {}
         self._groups = any(way.rule.kind == "group" for way in ways)
 
     def of(self, names: Iterable[str]) -> dict[str, Renamed]:
@@ -267,15 +286,26 @@ class Renaming:
         new = name
         if not self.back:
             new, changed = self._by_renamings(name, active)
-        for way in self.converters:
+        for way in self._converters_of(_stem(new)):
             if found := way.match(new):
                 return Renamed(found.name, way, found.which, found.number, True)
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
 
+    def _converters_of(self, stem: str) -> tuple[Way, ...]:
+        """The converters that can match a name."""
+        if stem not in self._far:
+            self._far[stem] = tuple(way for way in self.converters if way.may_match(stem))
+        return self._far[stem]
+
     def _by_renamings(self, name: str, active: set[int]) -> tuple[str, bool]:
         changed = False
+        stem = _stem(name)
+        if stem not in self._near:
+            self._near[stem] = any(way.may_match(stem) for way in self.renamings)
+        if not self._near[stem]:
+            return name, False
         for k, way in enumerate(self.renamings):
             found = way.match(name)
             if found is None:

@@ -146,7 +146,10 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
 
     LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
     """
-    waiting = [(part, group, length) for part in parts for group, length in _pairs(part)]
+    kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
+    for part in parts:
+        kinds.setdefault((part.axes, part.shape), part)
+    waiting = [(part, group, length) for part in kinds.values() for group, length in _pairs(part)]
     again = True
     while again:
         again = False
@@ -349,11 +352,17 @@ def _block_pieces(
         way = ways.pop(EXPERTS)
         if len(tensors) != sizes.of(EXPERTS):
             raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
-        for expert, tensor in enumerate(tensors):
-            yield from _of_part(tensor, block.gates, ways, _shifted(at, way, expert), sizes=sizes)
+        yield from _of_experts(tensors, way, list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes)))
         return
     for tensor in tensors[:1]:
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
+
+
+def _of_experts(tensors: Iterable[PartTensor], way: _Way, first: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of all experts, which are those of the first, further along."""
+    for expert, tensor in enumerate(tensors):
+        for piece in first:
+            yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
 
 
 def _shifted(at: tuple[int, ...], way: _Way, value: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ once.  It is one alias set when loaded only if the source ties the names that th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
@@ -57,9 +57,10 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
             alias_set = alias_sets.setdefault((key, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
-            window = contiguous(owner, target.dtype, target.shape)
+            own = target.view
+            window = own if owner == target.name else contiguous(owner, target.dtype, target.shape)
             evidence = why if alias_set == owner else "content"
-            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, target.view)
+            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, own)
             if owner == target.name:
                 found.targets.append(target)
             for name in made_of:
@@ -77,7 +78,14 @@ def _reads_twice(target: Target) -> bool:
     windows = [view for copy in target.copies for _, view in copy.terms]
     if not all(view.is_injective for view in windows):
         return True
-    return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
+    near: dict[object, list[View]] = {}
+    for view in sorted(windows, key=lambda view: view.byte_start):
+        others = near.setdefault(view.storage, [])
+        others[:] = [other for other in others if other.byte_stop > view.byte_start]
+        if any(overlaps(view, other) for other in others):
+            return True
+        others.append(view)
+    return False
 
 
 def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
@@ -110,6 +118,7 @@ def _meet(a: View, b: View) -> bool:
 
 def _key(target: Target, own: str, theirs: tuple[str, ...], is_apart: bool) -> object:
     """A key that is equal for targets that are one tensor; zeros are if they are the same part of tied networks."""
-    copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
+    places = ((copy.destination, copy.terms, copy.shift) for copy in target.copies)
+    copies = tuple((view.dtype, view.offset, view.shape, view.strides, *rest) for view, *rest in places)
     constant = not any(copy.terms for copy in target.copies)
     return (target.dtype, target.shape, copies, (own, theirs) if constant or is_apart else None)

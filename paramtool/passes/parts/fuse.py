@@ -88,15 +88,17 @@ def _fused_row(
     shape_of = following.elements(one, shapes, packing) if is_companion else shapes.__getitem__
     facts = Sizes(sizes_of(one.at))
     exact = {
-        term: [PartTensor(name, axes_of(term, content), shape_of(name)) for name in member.tensors[term]]
+        term: [PartTensor(name, axes, shape_of(name)) for name in member.tensors[term]]
         for term in row.terms()
+        for axes in (axes_of(term, content),)
     }
     facts = rows.per_head(content, facts)
     rows.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
     content = loosened(content)
     parts = {
-        term: tuple(part.__class__(part.name, axes_of(term, content), part.shape) for part in found)
+        term: tuple(PartTensor(part.name, axes, part.shape) for part in found)
         for term, found in exact.items()
+        for axes in (axes_of(term, content),)
     }
     if any(rows.EXPERTS in axes for axes in (content,)):
         facts = facts.with_one(rows.EXPERTS, len(parts[row.terms()[0]]))
@@ -291,10 +293,10 @@ def recorded(
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
     known = Sizes(sizes)
     made = {
-        term: tuple(
-            PartTensor(name, axes_of(term, content), rows.part_shape(axes_of(term, content), known)) for name in names
-        )
+        term: tuple(PartTensor(name, axes, shape) for name in names)
         for term, names in parts.items()
+        for axes in (axes_of(term, content),)
+        for shape in (rows.part_shape(axes, known),)
     }
     if not companion:
         return _joint(tensor, content, along, known, made, shapes=shapes if is_fused else None, layout=layout)
