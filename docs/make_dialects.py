@@ -5,7 +5,7 @@ python docs/make_dialects.py -o paramtool/dialects/tables/transformers_5_23.json
 The rules are read from the source of `transformers.conversion_mapping` with `ast`: nothing of it runs, and a statement
 or a call that is not known here is an error, so that no rule is left out in silence.  Which models are parts of which
 is asked of transformers: every class of models is built on the meta device from a small config of its defaults.  It
-takes a few minutes.  Some classes need timm and scipy to be built, so `make oracles` makes the environment `zoo` for it;
+takes a few minutes.  Some classes need timm and scipy to be built, which the environment `zoo` of `make oracles` has;
 classes that cannot be built are listed in the table.
 """
 

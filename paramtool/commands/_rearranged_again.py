@@ -19,6 +19,7 @@ from paramtool.commands import rearrange
 from paramtool.commands._differences import WITH_METADATA
 from paramtool.dialects import HUB
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
+from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
@@ -29,7 +30,7 @@ from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import fuse, recorded
+from paramtool.passes.parts import fuse
 from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
 
 
@@ -89,11 +90,11 @@ def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: Pa
     after, change = before, None
     if (made.dialect, made.source) != (before.dialect, before.source):
         change = _dialect_change(found, source, made, before)
-        after = recorded.carried(before, renames(change)) if change is not None else before
-    moved = _fusing(made, after, found, source)
-    if change is not None and moved is not None:
+        after = moved.carried(before, renames(change)) if change is not None else before
+    fusing = _fusing(made, after, found, source)
+    if change is not None and fusing is not None:
         raise UsageError("names of another dialect and other tensors than the source's, in several steps")
-    return change or moved
+    return change or fusing
 
 
 def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint) -> Rearranged | None:
@@ -102,7 +103,7 @@ def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: C
     What only the source's record has was undone if the output has the result; else it is not in the output.
     """
     shapes, joints = rearrange.shapes_of(source), _Joints()
-    packing = rearrange.packing_of(rearrange.config_beside(source.files[0].path))
+    packing = rearrange.packing_of(_config_beside(source, found))
     again = (one for one in _new(before.unfused, made.unfused) if one.tensor in found.entries)
     back = (one for one in _new(before.fused, made.fused) if any(name in found.entries for name in one.names))
     for one in (*_new(made.fused, before.fused), *again, *_alone(made, found, source)):
@@ -117,6 +118,11 @@ def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: C
     read = [*joints.split, *(part for name, part in joints.taken.items() if name not in joints.given)]
     new = [*joints.joined, *(part for name, part in joints.given.items() if name not in joints.taken)]
     return Rearranged(tuple(read), tuple(new)) if read else None
+
+
+def _config_beside(*sides: Checkpoint) -> Mapping[str, object]:
+    """The config beside the first of some checkpoints that has one; empty if none has."""
+    return next((one for one in (rearrange.config_beside(side.files[0].path) for side in sides) if one), {})
 
 
 def _new(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[FusedTensor]:
@@ -149,10 +155,9 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
     UsageError if no config says of which model they are.  Where several dialects can be that of the source, it is the
     one that gives names that the output has; an export may have those of the source itself.
     """
-    sides = (source, found)
-    config = next((one for one in (rearrange.config_beside(side.files[0].path) for side in sides) if one), None)
+    config = _config_beside(source, found)
     target = made.dialect or before.source or HUB
-    if config is None:
+    if not config:
         raise UsageError(f"to the names of {target}, by a config.json that is beside neither file")
     shapes, facts = rearrange.shapes_of(source), rearrange.facts_of(config, NONE, {})
     old = [before.dialect] if before.dialect else [made.source, *dialects.recognised(shapes, config, facts)]
@@ -179,7 +184,13 @@ def _as_made(found: Checkpoint, source: Checkpoint, change: Rearranged) -> Rearr
     """The source with new tensors in place of the old ones, which stay if the output has them as views."""
     made = {one.name for one in change.made}
     keeps = any(one.name in found.entries for one in change.read if one.name not in made)
-    plan, outcome = rewritten(source, change, keep_names=keeps, skip_unsupported=True)
+    again = as_made(source, change, keep_names=keeps)
+    return replace(again, targets=tuple(_comparable(found, again.targets)))
+
+
+def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False) -> RearrangedAgain:
+    """A checkpoint as rearranging would write it; errors as of `rewritten`."""
+    plan, outcome = rewritten(source, change, keep_names=keep_names, skip_unsupported=True)
     new = {name: plan.names[name] for name in (*outcome.made, *outcome.windows) if name in plan.names}
     new = {name: one for name, one in new.items() if name not in outcome.rest.entries}
     entries, storages = _virtual(source, new, plan.targets)
@@ -191,7 +202,7 @@ def _as_made(found: Checkpoint, source: Checkpoint, change: Rearranged) -> Rearr
         elif name in new and isinstance(entry.value, View):
             targets.append(whole(name, entry.value))
     expected = replace(outcome.rest, entries={**outcome.rest.entries, **entries}, storages=storages)
-    return RearrangedAgain(expected, tuple(_comparable(found, targets)), renamed=same)
+    return RearrangedAgain(expected, tuple(targets), renamed=same)
 
 
 def _virtual(

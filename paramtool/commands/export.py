@@ -20,10 +20,12 @@ from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -35,7 +37,6 @@ from paramtool.model.view import View
 from paramtool.passes import renaming, select, suggest
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.parts.recorded import carried_metadata
 from paramtool.passes.renaming import RenamingRule
 
 
@@ -328,7 +329,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
     section = options.only
     if section is None and wanted is not None and not options.prefix and not rules:
         section = select.section_for(whole, wanted.shapes)
-    checkpoint = whole if section is None else select.section(whole, section)
+    checkpoint = whole if section is None else section_of(whole, section)
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
     wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
     ties, partners = wanted.ties, dict[str, str]()

@@ -16,6 +16,7 @@ from paramtool import dialects, layouts
 from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import parts as record
+from paramtool.formats.record.moved import carried, with_record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -25,9 +26,8 @@ from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import find, fuse
+from paramtool.passes.parts import find, following, fuse
 from paramtool.passes.parts.fuse import Joint, Names
-from paramtool.passes.parts.recorded import carried, with_record
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
@@ -386,8 +386,13 @@ def dialect_change(
 ) -> DialectChange:
     """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit."""
     read, write = (dialects.opened(name, config, facts) for name in ways)
-    held = read.read(shapes)
-    return DialectChange(Rearranged(tuple(held), tuple(write.write(_hub(held)))), write.caveats)
+    packing = packing_of(config)
+    found = following.told_apart(shapes, packing)
+    held = read.read(found.weights)
+    made = write.write(_hub(held))
+    if found.beside:
+        held, made = following.followed(held, made, found, shapes, packing)
+    return DialectChange(Rearranged(tuple(held), tuple(made)), write.caveats)
 
 
 def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:

@@ -19,6 +19,7 @@ from paramtool.commands._rearranged_again import rearranged_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
 from paramtool.formats.files import is_folder
@@ -31,7 +32,6 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Target
-from paramtool.passes import select
 from paramtool.passes.objects_differ import without
 from paramtool.passes.rnn import again as remade
 from paramtool.passes.rnn import beside
@@ -213,7 +213,7 @@ def _compared(
 ) -> Verified:
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
-        expected = select.section(expected, asked.only)
+        expected = section_of(expected, asked.only)
     source, output_whole, output_name = expected, found, found.files[0].path
     moved = rearranged_again(found, expected)
     expected = whole = moved.expected

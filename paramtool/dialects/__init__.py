@@ -2,7 +2,7 @@
 
     transformers-4   the files that transformers 4 wrote, and that version 5 writes by default: the hub of all others
     transformers-5   what version 5 has in memory, and writes with save_original_format=False
-    vllm, megatron, meta, torch-mha, timm, gluonnlp
+    vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
 
 A dialect says which elements of which tensors of transformers 4 each of its own tensors holds.  So there is no code for
 a pair of dialects, and going back is the same.
@@ -23,7 +23,7 @@ HUB = "transformers-4"
 MEMORY = "transformers-5"
 TABLES = {
     "vllm": "vllm", "megatron": "megatron", "meta": "meta", "torch-mha": "torch_mha", "timm": "timm",
-    "gluonnlp": "gluonnlp",
+    "gluonnlp": "gluonnlp", "gluonnlp-interleaved": "gluonnlp",
 }  # fmt: skip
 """{dialect: the module of `tables` that has its rows}"""
 NAMES = (HUB, MEMORY, *TABLES)
@@ -71,7 +71,8 @@ class _Tabled:
 
         from paramtool.dialects.dialect import Dialect
 
-        table = import_module(f"paramtool.dialects.tables.{TABLES[name]}").TABLE
+        module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
+        table = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
         self._dialect = Dialect(table, architecture(config))
         self._facts = facts
         size = config.get("vocab_size")

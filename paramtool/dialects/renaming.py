@@ -59,9 +59,8 @@ def from_table(row: Mapping[str, Any], key: str) -> Rule:
     if row["kind"] == "prefix":
         return _prefix(row.get("add"), row.get("remove"), row.get("under", ""), key)
     operations = tuple(tuple(one) for one in row.get("operations", ()))
-    return Rule(
-        row["kind"], tuple(row["sources"]), tuple(row["targets"]), operations, row.get("offset", 0), key
-    )  # fmt: skip
+    patterns = (tuple(row["sources"]), tuple(row["targets"]))
+    return Rule(row["kind"], *patterns, operations=operations, offset=row.get("offset", 0), key=key)
 
 
 def _prefix(add: str | None, remove: str | None, under: str, key: str) -> Rule:
@@ -79,8 +78,8 @@ class Match(NamedTuple):
     """What a rule makes of a name."""
 
     name: str
-    index: int
-    """Of the pattern that matched."""
+    which: int
+    """The pattern that matched, counted from 0."""
     number: str
     """What the `*` of the pattern stands for: the number of an expert or of a shard."""
 
@@ -210,7 +209,7 @@ class Renamed(NamedTuple):
     name: str
     way: Way | None
     """The converter that took it, if one did."""
-    index: int
+    which: int
     number: str
     changed: bool
     """Whether any rule matched."""
@@ -254,7 +253,7 @@ class Renaming:
         return (
             self._one(name, active)
             if of_list is None
-            else Renamed(of_list.name, of_list.way, of_list.index, number, True)
+            else Renamed(of_list.name, of_list.way, of_list.which, number, True)
         )
 
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
@@ -270,7 +269,7 @@ class Renaming:
             new, changed = self._by_renamings(name, active)
         for way in self.converters:
             if found := way.match(new):
-                return Renamed(found.name, way, found.index, found.number, True)
+                return Renamed(found.name, way, found.which, found.number, True)
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
@@ -282,7 +281,7 @@ class Renaming:
             if found is None:
                 continue
             if way.rule.kind == "group":  # the others only after the first was seen
-                if found.index and k not in active:
+                if found.which and k not in active:
                     continue
                 active.add(k)
             name, changed = found.name, True

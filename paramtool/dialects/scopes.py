@@ -55,7 +55,7 @@ def modules(config: Mapping[str, Any]) -> Iterator[Module]:
     """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
     name = architecture(config)
     known = table()["classes"]
-    if name not in known:
+    if not known.get(name, ("", ""))[1]:  # those without a model type are only parts of others
         raise LayoutError(
             f"config.json: {name!r} is not a model of transformers {version()}",
             hint="the names and tensors of the two dialects are known for its models alone",
@@ -78,19 +78,22 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 def _inside(module: Module) -> Iterator[Module]:
     yield module
-    for path, name, key, model_type in table()["classes"].get(module.name, ("", ""))[2:]:
+    classes = table()["classes"]
+    _, usual, *parts = classes.get(module.name, ("", ""))
+    for path, name, key, model_type in parts:
         config: Any = module.config
         for step in filter(None, key.split(".")):
             config = config.get(step) if isinstance(config, Mapping) else None
         config = config if isinstance(config, Mapping) else {}
-        found = str(config.get("model_type") or model_type) if key else model_type
-        if not key and isinstance(module.config.get("model_type"), str):
-            found = module.config["model_type"] if model_type == table()["classes"][module.name][1] else model_type
+        if key:
+            model_type = str(config.get("model_type") or model_type)
+        elif model_type == usual:  # made of its parent's config, whatever type that is of
+            model_type = module.model_type
         if name.startswith("@"):
-            name = table()["autos"][name[1:]].get(found, "")
+            name = table()["autos"][name[1:]].get(model_type, "")
             if not name:
                 continue  # a model that transformers does not have: no rules are known
-        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, found, config))
+        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
 
 
 def rules(config: Mapping[str, Any]) -> list[Rule]:

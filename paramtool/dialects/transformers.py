@@ -105,7 +105,7 @@ def _hub(
             _add(found, one.name, tuple(tensors[name]), name)
             origins[one.name] = (name,)
         else:
-            groups.setdefault(one.name, (one.way, {}))[1][one.index] = name
+            groups.setdefault(one.name, (one.way, {}))[1][one.which] = name
     for name, (way, members) in groups.items():
         sources = _sources(name, way, members, (tensors, config))
         made |= sources
@@ -176,7 +176,7 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
             continue
         key = f"{one.name}\0{id(one.way)}"
         ways[key] = one.way
-        groups.setdefault(key, {}).setdefault(one.index, []).append((name, one))
+        groups.setdefault(key, {}).setdefault(one.which, []).append((name, one))
         order.setdefault(key, ("", key))
     _refuse_companions(groups, taken.values())
     found: list[Stored] = []

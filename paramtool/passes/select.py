@@ -10,7 +10,6 @@ from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 from paramtool.passes.compat.wanted import plain_window
-from paramtool.passes.parts.recorded import carried_metadata
 from paramtool.passes.suggest import alike
 
 WRAPPERS = ("module.", "_orig_mod.")
@@ -54,10 +53,8 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
         for u in checkpoint.unknown
         if u.path in classes or not names.isdisjoint(u.needed_by)
     )
-    renamed = {name: name[cut:] for name in names}
     return replace(
         chosen,
-        metadata=carried_metadata(checkpoint.files[0].path, checkpoint.metadata, renamed),
         modules=tuple(m for m in map(_cut(found.prefix), checkpoint.modules) if m is not None),
         storages={id_: storage for id_, storage in checkpoint.storages.items() if id_ in used},
         objects=rebased(map_tensors(inside, lambda name: name[cut:]), found.prefix),

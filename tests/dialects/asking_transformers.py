@@ -1,4 +1,4 @@
-"""transformers' own two forms of a model: names and shapes, on the meta device."""
+"""transformers' own two forms of a model: names and shapes on the meta device, and numbered values."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ _HEAD = {
     "upsample_out_channels": [32, 16, 8], "conv_out_channels": [16, 16], "scale_conv_out_channels": [16, 8],
     "scale_final_hidden_sizes": [16, 8],
 }  # fmt: skip
+_ROPE = {"rope_parameters": {
+    kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")
+}}  # fmt: skip
+_TALK = {"text_config": {"shared_expert_intermediate_size": 64}, "spatial_merge_size": 2}
+_EXPERTS = {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
 _SPARSE = ["dense"] + ["sparse"] * 63
 MORE: dict[str, dict[str, Any]] = {
     "Nemotron": {"num_key_value_heads": 8, "head_dim": 128},
@@ -34,12 +39,19 @@ MORE: dict[str, dict[str, Any]] = {
     "Emu3": {"vocabulary_map": {"<image>": 5, "<|extra_200|>": 6}},
     "Granite4Vision": {"deepstack_layer_map": [[1, 1]], "downsample_rate": "4/8"},
     "PerceptionLM": {
-        "vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}
+        "vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}},
     },
     "Sapiens2For": {"head_config": _HEAD},
     "T5Gemma2Encoder": {"text_config": {"dropout_rate": 0.0}},
     "T5GemmaEncoder": {"is_encoder_decoder": False},
     "MoonshineStreaming": {"num_key_value_heads": 8},
+    "Dbrx": {"attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5}},
+    "CohereCompassText": _ROPE,
+    "CohereCompass": {"text_config": _ROPE},
+    "Qwen3OmniMoeTalker": _TALK,
+    "Qwen3OmniMoeFor": {"talker_config": _TALK},
+    "DiffusionGemmaEncoderText": _EXPERTS,
+    "DiffusionGemma": {"text_config": _EXPERTS},
     "EsmForProteinFolding": {"is_folding_model": True, "vocab_size": 33},
     "BeitForSemanticSegmentation": {"out_indices": [1, 2, 3, 4]},
     "ReformerModelWithLMHead": {"is_decoder": True},

@@ -81,9 +81,9 @@ def test_one_converter_takes_a_name() -> None:
         rename(".block.", ".mlp."),
     ]
     found = Renaming(rules).of(["h.10.block.experts.7.w3.weight"])["h.10.block.experts.7.w3.weight"]
-    assert (found.name, found.index, found.number) == ("h.10.mlp.experts.gate_up_proj", 1, "7")
+    assert (found.name, found.which, found.number) == ("h.10.mlp.experts.gate_up_proj", 1, "7")
     back = Renaming(rules, back=True).of([found.name])[found.name]
-    assert (back.name, back.index) == ("h.10.mlp.experts.*.w1.weight", 0)
+    assert (back.name, back.which) == ("h.10.mlp.experts.*.w1.weight", 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 12), st.sampled_from(["w1", "w2", "w3"])), unique=True))

@@ -56,7 +56,10 @@ class FusedTensor:
 
     def is_like(self, other: FusedTensor) -> bool:
         """Whether another is the same tensor made of the same parts, whatever their positions."""
-        mine, theirs = ((one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts)) for one in (self, other))
+        mine, theirs = (
+            (one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts), one.companion)
+            for one in (self, other)
+        )
         return mine == theirs
 
 

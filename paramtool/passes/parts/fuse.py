@@ -133,7 +133,7 @@ def fused_name(at: str, child: str, suffix: str, is_bare: bool) -> str:
     """
     if not is_bare:
         return joined(at, child, suffix)
-    return joined(at, child if suffix in ("", WEIGHT) else f"{child}_{suffix}")
+    return joined(at, child if suffix in ("", WEIGHT) else f"{child}_{suffix.removeprefix('weight_')}")
 
 
 def pattern_of(row: FusedRow, suffix: str) -> tuple[str, int]:
