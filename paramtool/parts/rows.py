@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from math import prod
+from math import lcm, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
-from paramtool.parts.sizes import COMPOSED, MEANINGS, Sizes, UnknownSize
+from paramtool.parts.sizes import CHECK, COMPOSED, MEANINGS, Sizes, UnknownSize
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
 PARTS: Mapping[str, str] = {
@@ -168,7 +168,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
                     known = tuple(word for word in group if word != unknown[0])
                     raise LayoutError(
                         f"{part.name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
-                        hint="check the facts in config.json or --spec",
+                        hint=CHECK,
                     )
                 sizes = sizes.with_one(unknown[0], length // product_)
                 again = True
@@ -210,11 +210,12 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: S
     word, *others = lacking
     if others:
         raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
-    two, four = (_extent(items, along, sizes.with_one(word, length)) for length in (2, 4))
-    slope = (four - two) // 2
-    length = 2 + (shape[along] - two) // slope if slope else 0
-    if not slope or (shape[along] - two) % slope or length < 1:
-        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}")
+    unit = _unit(sizes)
+    once, twice = (_extent(items, along, sizes.with_one(word, length)) for length in (unit, 2 * unit))
+    slope = (twice - once) // unit
+    length = unit + (shape[along] - once) // slope if slope else 0
+    if not slope or (shape[along] - once) % slope or length < 1:
+        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}", hint=CHECK)
     return sizes.with_one(word, length)
 
 
@@ -228,7 +229,12 @@ def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
             return found
         except UnknownSize as error:
             found.append(error.word)
-            probe = probe.with_one(error.word, 2 * 3 * 4 * 5)
+            probe = probe.with_one(error.word, _unit(sizes))
+
+
+def _unit(sizes: Sizes) -> int:
+    """A length that divides by all that a size is ever divided by."""
+    return 2 * lcm(*(sizes.known.get(word, 1) for word in ("chunks", "kv_heads", "linear_key_heads")))
 
 
 def _extent(items: Items, along: int, sizes: Sizes) -> int:

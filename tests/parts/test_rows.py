@@ -82,9 +82,8 @@ class Laid:
         experts = range(sizes["experts"]) if self.kind.inside else (None,)
         self.parts: dict[str, tuple[Stored, ...]] = {}
         for term, child in self.kind.parts.items():
-            shape = rows.part_shape(PARTS[term], known)
-            if suffix == "bias":
-                shape = shape[: len(shape) - len(rows.inputs(term))]
+            axes = PARTS[term] if suffix == "weight" else rows.without(PARTS[term], rows.inputs(term))
+            shape = rows.part_shape(axes, known)
             names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
             self.parts[term] = tuple(whole(name, shape) for name in names)
         self.apart = [one for tensors in self.parts.values() for one in tensors]
