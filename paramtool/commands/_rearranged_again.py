@@ -18,7 +18,7 @@ from paramtool import dialects
 from paramtool.commands import rearrange
 from paramtool.commands._differences import WITH_METADATA
 from paramtool.dialects import HUB
-from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
+from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, plural
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
@@ -30,6 +30,8 @@ from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import Stored
+from paramtool.parts.sizes import UnknownSize
+from paramtool.passes.objects_differ import without
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
 
@@ -45,6 +47,8 @@ class RearrangedAgain:
     notes: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the source: name in the output} of tensors that stay what they are."""
+    unknown: frozenset[str] = frozenset()
+    """Tensors of the output of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,22 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     made, before = _record_of(found, source), rearrange.record_of(source)
     where = found.files[0].path
     try:
-        change = _change(found, source, made, before)
-        return _as_made(found, source, change) if change is not None else RearrangedAgain(source)
+        return _again(found, source, made, before)
     except UsageError as error:
-        return RearrangedAgain(source, notes=(f"rearranged: {error.message}; not compared",))
+        return _common(found, source, error.message)
     except (FormatError, LayoutError, PlanError) as error:
         text = f"{where}: its record of parts does not fit the source: {error.message}"
         return RearrangedAgain(source, differences=(text,))
+
+
+def _common(found: Checkpoint, source: Checkpoint, why: str) -> RearrangedAgain:
+    """What can be compared of a conversion that cannot be repeated: the names of both."""
+    both = {name: entry for name, entry in source.entries.items() if name in found.entries}
+    more = frozenset(found.entries.keys() - both.keys())
+    fewer = len(source.entries) - len(both)
+    counts = f"{plural(len(more), 'tensor')} of the output" + (f" and {fewer} of the source" if fewer else "")
+    kept = replace(source, entries=both, objects=without(source.objects, source.entries.keys() - both.keys()))
+    return RearrangedAgain(kept, notes=(f"rearranged {why}: {counts}; not compared",) if more else (), unknown=more)
 
 
 def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
@@ -85,16 +98,24 @@ def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
     return rearrange.record_of(found if has_room or source.entries.keys() - found.entries.keys() else source)
 
 
-def _change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> Rearranged | None:
-    """Which tensors of the source and of the output hold the same parts; None if none moved."""
-    after, change = before, None
+def _again(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> RearrangedAgain:
+    """The source in the output's dialect, and then with what was fused and taken apart."""
+    first = RearrangedAgain(source)
     if (made.dialect, made.source) != (before.dialect, before.source):
         change = _dialect_change(found, source, made, before)
-        after = moved.carried(before, renames(change)) if change is not None else before
-    fusing = _fusing(made, after, found, source)
-    if change is not None and fusing is not None:
-        raise UsageError("names of another dialect and other tensors than the source's, in several steps")
-    return change or fusing
+        if change is not None:
+            first = _as_made(found, source, change)
+            before = moved.carried(before, first.renamed)
+    fusing = _fusing(made, before, found, first.expected)
+    if fusing is None:
+        return first
+    second = _as_made(found, first.expected, fusing)
+    there = second.expected.entries
+    reads = {view.storage for target in second.targets for copy in target.copies for _, view in copy.terms}
+    if reads - source.storages.keys() or any(target.name not in there for target in first.targets):
+        raise UsageError("in several steps, each of tensors that the one before made")
+    renamed = {old: second.renamed.get(new, new) for old, new in first.renamed.items()} or second.renamed
+    return replace(second, targets=(*first.targets, *second.targets), renamed=renamed)
 
 
 def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint) -> Rearranged | None:
@@ -158,7 +179,7 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
     config = _config_beside(source, found)
     target = made.dialect or before.source or HUB
     if not config:
-        raise UsageError(f"to the names of {target}, by a config.json that is beside neither file")
+        raise UsageError(f"as {target}, by a config.json that is beside neither file")
     shapes, facts = rearrange.shapes_of(source), rearrange.facts_of(config, NONE, {})
     old = [before.dialect] if before.dialect else [made.source, *dialects.recognised(shapes, config, facts)]
     best: tuple[int, Rearranged | None] = (len(source.entries.keys() - found.entries.keys()), None)
@@ -175,6 +196,8 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
         lacking = sum(new.name not in found.entries for new in change.made) if change is not None else best[0]
         best = (lacking, change) if lacking < best[0] or (not is_read and lacking == best[0]) else best
         is_read = True
+    if not is_read and isinstance(problem, UnknownSize):
+        raise UsageError(f"as {target}, by facts that no config says ({problem.message})")
     if not is_read:
         raise problem or LayoutError(f"its names are those of no dialect, and the output's are those of {target}")
     return best[1]

@@ -217,6 +217,7 @@ def _compared(
     source, output_whole, output_name = expected, found, found.files[0].path
     moved = rearranged_again(found, expected)
     expected = whole = moved.expected
+    found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)
     found, expected, warnings = parts.found, parts.expected, [*moved.notes, *parts.notes]
     if asked.subset:
@@ -233,6 +234,8 @@ def _compared(
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
+        held = alias_sets(found) if apart else {}
+        apart = {name for name in apart if held.get(name, name) == name}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, whole)
         if loose:
@@ -255,7 +258,7 @@ def _compared(
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
-        parts.count,
+        parts.count + len(moved.unknown),
         len(parts.remade) + len(moved.targets),
         len(cast),
     )

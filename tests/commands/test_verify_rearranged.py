@@ -75,6 +75,37 @@ def test_a_file_whose_config_is_gone_is_a_warning(tmp_path: Path) -> None:
         (folder / "config.json").unlink()
     found = paramtool.verify(tmp_path / "there", source)
     assert any("config.json" in text and "not compared" in text for text in found.warnings)
+    assert not found.differences and found.converted == 6
+
+    def edit(state: dict[str, torch.Tensor]) -> None:
+        state["model.norm.weight"][0] += 1
+
+    change(tmp_path / "there", edit)
+    (difference,) = paramtool.verify(tmp_path / "there", source).differences
+    assert "model.norm.weight" in difference
+
+
+@pytest.mark.parametrize("steps", [("fuse", "convert"), ("convert", "fuse")])
+def test_two_steps(tmp_path: Path, steps: tuple[str, str]) -> None:
+    """Attention fused and experts stacked, in either order: the last output is compared with the first source."""
+    source, path = mixtral(tmp_path), mixtral(tmp_path)
+    for step in steps:
+        if step == "fuse":
+            paramtool.fuse(path, tmp_path / step, layout="qkv-per-group")
+        else:
+            paramtool.convert(path, tmp_path / step, source="transformers-4", target="transformers-5")
+        found = paramtool.verify(tmp_path / step, path)
+        assert not found.differences and not found.warnings
+        path = tmp_path / step
+    found = paramtool.verify(path, source)
+    assert (found.differences, found.warnings, found.remade) == ((), (), 6)
+    for name in (FUSED, "model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.gate.weight"):
+
+        def edit(state: dict[str, torch.Tensor], name: str = name) -> None:
+            state[name][-1] += 1
+
+        change(path, edit)
+        assert any(name in text for text in paramtool.verify(path, source).differences)
 
 
 def one_row(state: dict[str, torch.Tensor]) -> None:

@@ -24,6 +24,8 @@ from paramtool.passes.parts.find import ApartGroup, FusedGroup, Member, joined
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""
 WEIGHT, BIAS = "weight", "bias"
+USUAL = Packing()
+"""Of quantised weights of which nobody says more."""
 
 
 class Joint(NamedTuple):
@@ -60,7 +62,7 @@ def fused(
     sizes_of: SizesOf,
     *,
     names: Names,
-    packing: Packing,
+    packing: Packing = USUAL,
 ) -> Iterator[Joint]:
     """The fused tensors of groups whose parts are apart, with scales and packed codes; LayoutError says why not."""
     for one in groups:
@@ -199,7 +201,7 @@ def unfused(
     sizes_of: SizesOf,
     *,
     names: Names,
-    packing: Packing,
+    packing: Packing = USUAL,
 ) -> Iterator[Joint]:
     """The fused tensors of groups, with the parts that they hold; LayoutError says why one cannot be taken apart."""
     kind = group(layout.group)
@@ -283,7 +285,7 @@ def recorded(
     layout: str,
     is_fused: bool,
     companion: str = "",
-    packing: Packing,
+    packing: Packing = USUAL,
 ) -> Joint:
     """A fused tensor as a record describes it, in a file that has it (`is_fused`) or its parts.
 

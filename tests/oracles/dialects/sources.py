@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from tests.oracles.dialects import converting
-from tests.oracles.dialects.equations import put, taken
+from tests.oracles.dialects.equations import GATED, put, taken
 from tests.oracles.dialects.models import Attention, Family, saved, tensors
 from tests.oracles.dialects.reference import State, attention_modules, sizes
 
@@ -119,6 +119,8 @@ class Paramtool:
     def unfused(self, words: str, **more: Any) -> State:
         """The model with what one of `converting.WORDS` names taken apart."""
         out = self.folder / f"unfused {words}"
+        if self.family.gated and words in GATED:  # a name such as Wi says nothing, so its place is said
+            more = {"at": [f"*.{self.family.gated.fused}"], **more}
         return tensors(out if out.exists() else converting.unfuse(self.input, out, words, **more))
 
     def restored(self, words: str) -> Path:

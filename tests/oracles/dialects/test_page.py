@@ -1,4 +1,4 @@
-"""docs/proofs-dialects.md: it has every family and every key, nothing in it is wrong, and a wrong verdict would show."""
+"""docs/proofs-dialects.md: it has every family and every key, nothing is wrong, and a wrong verdict would show."""
 
 from __future__ import annotations
 
