@@ -7,8 +7,8 @@ python inputs.py ties FILE COUNT                 COUNT names, a hundred on each 
 python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, all different
 python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
-python inputs.py experts FOLDER NBYTES RUN COUNT layers of COUNT experts as a list, each matrix RUN bytes; a folder of shards
-python inputs.py stacks FOLDER NBYTES            one stack [experts, outputs, inputs] of gates and ups, and one of downs
+python inputs.py experts FOLDER NBYTES RUN COUNT a Qwen3-MoE of COUNT experts, each matrix RUN bytes
+python inputs.py attention FOLDER NBYTES         queries, keys and values of 32 heads, each a matrix of 2048 x 2048
 """
 
 from __future__ import annotations
@@ -146,12 +146,10 @@ def experts(folder: str, nbytes: int, run: int, count: int) -> None:
     _folder(folder, config, shapes)
 
 
-def stacks(folder: str, nbytes: int) -> None:
-    """Experts of one layer as stacks: gates and ups take `nbytes` bytes, downs half of that."""
-    count, width = 32, 2048
-    ffn = nbytes // (count * 2 * width * 2)
-    at = "model.layers.0.mlp.experts"
-    shapes = {f"{at}.gate_up_proj": (count, 2 * ffn, width), f"{at}.down_proj": (count, width, ffn)}
+def attention(folder: str, nbytes: int) -> None:
+    """Queries, keys and values of layers with 32 heads of 64, apart."""
+    at = [f"model.layers.{k}.self_attn" for k in range(max(1, nbytes // (3 * 2048 * 2048 * 2)))]
+    shapes: dict[str, tuple[int, ...]] = {f"{one}.{child}_proj.weight": (2048, 2048) for one in at for child in "qkv"}
     _folder(folder, None, shapes)
 
 
@@ -184,8 +182,8 @@ def _folder(folder: str, config: dict[str, object] | None, shapes: dict[str, tup
 def main() -> None:
     """Make one file, or the files of a family."""
     kind, path, *words = sys.argv[1:]
-    if kind in ("experts", "stacks"):
-        {"experts": experts, "stacks": stacks}[kind](path, *map(int, words))
+    if kind in ("experts", "attention"):
+        {"experts": experts, "attention": attention}[kind](path, *map(int, words))
         return
     if kind == "family":
         family(path, *map(int, words))

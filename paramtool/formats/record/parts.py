@@ -126,7 +126,8 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
     along = item["along"]
     if type(along) is not int or not 0 <= along < 8:
         raise ValueError(f"along is {along!r}, which is no axis")
-    parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
+    once = {name: name for name in item.get("positions", {})}  # a name that is there twice is kept once
+    parts = {_text(term): tuple(once.get(_text(n), n) for n in names) for term, names in item["parts"].items()}
     positions = {_text(name): place for name, place in item.get("positions", {}).items()}
     if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions.values()):
         raise ValueError("positions is not made of numbers")

@@ -10,8 +10,8 @@ from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, Link
-from paramtool.model.plan import Plan, Target
+from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
+from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
@@ -64,8 +64,7 @@ def rewritten(
     found = _sorted_out(change)
     _refuse_clashes(where, checkpoint, found, keep_names)
     whole = alias.build(checkpoint, parts=False)
-    held = copies.sources(where, tuple(found.read.values()), checkpoint.views())
-    new = [copies.target(one, held) for one in found.made]
+    new, requires = _new_tensors(checkpoint, found)
     made = shared(_groups(new, found, whole), whole)
     firsts = _firsts(checkpoint, new)
     again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
@@ -78,7 +77,7 @@ def rewritten(
     swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
     rest = _without(checkpoint, found, swapped)
     base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
-    known = {**base.names, **_marked(checkpoint, new, made)}
+    known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
     known |= {
         old: known[new]._replace(name=old, evidence="declared", set_evidence="declared")
@@ -93,14 +92,13 @@ def rewritten(
         base,
         targets=sorted_targets([*base.targets, *made.targets], names.values()),
         names=names,
-        requires=tuple(copies.requirements(held)),
+        requires=requires,
     )
-    same = {old: name for old, name in found.renamed.items() if old == name}
+    same = {old for old, name in found.renamed.items() if old == name}
+    taken = set(found.renamed.values())
     outcome = Outcome(
         rest=rest,
-        untouched={
-            name: rest.entries[name] for name in base.order if name in same or name not in found.renamed.values()
-        },
+        untouched={name: rest.entries[name] for name in base.order if name in same or name not in taken},
         windows=kept,
         made=frozenset([target.name for target in new])
         | {name for old, name in found.renamed.items() if old != name and name in names},
@@ -131,9 +129,13 @@ def renames(change: Rearranged) -> Mapping[str, str]:
 
 def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
     """Each tensor that is made of others, for itself, also where two are made of the same; errors as of `rewritten`."""
-    found = _sorted_out(change)
+    return _new_tensors(checkpoint, _sorted_out(change))[0]
+
+
+def _new_tensors(checkpoint: Checkpoint, found: _Sorted) -> tuple[list[Target], tuple[Requirement, ...]]:
+    """The new tensors, and what of the source has to be equal for them."""
     held = copies.sources(checkpoint.files[0].path, tuple(found.read.values()), checkpoint.views())
-    return [copies.target(one, held) for one in found.made]
+    return [copies.target(one, held) for one in found.made], tuple(copies.requirements(held))
 
 
 def _sorted_out(change: Rearranged) -> _Sorted:
@@ -284,12 +286,16 @@ def _without(checkpoint: Checkpoint, found: _Sorted, swapped: Mapping[str, tuple
         checkpoint,
         entries=entries,
         objects=objects.swap(checkpoint.objects, dict(swapped)),
-        modules=tuple(one for one in checkpoint.modules if not any(_is_inside(name, one.at) for name in changed)),
+        modules=_outside(checkpoint.modules, changed),
     )
 
 
-def _is_inside(name: str, at: str) -> bool:
-    return name == at or name.startswith(f"{at}." if at else "")
+def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Module, ...]:
+    """The modules that have none of some tensors."""
+    if not modules:
+        return ()
+    around = {name[:k] for name in changed for k, letter in enumerate(f"{name}.") if letter == "."}
+    return tuple(one for one in modules if one.at not in around and not (around and not one.at))
 
 
 def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
@@ -308,13 +314,14 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
 
 
 def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
-    """The new names; they are parameters, or require gradients, if everything that they are made of does."""
-    found = dict(made.names)
+    """New names with what is known of them; they are parameters, or require gradients, if everything that they are made of does."""
+    found = {}
     for target in new:
         entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]
         trains = all(entry.requires_grad for entry in entries)
         kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
-        found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
+        if trains or kind:
+            found[target.name] = made.names[target.name]._replace(requires_grad=trains, kind=kind)
     return found
 
 
