@@ -234,7 +234,7 @@ def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
 
 def _unit(sizes: Sizes) -> int:
     """A length that divides by all that a size is ever divided by."""
-    return 2 * lcm(*(sizes.known.get(word, 1) for word in ("chunks", "kv_heads", "linear_key_heads")))
+    return 2 * lcm(*(sizes.known.get(word, 1) for word in ("chunks", "kv_heads", "linear_key_heads", "rotary")))
 
 
 def _extent(items: Items, along: int, sizes: Sizes) -> int:
@@ -254,7 +254,7 @@ def per_head(content: str, sizes: Sizes) -> Sizes:
     Likewise values are as wide as keys if they take turns.  LayoutError if the two are known to differ.
     """
     found = words(content)
-    canonical = {word for term in terms(content) for group in groups(PARTS[term]) for word in group}
+    canonical = {word for term in terms(content) if term in PARTS for group in groups(PARTS[term]) for word in group}
     for word, other in AS_MANY.items():
         splits = {part for split in COMPOSED.get(word, ()) for part in split}
         if word not in canonical or other not in found or found & {word, *splits} or not sizes.knows(other):
