@@ -27,7 +27,7 @@ from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, following, fuse
-from paramtool.passes.parts.fuse import Joint, Names
+from paramtool.passes.parts.fuse import Joint, PartNames
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> Names:
-    return Names(dict(options.rename or {}))
+def _names(options: RelayoutOptions) -> PartNames:
+    return PartNames(dict(options.rename or {}))
 
 
 def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:

@@ -45,7 +45,7 @@ class StoredOnce:
 def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     """All new tensors; `whole` has the alias sets of the source."""
     found = StoredOnce()
-    owners: dict[_Made, tuple[str, tuple[str, ...]]] = {}
+    owners: dict[_MadeTensor, tuple[str, tuple[str, ...]]] = {}
     alias_sets: dict[tuple[str, tuple[str, ...]], str] = {}
     went: dict[tuple[str, str], set[str]] = {}
     todo = [(one, _sources(one, whole)) for one in made]
@@ -54,7 +54,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _Made(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
+            key = _MadeTensor(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
             owner, firsts = owners.setdefault(key, (target.name, theirs))
             alias_set = owner if firsts == theirs else alias_sets.setdefault((owner, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
@@ -75,7 +75,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     return found
 
 
-class _Made:
+class _MadeTensor:
     """A new tensor, equal to those that are the same one.
 
     What decides it is long for a stack of experts, and only looked at again where another tensor has the same hash.
@@ -99,7 +99,7 @@ class _Made:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Made) and self._key() == other._key()
+        return isinstance(other, _MadeTensor) and self._key() == other._key()
 
 
 def _several(todo: Iterable[tuple[NewTensors, Mapping[str, Iterable[str]]]], whole: AliasGraph) -> set[str]:
