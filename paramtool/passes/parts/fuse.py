@@ -40,7 +40,7 @@ class Joint(NamedTuple):
     apart: tuple[Stored, ...]
     """The parts as tensors of their own."""
     companion: str = ""
-    """What it is beside a weight, such as `weight_scale_inv`; pattern, sizes and parts' shapes are then the weight's."""
+    """What it is beside a weight: `weight_scale_inv`.  Then pattern, sizes and parts' shapes are the weight's."""
 
 
 @dataclass(frozen=True, slots=True)
