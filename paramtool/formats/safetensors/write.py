@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import object_tree
@@ -131,16 +130,7 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
     for target in placed:
         begin[target.name] = reach
         reach += target.nbytes
-    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    for target in targets:
-        start = begin[target.name]
-        offsets = [start, start + target.nbytes]
-        header[target.name] = {
-            "dtype": CODE_OF[target.dtype.name],
-            "shape": target.shape,
-            "data_offsets": offsets,
-        }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _header(targets, metadata, begin)
     text += b" " * (-(HEADER_LENGTH.size + len(text)) % align)
     if len(text) > MAX_SAFETENSORS_HEADER:
         raise PlanError(
@@ -148,6 +138,22 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
             hint="--max-shard-size 5GB splits it",
         )
     return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))
+
+
+def _header(targets: Sequence[Target], metadata: Mapping[str, str], begin: Mapping[str, int]) -> bytearray:
+    """The JSON text of a header, tensor by tensor: the objects of all of them would take much more memory."""
+    encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    text = bytearray(b"{")
+    if metadata:
+        text += f"{encoded(METADATA)}:{encoded(dict(metadata))}{',' if targets else ''}".encode()
+    for k, target in enumerate(targets):
+        start, shape = begin[target.name], ",".join(map(str, target.shape))
+        text += (
+            f'{"," if k else ""}{encoded(target.name)}:{{"dtype":"{CODE_OF[target.dtype.name]}",'
+            f'"shape":[{shape}],"data_offsets":[{start},{start + target.nbytes}]}}'
+        ).encode()
+    text += b"}"
+    return text
 
 
 def _rank(target: Target, align: int) -> tuple[bool, int]:
