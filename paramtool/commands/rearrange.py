@@ -67,6 +67,10 @@ class Rearrangement:
         """Whether the output has something to say; if it restores what an earlier command found, it has not."""
         return bool(record.encode(self.record))
 
+    def reported(self) -> Rearrangement:
+        """The same for a report, when the plan is made: without the pieces, of which a model has many."""
+        return replace(self, change=Rearranged((), ()))
+
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
     """Whether these options speak of parts or dialects, and not of recurrent networks."""

@@ -48,7 +48,11 @@ class Sources:
 
 def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
+<<<<<<< HEAD
     by_part: dict[str, list[HeldPiece]] = {}
+=======
+    by_part: dict[str, tuple[Held, ...]] = {}
+>>>>>>> h8
     repeated = []
     first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
@@ -58,7 +62,7 @@ def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) ->
             if known is not held:
                 repeated.append((known, held))
                 continue
-            by_part.setdefault(piece.part, []).append(held)
+            by_part[piece.part] = (*by_part.get(piece.part, ()), held)
     return Sources(where, by_part, tuple(repeated))
 
 
