@@ -61,6 +61,12 @@ class Rearrangement:
     record: PartsRecord
     """What the output says of it."""
     warnings: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    """In a report, the tensors of the source that were rearranged or renamed."""
+    split: tuple[str, ...] = ()
+    """In a report, those of several parts."""
+    joined: tuple[str, ...] = ()
+    """In a report, the new tensors of several parts."""
 
     @property
     def is_recorded(self) -> bool:
@@ -68,8 +74,14 @@ class Rearrangement:
         return bool(record.encode(self.record))
 
     def reported(self) -> Rearrangement:
-        """The same for a report, when the plan is made: without the pieces, of which a model has many."""
-        return replace(self, change=Rearranged((), ()))
+        """The same for a report, when the plan is made: names instead of pieces, of which a model has many."""
+        return replace(
+            self,
+            change=Rearranged((), ()),
+            read=tuple(one.name for one in self.change.read),
+            split=tuple(one.name for one in self.change.read if len(one.pieces) > 1),
+            joined=tuple(one.name for one in self.change.made if len(one.pieces) > 1),
+        )
 
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
