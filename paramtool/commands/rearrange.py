@@ -27,7 +27,7 @@ from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, following, fuse
-from paramtool.passes.parts.fuse import Joint, Names
+from paramtool.passes.parts.fuse import Joint, PartNames
 from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> Names:
-    return Names(dict(options.rename or {}))
+def _names(options: RelayoutOptions) -> PartNames:
+    return PartNames(dict(options.rename or {}))
 
 
 def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -195,7 +195,11 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
-        Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
+        Rearranged(
+            tuple(parts_as_they_are(joints, shapes)),
+            tuple(one.stored for one in joints),
+            _positions(again, is_fused=False),
+        ),
         "",
         layout.name,
         False,
@@ -278,13 +282,15 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
         one.along,
         dict(one.sizes),
         parts,
-        {name: ranks[name] for name in old},
+        tuple(ranks[name] for name in old),
         one.companion,
     )
 
 
-def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
-    return {name: place for one in again for name, place in one.positions.items()}
+def _positions(again: Iterable[FusedTensor], *, is_fused: bool) -> dict[str, int]:
+    """{name that is restored: its position}"""
+    names = ((one.names if is_fused else (one.tensor,), one.positions) for one in again)
+    return {name: place for own, places in names for name, place in zip(own, places, strict=False)}
 
 
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -307,7 +313,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again)),
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again, is_fused=True)),
         named,
         "",
         False,

@@ -4,8 +4,8 @@
     q_proj.weight_scale_inv  ...                   ->       qkv_proj.weight_scale_inv      tiles of 128 x 128
     q_proj.qweight  q_proj.qzeros  q_proj.scales  q_proj.g_idx  ...                        GPTQ
 
-Each has an element for a block of the weight's elements (`blocks`), so that its place follows from the weight's; where a
-block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as the
+Each has an element for a block of the weight's elements (`blocks`), so that its place follows from the weight's; where
+a block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as the
 scale of a whole tensor or the order of GPTQ's inputs, is one tensor for all of them: they must be equal, which only the
 bytes can show, and the tensors share a part, so that the plan asks for it.
 
@@ -16,7 +16,8 @@ What a companion is follows from its name and its shape.  The names are those of
           (AutoAWQ 0.2.9, awq/modules/linear/gemm.py, `from_linear`)
   compressed-tensors   weight_packed [out, in/8], weight_scale [out, groups], weight_zero_point [out/8, groups],
           weight_g_idx [in], weight_global_scale [1] (compressors/quantized_compressors)
-  FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale, input_scale
+  FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale,
+          input_scale
   NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale
   MXFP4   blocks [..., out, in/32, 16], scales [..., out, in/32] (gpt-oss; transformers integrations/mxfp4.py)
   bitsandbytes   weight [out x in / 2, 1], weight.absmax [out x in / 64]; SCB [out] (functional.py, `quantize_4bit`)
@@ -308,8 +309,9 @@ def _low_rank(
     shape = (own or [shapes.get(fused, ())])[0]
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
         raise LayoutError(
-            f"{fused!r}: low-rank factors of stacked experts are not moved: PEFT has the columns of lora_B in the order "
-            f"(rank expert), Unsloth in the order (expert rank){'' if packing.writer else ', and nobody said who wrote it'}",
+            f"{fused!r}: low-rank factors of stacked experts are not moved: PEFT has the columns of lora_B in the "
+            f"order (rank expert), Unsloth in the order (expert rank)"
+            f"{'' if packing.writer else ', and nobody said who wrote it'}",
             hint="merge the adapter into the weights first, or convert the experts one by one",
         )
     if len(shape) != 2 or any(len(one) != 2 for one in own):

@@ -24,12 +24,12 @@ camembert canine chinese_clip_text_model chinese_clip_vision_model clap_text_mod
 clipseg_vision_model clvp_encoder data2vec-audio data2vec-text data2vec-vision deberta dpr dpt ernie flava_image_model
 flava_multimodal_model flava_text_model git git_vision_model got_ocr2_vision granite_docling_vision hubert ibert
 idefics2_vision instructblip_qformer instructblipvideo_qformer layoutlm layoutlmv3 lilt longformer luke lxmert
-markuplm metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision modernbert-decoder
-mpnet mra nystromformer opt owlv2_vision_model owlvit_vision_model pp_chart2table_vision pp_formulanet_vision roberta
-roberta-prelayernorm roc_bert roformer sam_hq_vision_model sam_vision_model sew sew-d siglip2_text_model
-siglip2_vision_model siglip_text_model siglip_vision_model slanext_vision splinter tapas timesformer tipsv2_text_model
-tvp unispeech unispeech-sat unlimited_ocr_sam_vision_model video_llama_3_vision videomae vilt visual_bert vitdet
-wav2vec2 wav2vec2-conformer wavlm xclip_vision_model xlm-roberta xmod yolos yoso
+markuplm metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision modernbert
+modernbert-decoder mpnet mra nystromformer opt owlv2_vision_model owlvit_vision_model pp_chart2table_vision
+pp_formulanet_vision roberta roberta-prelayernorm roc_bert roformer sam_hq_vision_model sam_vision_model sew sew-d
+siglip2_text_model siglip2_vision_model siglip_text_model siglip_vision_model slanext_vision splinter tapas
+timesformer tipsv2_text_model tvp unispeech unispeech-sat unlimited_ocr_sam_vision_model video_llama_3_vision videomae
+vilt visual_bert vitdet wav2vec2 wav2vec2-conformer wavlm xclip_vision_model xlm-roberta xmod yolos yoso
     heads=num_attention_heads:12 kv_heads=:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 altclip_text_model bert-generation biogpt clvp_decoder inkling2_vision internvl_vision janus_vision_model
 kosmos_2_vision_model megatron-bert musicgen_decoder musicgen_melody_decoder pixtral qianfan_ocr_vision sam3_vit_model
@@ -44,8 +44,8 @@ arcee
 aria_text
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
     head_dim=head_dim:hidden/heads rotary=:head_dim experts=moe_num_experts:8.
-audio-spectrogram-transformer deit dinov2 dinov2_with_registers ijepa lw_detr_vit rf_detr_dinov2 tipsv2_vision_model
-videoprism_text_model vit vit_mae vit_msn vivit
+audio-spectrogram-transformer beit deit dinov2 dinov2_with_registers ijepa lw_detr_vit rf_detr_dinov2
+tipsv2_vision_model videoprism_text_model videoprism_vision_model vit vit_mae vit_msn vivit
     heads=num_attention_heads:12 kv_heads=:heads hidden=hidden_size:768 head_dim=head_dim:hidden/heads.
 audioflamingo3_encoder voxtral_encoder
     heads=num_attention_heads|encoder_attention_heads:20 kv_heads=:heads hidden=hidden_size|d_model:1280
@@ -69,8 +69,6 @@ nllb-moe/encoder pegasus/encoder pegasus_x/encoder
     heads=encoder_attention_heads:16 kv_heads=:heads hidden=d_model|hidden_size:1024 head_dim=head_dim:hidden/heads.
 beam
     heads=num_attention_heads:48 kv_heads=num_key_value_heads:8 head_dim=head_dim:128 experts=num_experts:256.
-beit videoprism_vision_model
-    heads=num_attention_heads:12 kv_heads=:heads.
 bitnet
     heads=num_attention_heads:20 kv_heads=num_key_value_heads:5:heads hidden=hidden_size:2560
     head_dim=head_dim:hidden/heads rotary=:head_dim.
@@ -99,6 +97,8 @@ blt_patcher
     heads=num_attention_heads:12 kv_heads=num_key_value_heads:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 canary_decoder
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:8 head_dim=head_dim:128.
+chmv2>backbone_config>dinov3_vit groupvit_vision_model
+    heads=num_attention_heads:6 kv_heads=:heads hidden=hidden_size:384 head_dim=:hidden/heads.
 clip_text_model clipseg_text_model metaclip_2_text_model owlv2_text_model owlvit_text_model sam3_lite_text_text_model
 xclip_text_model
     heads=num_attention_heads:8 kv_heads=:heads hidden=hidden_size:512 head_dim=:hidden/heads.
@@ -157,8 +157,9 @@ dia_encoder
 diffllama
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:2048
     head_dim=head_dim:hidden/heads rotary=:head_dim.
-dinov3_vit groupvit_vision_model
-    heads=num_attention_heads:6 kv_heads=:heads hidden=hidden_size:384 head_dim=:hidden/heads.
+dinov3_vit
+    heads=num_attention_heads:6 kv_heads=:heads hidden=hidden_size:384 head_dim=:hidden/heads
+    rotary=*0.5@partial_rotary_factor.
 distilbert
     heads=n_heads|num_attention_heads:12 kv_heads=:heads hidden=dim|hidden_size:768 head_dim=head_dim:hidden/heads.
 doge
@@ -170,7 +171,6 @@ dots3_note_audio_encoder
 dots3_note_text
     value_dim=v_head_dim:head_dim experts=n_routed_experts|num_local_experts:256 rope=qk_rope_head_dim:64.
 dots3_note_vision_encoder
-    heads=num_attention_heads:24 kv_heads=:heads hidden=hidden_size:1536 head_dim=:hidden/heads
     experts=num_local_experts:64.
 edgetam_video_mask_decoder/decoder sam2_mask_decoder/decoder sam2_video_mask_decoder/decoder
 sam3_tracker_mask_decoder/decoder sam3_tracker_video_mask_decoder/decoder sam_hq_mask_decoder/decoder
@@ -235,10 +235,11 @@ glm glm4
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:2 head_dim=head_dim:128
     rotary=*0.5@partial_rotary_factor.
 glm4_moe glm4v_moe_text
-    heads=num_attention_heads:96 kv_heads=num_key_value_heads:8 experts=n_routed_experts|num_local_experts:128.
+    heads=num_attention_heads:96 kv_heads=num_key_value_heads:8 hidden=hidden_size:4096 head_dim=head_dim:hidden/heads
+    experts=n_routed_experts|num_local_experts:128.
 glm4_moe_lite
     heads=num_attention_heads:20 value_dim=v_head_dim:256 experts=n_routed_experts|num_local_experts:64
-    nope=qk_nope_head_dim:192.
+    nope=qk_nope_head_dim:192 rope=qk_rope_head_dim|head_dim:64.
 glm4v_moe_vision glm4v_vision
     heads=num_heads|num_attention_heads:12 kv_heads=:heads hidden=hidden_size:1536 head_dim=:hidden/heads.
 glm4v_text
@@ -260,6 +261,8 @@ glm_moe_dsa
 glm_ocr_text
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:8 hidden=hidden_size:1024 head_dim=head_dim:hidden/heads
     rotary=*1.0@partial_rotary_factor.
+glmasr>text_config>llama pe_audio>text_config>modernbert
+    .
 glmasr_encoder
     heads=num_attention_heads:20 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280
     head_dim=head_dim:hidden/heads rotary=*0.5@partial_rotary_factor.
@@ -278,7 +281,7 @@ gpt_oss
     experts=num_local_experts|num_experts:128.
 gptj
     heads=n_head|num_attention_heads:16 kv_heads=:heads hidden=n_embd|hidden_size:4096 head_dim=:hidden/heads.
-granite hyperclovax olmo olmo2
+granite hyperclovax llama olmo olmo2
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
     head_dim=head_dim:hidden/heads rotary=:head_dim.
 granite_docling_text
@@ -374,7 +377,7 @@ llama4_vision_model
     heads=num_attention_heads:16 kv_heads=:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 longcat_flash
     heads=num_attention_heads:64 value_dim=v_head_dim:128 nope=qk_nope_head_dim:128 rope=qk_rope_head_dim:64.
-longt5
+longt5 t5
     heads=num_heads|num_attention_heads:8 kv_heads=:heads hidden=d_model|hidden_size:512
     head_dim=d_kv|head_dim:hidden/heads.
 mamba2
@@ -443,6 +446,8 @@ muse_glimmer_vision muse_spark_vision step3p5_vision
 muse_spark_text
     heads=num_attention_heads:128 kv_heads=num_key_value_heads:16 head_dim=head_dim:64 rotary=:head_dim
     experts=num_local_experts:256.
+musicgen>text_encoder>t5 musicgen_melody>text_encoder>t5
+    heads=num_heads|num_attention_heads:8 kv_heads=:heads head_dim=d_kv|head_dim:64.
 nanochat
     heads=num_attention_heads:6 kv_heads=num_key_value_heads:heads hidden=hidden_size:768
     head_dim=head_dim:hidden/heads rotary=:head_dim.
@@ -561,7 +566,8 @@ qwen3_next
     linear_key_heads=linear_num_key_heads:16 linear_value_dim=linear_value_head_dim:128
     linear_value_heads=linear_num_value_heads:32.
 qwen3_omni_moe_text
-    heads=num_attention_heads:28 kv_heads=num_key_value_heads:4 experts=num_experts:128.
+    heads=num_attention_heads:28 kv_heads=num_key_value_heads:4 hidden=hidden_size:2048 head_dim=head_dim:hidden/heads
+    experts=num_experts:128.
 qwen3_vl_moe_text
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:16 hidden=hidden_size:2048
     head_dim=head_dim:hidden/heads rotary=:head_dim experts=num_local_experts|num_experts:60.
@@ -608,10 +614,6 @@ step3p5
     experts=n_routed_experts|num_local_experts|moe_num_experts:288.
 switch_transformers
     heads=num_heads|num_attention_heads:12 kv_heads=:heads hidden=d_model|hidden_size:768 head_dim=d_kv:hidden/heads.
-t5/decoder
-    heads=num_heads:8 kv_heads=:heads hidden=d_model|hidden_size:512 head_dim=d_kv|head_dim:hidden/heads.
-t5/encoder
-    heads=num_heads:8 kv_heads=:heads.
 timesfm
     heads=num_attention_heads:16 kv_heads=:heads head_dim=head_dim:80.
 timesfm2_5
@@ -621,10 +623,14 @@ udop
 unlimited_ocr_text
     heads=num_attention_heads:10 kv_heads=num_key_value_heads:10:heads hidden=hidden_size:1280 head_dim=:hidden/heads
     rotary=:head_dim experts=n_routed_experts|num_experts:64.
+videoprism>vision_config>videoprism_vision_model
+    heads=num_attention_heads:12 kv_heads=:heads.
 vitpose_backbone
     heads=num_attention_heads:12 kv_heads=:heads hidden=hidden_size:768 head_dim=:hidden/heads experts=num_experts:1.
 vits
     heads=num_attention_heads:2 kv_heads=:heads hidden=hidden_size:192 head_dim=:hidden/heads.
+voxtral>text_config>llama
+    heads=num_attention_heads:32 hidden=hidden_size:4096 head_dim=head_dim:128:hidden/heads rotary=:head_dim.
 voxtral_realtime_encoder
     heads=num_attention_heads|encoder_attention_heads|num_key_value_heads:32 kv_heads=:heads head_dim=head_dim:64
     rotary=:head_dim.

@@ -45,7 +45,7 @@ class StoredOnce:
 def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     """All new tensors; `whole` has the alias sets of the source."""
     found = StoredOnce()
-    owners: dict[_Made, _Made] = {}
+    owners: dict[_MadeTensor, _MadeTensor] = {}
     alias_sets: dict[tuple[str, tuple[str, ...]], str] = {}
     went: dict[tuple[str, str], set[str]] = {}
     made = list(made)
@@ -55,7 +55,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _Made(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
+            key = _MadeTensor(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
             first = owners.setdefault(key, key)
             owner = first.target.name
             alias_set = owner if first.theirs == theirs else alias_sets.setdefault((owner, theirs), target.name)
@@ -77,7 +77,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     return found
 
 
-class _Made:
+class _MadeTensor:
     """A new tensor, equal to those that are the same one.
 
     What decides it is long for a stack of experts, and only looked at again where another tensor has the same hash.
@@ -101,7 +101,7 @@ class _Made:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Made) and self._key() == other._key()
+        return isinstance(other, _MadeTensor) and self._key() == other._key()
 
 
 def _several(made: Iterable[NewTensors], whole: AliasGraph) -> set[str]:

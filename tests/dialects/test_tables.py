@@ -41,6 +41,7 @@ SIZES = {
     "heads": 6,
     "kv_heads": 3,
     "head_dim": 4,
+    "rotary": 4,
     "value_dim": 4,
     "experts": 3,
     "ffn": 5,
@@ -60,7 +61,7 @@ def _families() -> list[tuple[DialectTable, str]]:
 def _facts(dialect: Dialect) -> Sizes:
     """What a config would say: as many KV heads as heads where the tables have no groups."""
     is_per_head = any("{heads:" in row.pattern + row.held for row in dialect.family.rows)
-    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts", "q_rank")}
+    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "rotary", "experts", "q_rank")}
     return Sizes({**known, "kv_heads": SIZES["heads"]} if is_per_head else known)
 
 
@@ -176,7 +177,7 @@ def test_any_sizes_there_and_back(table: DialectTable, model: str, data: st.Data
     group = 1 if is_per_head else data.draw(st.integers(1, 4), label="group")
     sizes = {word: data.draw(st.integers(1, 5), label=word) for word in ("kv_heads", "experts", "ffn", "in", "out")}
     dim = 2 * data.draw(st.integers(1, 4), label="half")
-    known = {"heads": group * sizes["kv_heads"], "kv_heads": sizes["kv_heads"], "head_dim": dim}
+    known = {"heads": group * sizes["kv_heads"], "kv_heads": sizes["kv_heads"], "head_dim": dim, "rotary": dim}
     facts = Sizes({**known, "experts": sizes["experts"], "q_rank": SIZES["q_rank"]})
     rows_ = [row for row in dialect.family.rows if not row.is_read_only]
     row = data.draw(st.sampled_from(rows_), label="row")
@@ -205,7 +206,14 @@ def test_another_fact_gives_other_bytes(
     plain = [whole(one, tuple(hub[one].shape)) for one in hub]
     found = []
     for factor in (1, 2):
-        facts = Sizes({"heads": factor * group * kv_heads, "kv_heads": factor * kv_heads, "head_dim": dim // factor})
+        facts = Sizes(
+            {
+                "heads": factor * group * kv_heads,
+                "kv_heads": factor * kv_heads,
+                "head_dim": dim // factor,
+                "rotary": dim // factor,
+            }
+        )
         made = Dialect(table, model).write(shapes(hub), lambda _, facts=facts: facts)
         found.append(moved(hub, plain, made))
     assert shapes(found[0]) == shapes(found[1])

@@ -54,7 +54,7 @@ from paramtool.parts.sizes import Sizes, UnknownSize
 from tests.dialects.moved import Tensors, moved, shapes
 
 H, G, D, N, F, E = 4, 2, 8, 24, 20, 3
-FACTS = Sizes({"heads": H, "kv_heads": G, "head_dim": D})
+FACTS = Sizes({"heads": H, "kv_heads": G, "head_dim": D, "rotary": D})
 CONFIG = {
     "hidden_size": N,
     "num_hidden_layers": 2,
@@ -238,7 +238,7 @@ def test_vllm_turns_the_pairs_of_llama_4(saved: Callable[[nn.Module], Tensors]) 
 
 def test_vllm_puts_heads_of_bloom_together(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _bloom())
-    made = _written(vllm.TABLE, model, hub, Sizes({"heads": H, "kv_heads": H, "head_dim": D}))
+    made = _written(vllm.TABLE, model, hub, Sizes({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D}))
     for kind in ("weight", "bias"):
         name = f"transformer.h.1.self_attention.query_key_value.{kind}"
         old = hub[name]
@@ -371,7 +371,7 @@ def test_torch_runs_the_encoder_of_bert(saved: Callable[[nn.Module], Tensors]) -
 
 def test_gluonnlp_has_files_apart_and_the_operator_by_head(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _bert())
-    facts = Sizes({"heads": H, "kv_heads": H, "head_dim": D})
+    facts = Sizes({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D})
     apart = _written(gluonnlp.TABLE, model, hub, facts)
     fused = _written(gluonnlp.INTERLEAVED, model, hub, facts)
     cell = "encoder.transformer_cells.1.attention_cell."
@@ -430,14 +430,14 @@ def test_a_dialect_with_the_names_of_transformers_is_one_of_two_answers(saved: C
     """BLOOM's tensors have the same names and shapes in vLLM, and other rows: nobody can tell."""
     hub = saved(_bloom())
     config = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "n_head": H, "hidden_size": H * D}
-    sizes = facts({"heads": H, "kv_heads": H, "head_dim": D}, "test")
+    sizes = facts({"heads": H, "kv_heads": H, "head_dim": D, "rotary": D}, "test")
     assert recognised(shapes(hub), config, lambda name: sizes) == ["vllm", "transformers-4"]
 
 
 def test_a_plain_llama_is_the_hub(saved: Callable[[nn.Module], Tensors]) -> None:
     hub = saved(model := _llama())
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    sizes = facts({"heads": H, "kv_heads": G, "head_dim": D}, "test")
+    sizes = facts({"heads": H, "kv_heads": G, "head_dim": D, "rotary": D}, "test")
     assert recognised(shapes(hub), config, lambda name: sizes) == ["transformers-4"]
     for table in (vllm.TABLE, megatron.TABLE, meta.TABLE):
         made = _written(table, model, hub)

@@ -18,7 +18,7 @@ from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.parts import fuse
-from paramtool.passes.parts.find import ApartGroup, FusedGroup, Member
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
 from tests.parts.moving import elements, moved, numbered
 from tests.parts.references import REFERENCES, fused
 
@@ -82,9 +82,8 @@ class Laid:
         experts = range(sizes["experts"]) if self.kind.inside else (None,)
         self.parts: dict[str, tuple[Stored, ...]] = {}
         for term, child in self.kind.parts.items():
-            shape = rows.part_shape(PARTS[term], known)
-            if suffix == "bias":
-                shape = shape[: len(shape) - len(rows.inputs(term))]
+            axes = PARTS[term] if suffix == "weight" else rows.without(PARTS[term], rows.inputs(term))
+            shape = rows.part_shape(axes, known)
             names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
             self.parts[term] = tuple(whole(name, shape) for name in names)
         self.apart = [one for tensors in self.parts.values() for one in tensors]
@@ -96,11 +95,11 @@ class Laid:
 
     @property
     def group(self) -> ApartGroup:
-        member = Member(self.suffix, {term: tuple(one.name for one in own) for term, own in self.parts.items()})
+        member = GroupMember(self.suffix, {term: tuple(one.name for one in own) for term, own in self.parts.items()})
         return ApartGroup("at", tuple(self.kind.parts.values()), (member,))
 
     def joints(self, facts: Mapping[str, int]) -> list[fuse.Joint]:
-        return [*fuse.fused([self.group], self.layout, self.shapes, lambda at: facts, names=fuse.Names({}))]
+        return [*fuse.fused([self.group], self.layout, self.shapes, lambda at: facts, names=fuse.PartNames({}))]
 
     def apart_again(self, facts: Mapping[str, int]) -> dict[str, Any]:
         """{part: its array}, as unfusing the reference's arrays gives them."""
@@ -108,7 +107,7 @@ class Laid:
         arrays = dict(zip(names, self.fused, strict=True))
         shapes = {name: array.shape for name, array in arrays.items()}
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
-        joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.Names({}))]
+        joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
         made = fuse.parts_of(joints)
         return {name: array for name, array in moved([one.stored for one in joints], arrays, made).items()}
 

@@ -25,7 +25,7 @@ MAX_RUNS = 1 << 16
 """A target of more runs than this is assembled in memory, band by band."""
 
 
-class Held(NamedTuple):
+class HeldPiece(NamedTuple):
     """A piece of a part in a tensor of the source."""
 
     name: str
@@ -40,25 +40,25 @@ class Sources:
 
     where: str
     """The file, for messages."""
-    by_part: Mapping[str, Sequence[Held]]
+    by_part: Mapping[str, Sequence[HeldPiece]]
     """{part: the pieces that hold its elements; where several hold the same, the first is read}"""
-    repeated: tuple[tuple[Held, Held], ...]
+    repeated: tuple[tuple[HeldPiece, HeldPiece], ...]
     """Pieces that hold the same elements as another before them, and must be equal to it."""
 
 
 def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
-    by_part: dict[str, tuple[Held, ...]] = {}
+    by_part: dict[str, list[HeldPiece]] = {}
     repeated = []
-    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Held] = {}
+    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
         for piece in tensor.pieces:
-            held = Held(tensor.name, piece, views[tensor.name])
+            held = HeldPiece(tensor.name, piece, views[tensor.name])
             known = first.setdefault((piece.part, piece.start, piece.shape), held)
             if known is not held:
                 repeated.append((known, held))
                 continue
-            by_part[piece.part] = (*by_part.get(piece.part, ()), held)
+            by_part.setdefault(piece.part, []).append(held)
     return Sources(where, by_part, tuple(repeated))
 
 
@@ -102,7 +102,7 @@ def target(stored: Stored, found: Sources) -> Target:
     return Target(stored.name, whole.dtype, stored.shape, tuple(_in_runs(made)))
 
 
-def _copies(whole: View, piece: Piece, held: Iterable[Held]) -> Iterator[Copy]:
+def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Copy]:
     """The copies that fill a piece of a tensor, each from one piece of another."""
     begin = _begin(piece, whole)
     for one in held:
@@ -214,7 +214,9 @@ def window(old: Stored, made: Stored, wanted: View) -> View | None:
     copies = [
         copy
         for piece in old.pieces
-        for copy in _copies(own, piece, [Held(made.name, one, whole) for one in made.pieces if one.part == piece.part])
+        for copy in _copies(
+            own, piece, [HeldPiece(made.name, one, whole) for one in made.pieces if one.part == piece.part]
+        )
     ]
     found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
     if len(found) != 1 or not found[0].destination.is_contiguous or found[0].destination.numel != prod(old.shape):

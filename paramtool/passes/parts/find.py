@@ -45,7 +45,7 @@ LISTED = 4
 """So many missing experts are listed."""
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One tensor of each part of a group: all weights, or all biases."""
 
     suffix: str
@@ -61,7 +61,7 @@ class ApartGroup(NamedTuple):
     """The module that has them."""
     names: tuple[str, ...]
     """What its parts are called."""
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
 
 
 class FusedGroup(NamedTuple):
@@ -156,7 +156,7 @@ def _apart_group(
                 others = [c for c in variant if any(c in tensors.get((suffix, e), {}) for e in experts)]
                 return None, f"{called!r} is missing; {', '.join(others)} have {suffix or 'it'}"
             parts[term] = tuple(name for name in own if name is not None)
-        members.append(Member(suffix, parts))
+        members.append(GroupMember(suffix, parts))
     return ApartGroup(base, variant, tuple(members)), ""
 
 

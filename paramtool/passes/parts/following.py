@@ -51,7 +51,8 @@ def _logical(name: str, found: Mapping[str, tuple[int, ...]], packing: Packing) 
     known = logical(found, packing)
     if known is None:
         raise LayoutError(
-            f"{name!r}: the tensors beside it ({', '.join(found)}) do not show how many outputs and inputs its weight has",
+            f"{name!r}: the tensors beside it ({', '.join(found)}) do not show how many outputs and inputs its weight "
+            "has",
             hint="convert the weights before they are quantised",
         )
     return known
@@ -73,7 +74,7 @@ def following(weight: Joint, suffix: str, shapes: Shapes, packing: Packing) -> J
     return weight._replace(stored=found.fused, apart=found.parts, companion=suffix)
 
 
-class Beside(NamedTuple):
+class Companion(NamedTuple):
     """A companion of a weight, by names."""
 
     name: str
@@ -81,19 +82,19 @@ class Beside(NamedTuple):
     suffix: str
 
 
-class Apart(NamedTuple):
+class ToldApart(NamedTuple):
     """The tensors of a file, with companions told from weights."""
 
     weights: dict[str, tuple[int, ...]]
     """Everything that is no companion, and the weights that the file has only packed, in the shape that they had."""
     packed: frozenset[str]
     """The latter."""
-    beside: tuple[Beside, ...]
+    beside: tuple[Companion, ...]
 
 
-def told_apart(shapes: Shapes, packing: Packing) -> Apart:
+def told_apart(shapes: Shapes, packing: Packing) -> ToldApart:
     """Companions told from weights, by their names and by the weights that they are beside."""
-    found: dict[str, list[Beside]] = {}
+    found: dict[str, list[Companion]] = {}
     for name in shapes:
         if name.endswith((".weight", ".bias")) and not name.endswith(("_A.weight", "_B.weight")):
             continue
@@ -101,7 +102,7 @@ def told_apart(shapes: Shapes, packing: Packing) -> Apart:
             found.setdefault(one.weight, []).append(one)
             break
     weights, packed = dict(shapes), set()
-    kept: list[Beside] = []
+    kept: list[Companion] = []
     for weight, members in found.items():
         if weight not in shapes:
             inner = {one.suffix: shapes[one.name] for one in members}
@@ -113,22 +114,22 @@ def told_apart(shapes: Shapes, packing: Packing) -> Apart:
         kept += members
         for one in members:
             del weights[one.name]
-    return Apart(weights, frozenset(packed), tuple(kept))
+    return ToldApart(weights, frozenset(packed), tuple(kept))
 
 
-def _beside(name: str, shapes: Shapes) -> Iterator[Beside]:
+def _beside(name: str, shapes: Shapes) -> Iterator[Companion]:
     """What a tensor could be a companion of."""
     module, _, last = name.rpartition(".")
     outer, _, before = module.rpartition(".")
     for at, suffix in ((outer, f"{before}.{last}"), (module, last)):
         if is_companion(suffix) and suffix != "bias":
-            yield Beside(name, f"{at}.weight" if at else "weight", suffix)
+            yield Companion(name, f"{at}.weight" if at else "weight", suffix)
     for k in range(len(last)):  # `gate_up_proj_scale_inv` beside `gate_up_proj`
         if last[k] == "_" and (weight := name[: len(name) - len(last) + k]) in shapes:
             suffix = last[k + 1 :]
             for known in (f"weight_{suffix}", suffix):
                 if is_companion(known) and known != "bias":
-                    yield Beside(name, weight, known)
+                    yield Companion(name, weight, known)
 
 
 def beside_name(weight: str, suffix: str) -> str:
@@ -143,7 +144,7 @@ def beside_name(weight: str, suffix: str) -> str:
 
 
 def followed(
-    read: Sequence[Stored], made: Sequence[Stored], found: Apart, shapes: Shapes, packing: Packing
+    read: Sequence[Stored], made: Sequence[Stored], found: ToldApart, shapes: Shapes, packing: Packing
 ) -> tuple[list[Stored], list[Stored]]:
     """The tensors of a source and of an output, with companions in place of weights that are only packed.
 

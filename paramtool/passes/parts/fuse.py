@@ -19,7 +19,7 @@ from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
 from paramtool.passes.parts import following
-from paramtool.passes.parts.find import ApartGroup, FusedGroup, Member, joined
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joined
 
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""
@@ -40,11 +40,11 @@ class Joint(NamedTuple):
     apart: tuple[Stored, ...]
     """The parts as tensors of their own."""
     companion: str = ""
-    """What it is beside a weight, such as `weight_scale_inv`; then pattern, sizes and parts' shapes are the weight's."""
+    """What it is beside a weight, such as `weight_scale_inv`; pattern, sizes and parts' shapes are then the weight's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PartNames:
     """What parts and fused tensors are called, where not as usual."""
 
     given: Mapping[str, str]
@@ -61,7 +61,7 @@ def fused(
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
     *,
-    names: Names,
+    names: PartNames,
     packing: Packing = USUAL,
 ) -> Iterator[Joint]:
     """The fused tensors of groups whose parts are apart, with scales and packed codes; LayoutError says why not."""
@@ -76,13 +76,13 @@ def fused(
 
 def _fused_row(
     one: ApartGroup,
-    member: Member,
+    member: GroupMember,
     row: FusedRow,
     layout: PartLayout,
     *,
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
-    names: Names,
+    names: PartNames,
     packing: Packing,
 ) -> Joint:
     is_companion = member.suffix not in ("", WEIGHT, BIAS)
@@ -200,7 +200,7 @@ def unfused(
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
     *,
-    names: Names,
+    names: PartNames,
     packing: Packing = USUAL,
 ) -> Iterator[Joint]:
     """The fused tensors of groups, with the parts that they hold; LayoutError says why one cannot be taken apart."""

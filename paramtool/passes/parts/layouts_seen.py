@@ -126,7 +126,7 @@ def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, 
 def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> bool:
     """Whether the sizes that were given divide the rows."""
     heads, kv_heads = given.get("heads", 1), given.get("kv_heads", 1)
-    if queries % heads or keys % kv_heads or ("chunks" in given) != ("chunk" in layout) and "chunks" in given:
+    if queries % heads or keys % kv_heads or (("chunks" in given) != ("chunk" in layout) and "chunks" in given):
         return False
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
