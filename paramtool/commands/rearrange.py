@@ -244,7 +244,11 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
-        Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
+        Rearranged(
+            tuple(parts_as_they_are(joints, shapes)),
+            tuple(one.stored for one in joints),
+            _positions(again, is_fused=False),
+        ),
         "",
         layout.name,
         False,
@@ -327,13 +331,15 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
         one.along,
         dict(one.sizes),
         parts,
-        {name: ranks[name] for name in old},
+        tuple(ranks[name] for name in old),
         one.companion,
     )
 
 
-def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
-    return {name: place for one in again for name, place in one.positions.items()}
+def _positions(again: Iterable[FusedTensor], *, is_fused: bool) -> dict[str, int]:
+    """{name that is restored: its position}"""
+    names = ((one.names if is_fused else (one.tensor,), one.positions) for one in again)
+    return {name: place for own, places in names for name, place in zip(own, places, strict=False)}
 
 
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -361,7 +367,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again)),
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again, is_fused=True)),
         named,
         "",
         False,

@@ -58,7 +58,7 @@ def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) ->
             if known is not held:
                 repeated.append((known, held))
                 continue
-            by_part[piece.part] = (*by_part.get(piece.part, ()), held)
+            by_part.setdefault(piece.part, []).append(held)
     return Sources(where, by_part, tuple(repeated))
 
 
