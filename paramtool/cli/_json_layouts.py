@@ -10,6 +10,7 @@ from paramtool.cli._json import outcome
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
+    from paramtool.commands.rearrange import Rearrangement
     from paramtool.commands.relayout import Relayouted
     from paramtool.engine.write.casting import Losses
     from paramtool.layouts.evidence import Record
@@ -69,11 +70,25 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "untouched": found.untouched,
         "networks": [_network(one) for one in found.converted],
         **_types(found),
+        **({"parts": _rearranged(found.rearranged)} if found.rearranged is not None else {}),
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
         **({"into": _into.data(found, found.into)} if found.into is not None else {}),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
+    }
+
+
+def _rearranged(found: Rearrangement) -> dict[str, Any]:
+    """What became of attention, gated MLPs and experts."""
+    return {
+        "from": found.source,
+        "to": found.target,
+        "is_dialect": found.is_dialect,
+        "renamed": found.renamed,
+        "split": list(found.split),
+        "joined": list(found.joined),
+        "facts": dict(found.facts),
     }
 
 

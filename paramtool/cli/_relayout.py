@@ -27,6 +27,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
+    from paramtool.commands.rearrange import Rearrangement
     from paramtool.commands.relayout import Relayouted
     from paramtool.passes.rnn.convert import Converted
 
@@ -139,6 +140,8 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
     if found.as_is and found.typed is None:
         yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
+    if found.rearranged is not None:
+        yield from _rearranged(found.rearranged)
     for one in found.converted[: most(MANY)]:
         yield from _network(one)
     if len(found.converted) > most(MANY):
@@ -167,6 +170,23 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     if found.written:
         line = verify_line(found.output, found.input, found.section, _flag(found))
         yield (NEXT, whole(line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"))
+
+
+def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
+    """What became of attention, gated MLPs and experts, and the facts that decided it."""
+    if found.is_dialect:
+        yield ("dialect", f"{found.source} -> {found.target}", f"{plural(found.renamed, 'tensor')} renamed")
+    else:
+        yield ("layout", f"{found.source or 'parts'} -> {found.target or 'parts'}", plural(len(found.groups), "module"))
+    for what, tensors in (("split", found.split), ("joined", found.joined)):
+        if tensors:
+            names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
+            yield (what, plural(len(tensors), "tensor"), elidable(names))
+    by_source: dict[str, list[str]] = {}
+    for fact, source in found.facts.items():
+        by_source.setdefault(source, []).append(fact)
+    for source, facts in by_source.items():
+        yield ("facts", " ".join(facts), source)
 
 
 def _casts(found: Relayouted) -> Iterator[_render.Row]:
@@ -206,6 +226,8 @@ def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
     sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
+    if found.rearranged is not None:
+        sources |= set(found.rearranged.read)
     lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
     return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 

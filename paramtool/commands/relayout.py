@@ -34,10 +34,12 @@ from paramtool.commands.output.write import (
 )
 from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
+from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
@@ -46,8 +48,8 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
-from paramtool.passes import select
 from paramtool.passes.into.plan import Into
+from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
@@ -55,8 +57,8 @@ from paramtool.passes.rnn.find import Found, NetworkRequest, find
 from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
+    from paramtool.commands.rearrange import Rearrangement
     from paramtool.guessing.candidates import Guess
-    from paramtool.passes.rnn.rewrite import Outcome
     from paramtool.passes.types.apply import Typed
 
 DEFAULT = "torch"
@@ -135,6 +137,8 @@ class Relayouted(WholeReport):
     """Which tensors were cast, and which stay in float32; None where nobody asked for other types."""
     losses: Mapping[str, Losses] = field(default_factory=dict)
     """{stored tensor: what its cast did to its elements}; without `dry_run` it is filled when it is written."""
+    rearranged: Rearrangement | None = None
+    """What was done to attention, gated MLPs and experts; None where recurrent networks were meant."""
     into: Into | None = None
     """What went where in a given model."""
     model: str = ""
@@ -146,7 +150,8 @@ class Relayouted(WholeReport):
     def is_recorded(self) -> bool:
         """Whether the output says what was converted and cast, so that `verify` can do it again."""
         is_cast = self.typed is not None and bool(self.typed.casts)
-        return (not self.converted or bool(self.plan.modules)) and (
+        is_kept = self.rearranged is None or parts_record.KEY in self.plan.metadata or not self.rearranged.is_recorded
+        return (is_kept and (not self.converted or bool(self.plan.modules))) and (
             not is_cast or types_record.KEY in self.plan.metadata
         )
 
@@ -239,13 +244,14 @@ def _prepared(
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = source.checkpoint
-    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = [] if options.as_is else _networks_for(where, checkpoint, options)
-    _check_renamed(checkpoint, found, options.rename or {})
+    rearranged = _rearrangement(checkpoint, options)
+    found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    planned, outcome, typed = _planned(checkpoint, converted, where, options)
+    planned, outcome, typed = _planned(checkpoint, converted, where, options, rearranged=rearranged)
+    rearranged = rearranged and rearranged.reported()
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
@@ -254,7 +260,8 @@ def _prepared(
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
-    told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
+    told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
+    told += _casts.warnings(typed, where.sidecars.files)
     told += _output_warnings(where, plan, options, outcome.untouched)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
@@ -265,6 +272,7 @@ def _prepared(
         as_is=options.as_is,
         keeps_ties=fitted.keeps_ties,
         untouched=len(_untouched(outcome, found, typed) & plan.names.keys()),
+        rearranged=rearranged,
         typed=typed,
         losses=counts,
         files=where.files(outputs),
@@ -294,21 +302,38 @@ def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set
 
 
 def _planned(
-    checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, options: RelayoutOptions
+    checkpoint: Checkpoint,
+    converted: Sequence[Converted],
+    where: Destination,
+    options: RelayoutOptions,
+    *,
+    rearranged: Rearrangement | None,
 ) -> tuple[Plan, Outcome, Typed | None]:
     """The plan of an output that holds everything, proved; what happens to the names of the source, and their types."""
-    plan, outcome = together(
-        checkpoint,
-        converted,
-        options.keep_names,
-        options.skip_unsupported,
-        split_content=where.writer.aliases_equal_bytes,
-        merges=where.writer.is_graph,
-    )
+    if rearranged is not None:
+        from paramtool.commands import rearrange
+
+        plan, outcome = rearrange.planned(checkpoint, rearranged, where.writer, options)
+    else:
+        plan, outcome = together(
+            checkpoint,
+            converted,
+            options.keep_names,
+            options.skip_unsupported,
+            split_content=where.writer.aliases_equal_bytes,
+            merges=where.writer.is_graph,
+        )
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
+
+
+def _rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrangement | None:
+    """What is to be done to attention, gated MLPs and experts; None where recurrent networks are meant."""
+    from paramtool.commands import rearrange
+
+    return rearrange.rearrangement(checkpoint, options) if rearrange.is_wanted(checkpoint, options) else None
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -338,7 +363,9 @@ def _output_warnings(
 def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
     """The networks that are asked for; where there are none, the error says what such an output can hold."""
     try:
-        return source_networks(checkpoint, options)
+        found = source_networks(checkpoint, options)
+        _check_renamed(checkpoint, found, options.rename or {})
+        return found
     except LayoutError as error:
         if where.writer.is_graph:
             error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"

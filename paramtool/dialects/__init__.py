@@ -1,1 +1,159 @@
-"""The names and forms that families of programs give to the tensors of one model."""
+"""The names and forms that families of programs give to the tensors of one model.
+
+    transformers-4   the files that transformers 4 wrote, and that version 5 writes by default: the hub of all others
+    transformers-5   what version 5 has in memory, and writes with save_original_format=False
+    vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
+
+A dialect says which elements of which tensors of transformers 4 each of its own tensors holds.  So there is no code for
+a pair of dialects, and going back is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.facts import Facts
+from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.sizes import Sizes
+
+HUB = "transformers-4"
+MEMORY = "transformers-5"
+TABLES = {
+    "vllm": "vllm", "megatron": "megatron", "meta": "meta", "torch-mha": "torch_mha", "timm": "timm",
+    "gluonnlp": "gluonnlp", "gluonnlp-interleaved": "gluonnlp",
+}  # fmt: skip
+"""{dialect: the module of `tables` that has its rows}"""
+NAMES = (HUB, MEMORY, *TABLES)
+"""Every dialect."""
+Shapes = Mapping[str, tuple[int, ...]]
+FactsOf = Callable[[str], Facts]
+"""The facts about the tensor of a name: a model may have a tower of text and one of images."""
+
+
+class OpenedDialect(Protocol):
+    """A dialect for one model."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of the target should know."""
+        ...
+
+    def read(self, tensors: Shapes) -> list[Stored]:
+        """What the tensors of a file hold, as pieces of tensors of transformers 4."""
+        ...
+
+    def write(self, hub: Shapes) -> list[Stored]:
+        """What this dialect stores for tensors of transformers 4."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Hub:
+    """Transformers 4: every tensor is itself."""
+
+    caveats: tuple[str, ...] = ()
+
+    def read(self, tensors: Shapes) -> list[Stored]:
+        return [whole(name, shape) for name, shape in tensors.items()]
+
+    def write(self, hub: Shapes) -> list[Stored]:
+        return self.read(hub)
+
+
+class _Tabled:
+    """A dialect of a table."""
+
+    def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf) -> None:
+        from importlib import import_module
+
+        from paramtool.dialects.dialect import Dialect
+
+        module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
+        table = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
+        self._dialect = Dialect(table, architecture(config))
+        self._facts = facts
+        size = config.get("vocab_size")
+        self._vocabulary = size if isinstance(size, int) else 0
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return self._dialect.caveats
+
+    def read(self, tensors: Shapes) -> list[Stored]:
+        return self._dialect.read(tensors, self._sizes, self._vocabulary)
+
+    def write(self, hub: Shapes) -> list[Stored]:
+        return self._dialect.write(hub, self._sizes)
+
+    def _sizes(self, name: str) -> Sizes:
+        return Sizes(self._facts(name).sizes)
+
+
+class _Memory:
+    """Transformers 5 in memory."""
+
+    caveats: tuple[str, ...] = ()
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def read(self, tensors: Shapes) -> list[Stored]:
+        from paramtool.dialects import transformers
+
+        return transformers.read(tensors, self._config)
+
+    def write(self, hub: Shapes) -> list[Stored]:
+        from paramtool.dialects import transformers
+
+        return transformers.write(hub, self._config)
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """The class of a model, as its config says; empty if it says none."""
+    found = config.get("architectures")
+    first = found[0] if isinstance(found, list) and found else ""
+    return first if isinstance(first, str) else ""
+
+
+def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialect:
+    """A dialect for the model of a config.
+
+    UsageError if there is no dialect of that name, LayoutError if it has no table for the model.
+    """
+    if name == HUB:
+        return _Hub()
+    if name == MEMORY:
+        return _Memory(config)
+    if name in TABLES:
+        return _Tabled(name, config, facts)
+    raise UsageError(f"no dialect is called {name!r}; expected one of: {', '.join(NAMES)}")
+
+
+def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
+    """The dialects whose names a file has, in the order of `NAMES`.
+
+    The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
+    other rows, as vLLM's does for BLOOM, both are an answer.
+    """
+    from paramtool.dialects import transformers
+
+    found, same_names = [], False
+    for name in TABLES:
+        try:
+            held = opened(name, config, facts).read(tensors)
+        except LayoutError:
+            continue
+        renamed = any(piece.part != one.name for one in held for piece in one.pieces)
+        if renamed or any(one != whole(one.name, one.shape) for one in held):
+            found.append(name)
+            same_names |= not renamed
+    try:
+        own = transformers.dialects(tensors, config)
+    except LayoutError:
+        own = ()
+    if own and (not found or same_names):
+        found.append(HUB if HUB in own else MEMORY)
+    return found

@@ -5,7 +5,7 @@ Both are patterns of the same terms; the tensor of transformers 4 is cut into th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
@@ -15,14 +15,16 @@ from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import Sizes
 
 
-def rebased(name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: Sizes) -> Stored:
+def rebased(
+    name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: Sizes, axes: Mapping[str, str]
+) -> Stored:
     """The tensor of a pattern along an axis, as pieces of the tensor that holds it.
 
-    `pattern` is (pattern, axis), `held` is (pattern along axis 0, name).
+    `pattern` is (pattern, axis), `held` is (pattern along axis 0, name), `axes` are those of each term's part.
     """
     content, along = pattern
     holding, hub = held
-    parts = {term: [PartTensor(term, axes, rows.part_shape(axes, sizes))] for term, axes in _axes(content)}
+    parts = {term: [PartTensor(term, of, rows.part_shape(of, sizes))] for term, of in axes.items()}
     mine = rows.stored(name, content, along, parts, sizes)
     other = rows.stored(hub, holding, 0, parts, sizes)
     pieces = []
@@ -30,13 +32,6 @@ def rebased(name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: S
         of_term = ([piece for piece in side.pieces if piece.part == term] for side in (mine, other))
         pieces += [piece for pair in joined(*of_term) for piece in _dense(pair, hub)]
     return Stored(name, mine.shape, tuple(pieces))
-
-
-def _axes(content: str) -> Iterator[tuple[str, str]]:
-    """The terms of a pattern with the axes of their parts: those of a bias if the pattern has no inputs."""
-    is_bias = " in]" not in content and "[in " not in content
-    for term in rows.terms(content):
-        yield term, rows.without(rows.PARTS[term], rows.inputs(term)) if is_bias else rows.PARTS[term]
 
 
 def _dense(pair: Pair, hub: str) -> Iterator[Piece]:

@@ -85,7 +85,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelRows:
     """The models that have the same rows."""
 
     models: tuple[str, ...]
@@ -99,14 +99,16 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DialectTable:
     """A dialect: the names and forms of one program."""
 
     name: str
     title: str
     version: str
     """Of the program, or the revision of its sources."""
-    families: tuple[Family, ...]
+    families: tuple[ModelRows, ...]
     refused: Mapping[str, str]
     """{architecture: why it has no rows}."""
     caveats: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+    """Templates of names of transformers 4 that have a row for each token, where the program pads them."""

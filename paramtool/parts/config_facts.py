@@ -41,6 +41,8 @@ PLAIN = {
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
+RANKS = ("q_rank", "kv_rank")
+"""Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -70,8 +72,21 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return derived(_plain(reader)) if is_plain else NONE
     for rule in ROWS[key].split():
         reader.take(*rule.split("=", 1))
+    for word in RANKS:
+        if any(inner.get(one) for one in PLAIN[word]):
+            reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
     return derived(Facts(reader.sizes, reader.said))
+
+
+def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:
+    """The model type of a tower, empty where nothing says it, and its config.
+
+    >>> config_of({"model_type": "llava", "text_config": {"model_type": "phi3"}}, "text_config")[0]
+    'phi3'
+    """
+    found = _nested(config, tower)
+    return ("", {}) if found is None else (found.model_type, found.config)
 
 
 class _Tower(NamedTuple):
@@ -157,6 +172,8 @@ class Reader:
         key, value = self.value(keys)
         if isinstance(value, int) and not isinstance(value, bool):
             self.add(word, value, key)
+        elif key and isinstance(value, (str, float, bool)):
+            raise LayoutError(f"{self.where}{key} is {value!r:.40}; expected a whole number")
         elif key and value is not None:
             return  # a list with a number for each layer, or another class's form
         elif key and null:

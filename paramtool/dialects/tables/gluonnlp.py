@@ -1,8 +1,8 @@
 """gluon-nlp 0.x: BERT, as MXNet's `interleaved_matmul_selfatt_*` operators want it (mxnet issue 18077), or apart.
 
 Sources: dmlc/gluon-nlp 0023a7bc67 `src/gluonnlp/model/bert.py` 98-112 (`proj_query.weight` ... in files, because of
-mxnet issue 17220), 115-131 (for each head its query, key and value; the first version joined them plainly, #1091, and was
-wrong, #1128, #1136), 195-203, 318-320, 425-474 (names); apache/mxnet 1.9.1 `src/operator/contrib/transformer.cc`
+mxnet issue 17220), 115-131 (for each head its query, key and value; the first version joined them plainly, #1091, and
+was wrong, #1128, #1136), 195-203, 318-320, 425-474 (names); apache/mxnet 1.9.1 `src/operator/contrib/transformer.cc`
 (`interleaved_matmul_selfatt_qk` reads [heads, 3, head size]); transformers
 `models/bort/convert_bort_original_gluonnlp_checkpoint_to_pytorch.py` (which name is which of BERT's).
 
@@ -12,12 +12,13 @@ wrong, #1128, #1136), 195-203, 318-320, 425-474 (names); apache/mxnet 1.9.1 `src
 
 from __future__ import annotations
 
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _FILES = "gluon-nlp 0023a7bc67 src/gluonnlp/model/bert.py:98-112"
 _FUSED = "gluon-nlp 0023a7bc67 src/gluonnlp/model/bert.py:115-131"
 _QKV = {"q": "query", "k": "key", "v": "value"}
 _PER_HEAD = "{heads: q[head_dim in] k[head_dim in] v[value_dim in]}"
+_HEADS = {"k": "(heads head_dim) in", "v": "(heads value_dim) in"}
 _CELL = "encoder.transformer_cells.{layer}."
 _NORM = {"gamma": "weight", "beta": "bias"}
 
@@ -32,7 +33,7 @@ def _attention(prefix: str, *, is_interleaved: bool) -> tuple[Row, ...]:
         Row(f"{cell}proj_{name}.{{kind}}", {term: names[term]}, is_read_only=is_interleaved, source=_FILES)
         for term, name in _QKV.items()
     )
-    fused = Row(cell + "in_{kind}", names, _PER_HEAD, is_read_only=not is_interleaved, source=_FUSED)
+    fused = Row(cell + "in_{kind}", names, _PER_HEAD, axes=_HEADS, is_read_only=not is_interleaved, source=_FUSED)
     return (fused, *apart)
 
 
@@ -61,7 +62,7 @@ def _rows(prefix: str, *, is_interleaved: bool) -> tuple[Row, ...]:
     )
 
 
-_HEADS = (
+_MODEL_HEADS = (
     Row("classifier.{kind}", {"w": "cls.seq_relationship.{kind}"}, source=_FILES),
     Row("decoder.0.{kind}", {"w": "cls.predictions.transform.dense.{kind}"}, source=_FILES),
     *_norm("decoder.2", "cls.predictions.transform.LayerNorm"),
@@ -71,11 +72,11 @@ _HEADS = (
 _HEADED = ("BertForPreTraining", "BertForMaskedLM")
 
 
-def _table(name: str, title: str, *, is_interleaved: bool) -> Table:
-    bare = Family(("BertModel",), _rows("", is_interleaved=is_interleaved), layouts="qkv-per-head")
-    rows = (*_rows("bert.", is_interleaved=is_interleaved), *_HEADS)
-    return Table(
-        name, title, "gluon-nlp 0.9 and 0.10, 0023a7bc67", (bare, Family(_HEADED, rows, layouts="qkv-per-head")), {}
+def _table(name: str, title: str, *, is_interleaved: bool) -> DialectTable:
+    bare = ModelRows(("BertModel",), _rows("", is_interleaved=is_interleaved), layouts="qkv-per-head")
+    rows = (*_rows("bert.", is_interleaved=is_interleaved), *_MODEL_HEADS)
+    return DialectTable(
+        name, title, "gluon-nlp 0.9 and 0.10, 0023a7bc67", (bare, ModelRows(_HEADED, rows, layouts="qkv-per-head")), {}
     )
 
 

@@ -12,7 +12,7 @@ SequentialMLP (`experts.local_experts.0.linear_fc1.weight`) are read.
 
 from __future__ import annotations
 
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _IN, _OUT = "model.layers.{layer}.", "decoder.layers.{layer}."
 _GROUPS = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -159,30 +159,30 @@ _GPT_OSS = (
 )
 _GEMMA = "the norms of Gemma are stored around 0 on both sides: no value changes"
 
-TABLE = Table(
+TABLE = DialectTable(
     "megatron",
     "Megatron-Core, names of GPT models",
     "Megatron-Bridge 067f987df",
     (
-        Family(
+        ModelRows(
             ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"), _LLAMA, layouts="qkv-per-group, gate-up"
         ),
-        Family(("Qwen3ForCausalLM",), (*_LLAMA, *_QK_NORMS), layouts="qkv-per-group, gate-up"),
-        Family(("GemmaForCausalLM",), _LLAMA, (_GEMMA,), layouts="qkv-per-group, gate-up"),
-        Family(
+        ModelRows(("Qwen3ForCausalLM",), (*_LLAMA, *_QK_NORMS), layouts="qkv-per-group, gate-up"),
+        ModelRows(("GemmaForCausalLM",), _LLAMA, (_GEMMA,), layouts="qkv-per-group, gate-up"),
+        ModelRows(
             ("Gemma2ForCausalLM",),
             (*_EMBEDDING, *_HEAD, *_ATTENTION, *_MLP, *_GEMMA2_NORMS),
             (_GEMMA,),
             layouts="qkv-per-group, gate-up",
         ),
-        Family(
+        ModelRows(
             ("Gemma3ForCausalLM",),
             (*_EMBEDDING, *_HEAD, *_ATTENTION, *_MLP, *_GEMMA2_NORMS, *_QK_NORMS),
             (_GEMMA,),
             layouts="qkv-per-group, gate-up",
         ),
-        Family(("NemotronForCausalLM",), _NEMOTRON, layouts="qkv-per-group"),
-        Family(
+        ModelRows(("NemotronForCausalLM",), _NEMOTRON, layouts="qkv-per-group"),
+        ModelRows(
             ("Qwen3MoeForCausalLM", "OlmoeForCausalLM"),
             (
                 *_EMBEDDING,
@@ -196,7 +196,7 @@ TABLE = Table(
             ),
             layouts="qkv-per-group, experts each gate-up",
         ),
-        Family(
+        ModelRows(
             ("MixtralForCausalLM",),
             (
                 *_EMBEDDING,
@@ -208,13 +208,13 @@ TABLE = Table(
             ),
             layouts="qkv-per-group, experts each gate-up",
         ),
-        Family(
+        ModelRows(
             ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
             (*_EMBEDDING, *_HEAD, *_MLA, *_SOME_DENSE, *_MLP, _router("mlp.gate.weight"), *_experts(), *_SHARED),
             ("the layers for multi-token prediction keep their names",),
             layouts="gate-up, experts each gate-up",
         ),
-        Family(
+        ModelRows(
             ("Glm4MoeForCausalLM",),
             (
                 *_EMBEDDING,
@@ -230,7 +230,7 @@ TABLE = Table(
             ("the layers for multi-token prediction keep their names",),
             layouts="qkv-per-group, experts each gate-up",
         ),
-        Family(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv-per-group, experts each gate-up"),
+        ModelRows(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv-per-group, experts each gate-up"),
     ),
     {
         "Qwen3NextForCausalLM": "it changes values: MB qwen/qwen3_next_bridge.py stores the norm of linear attention "
@@ -244,4 +244,5 @@ TABLE = Table(
         "Megatron pads the vocabulary to a multiple of 128 unless told otherwise; rows are neither added nor removed "
         "here.",
     ),
+    vocabulary=("model.embed_tokens.weight", "lm_head.weight"),
 )

@@ -9,7 +9,7 @@ read, so it is refused.
 
 from __future__ import annotations
 
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _SOURCE = "transformers 01cc9cd9d8 models/llama/convert_llama_weights_to_hf.py"
 _IN, _OUT = "model.layers.{layer}.", "layers.{layer}."
@@ -33,11 +33,11 @@ _ROWS = (
     *(Row(f"{name}.weight", {"w": f"{part}.weight"}, source=_SOURCE) for name, part in _OTHERS.items()),
 )
 
-TABLE = Table(
+TABLE = DialectTable(
     "meta",
     "Meta's files of Llama 1, 2 and 3",
     "meta-llama/llama; transformers 01cc9cd9d8",
-    (Family(("LlamaForCausalLM",), _ROWS, layouts="RoPE in pairs"),),
+    (ModelRows(("LlamaForCausalLM",), _ROWS, layouts="RoPE in pairs"),),
     {
         "Llama4ForCausalLM": "the names of Meta's files of Llama 4 are not in the table yet",
         "Llama4ForConditionalGeneration": "the names of Meta's files of Llama 4 are not in the table yet",

@@ -7,7 +7,7 @@ keys and values one below the other); timm 1.0.31 `layers/attention.py` (`qkv` i
 
 from __future__ import annotations
 
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _SOURCE = "transformers 00a5ab167b models/vit/convert_vit_timm_to_pytorch.py"
 _LAYER = {
@@ -41,19 +41,19 @@ _VIT = {
 }
 _DEIT = {**_VIT, "dist_token": "embeddings.distillation_token"}
 
-TABLE = Table(
+TABLE = DialectTable(
     "timm",
     "timm, vision transformers",
     "timm 1.0.31",
     (
-        Family(("ViTForImageClassification",), _rows("vit.", _VIT, {"head": "classifier"}), layouts="qkv"),
-        Family(("ViTModel",), _rows("", _VIT, {}), ("the pooler of ViTModel keeps its name",), layouts="qkv"),
-        Family(
+        ModelRows(("ViTForImageClassification",), _rows("vit.", _VIT, {"head": "classifier"}), layouts="qkv"),
+        ModelRows(("ViTModel",), _rows("", _VIT, {}), ("the pooler of ViTModel keeps its name",), layouts="qkv"),
+        ModelRows(
             ("DeiTForImageClassificationWithTeacher",),
             _rows("deit.", _DEIT, {"head": "cls_classifier", "head_dist": "distillation_classifier"}),
             layouts="qkv",
         ),
-        Family(("DeiTForImageClassification",), _rows("deit.", _DEIT, {"head": "classifier"}), layouts="qkv"),
+        ModelRows(("DeiTForImageClassification",), _rows("deit.", _DEIT, {"head": "classifier"}), layouts="qkv"),
     ),
     {},
     ("timm's default epsilon of norms is 1e-6, transformers' 1e-12: set it, or results differ slightly.",),

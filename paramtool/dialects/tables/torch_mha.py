@@ -9,7 +9,7 @@ pooler have no counterpart there and keep their names.
 
 from __future__ import annotations
 
-from paramtool.dialects.template import Family, Row, Table
+from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _EQUAL = "q[rows in] k[rows in] v[rows in]"
 _AXES = {"q": "rows in", "k": "rows in", "v": "rows in"}
@@ -85,14 +85,14 @@ def _encoder(prefix: str) -> tuple[Row, ...]:
     )
 
 
-TABLE = Table(
+TABLE = DialectTable(
     "torch-mha",
     "torch.nn.MultiheadAttention: open_clip's CLIP, TransformerEncoder",
     "torch 2.13; open_clip 3.3.0",
     (
-        Family(("CLIPModel",), _CLIP_ROWS, layouts="qkv"),
-        Family(("BertModel",), _encoder(""), ("embeddings and pooler keep their names",), layouts="qkv"),
-        Family(
+        ModelRows(("CLIPModel",), _CLIP_ROWS, layouts="qkv"),
+        ModelRows(("BertModel",), _encoder(""), ("embeddings and pooler keep their names",), layouts="qkv"),
+        ModelRows(
             ("BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification", "BertForTokenClassification"),
             _encoder("bert."),
             ("embeddings, pooler and heads keep their names",),

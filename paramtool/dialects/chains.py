@@ -1,0 +1,195 @@
+"""The operations of one rule, one after the other: forwards on places, backwards on shapes alone.
+
+Backwards gives the shapes that the file has; which elements go where is always told by going forwards from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from paramtool.dialects import facts, operations
+from paramtool.dialects.operations import Misfit, Tensor
+from paramtool.dialects.renaming import Operation, Rule
+
+Shape = tuple[int, ...]
+Lists = list[list[Tensor]]
+"""For each pattern, the tensors that match it."""
+
+
+def made(rule: Rule, sources: Lists, root: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors of a rule's targets, made of those of its sources.
+
+    `root` is the whole config.json.  operations.Misfit where the tensors do not fit the rule, facts.NoFact where a
+    number is missing.
+    """
+    lists = sources
+    for operation in rule.operations:
+        lists = _step(rule, operation, lists, root)
+    return [one for each in lists for one in each]
+
+
+def _step(rule: Rule, operation: Operation, lists: Lists, root: Mapping[str, Any]) -> Lists:
+    name, *parameters = operation
+    if name == "MergeModulelist":
+        return [[operations.stacked(each, parameters[0])] for each in lists]
+    if name == "Concatenate":
+        every = [one for each in lists for one in each]
+        if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
+            raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
+        if (rule.sources in facts.SIZES) and parameters[0] == 0:
+            found = tuple(one.shape[0] for one in every)
+            if found != (said := facts.sizes(rule, sum(found), root, None)):
+                raise Misfit(f"have {list(found)} rows, and the config says {list(said)}")
+        return [[operations.side_by_side(every, parameters[0])]]
+    if name == "ErnieFuseAndSplitTextVisionExperts":
+        return _towers(lists, len(rule.targets), *parameters)
+    if any(len(each) != 1 for each in lists):
+        raise Misfit(f"are several tensors where {name} takes one")
+    if name in ("Chunk", "Split"):
+        return [[one] for one in _windows(rule, name, lists[0][0], parameters[0])]
+    names = rule.targets if len(lists) == len(rule.targets) else rule.sources
+    return [[_alone(rule, operation, each[0], (names[k], root))] for k, each in enumerate(lists)]
+
+
+def _shards_config(rule: Rule, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts.text_config(rule.config or root)
+
+
+def _windows(rule: Rule, name: str, tensor: Tensor, axis: int) -> list[Tensor]:
+    """A tensor in one piece for each target."""
+    if axis >= len(tensor.shape):
+        raise Misfit(f"has shape {list(tensor.shape)}, without axis {axis}")
+    total, count = tensor.shape[axis], len(rule.targets)
+    if name == "Split":
+        lengths = facts.split_sizes(rule, total)
+    elif total % count:
+        raise Misfit(f"has shape {list(tensor.shape)}, and {total} is not {count} equal parts")
+    else:
+        lengths = (total // count,) * count
+    return [operations.window(tensor, axis, sum(lengths[:k]), length) for k, length in enumerate(lengths)]
+
+
+def _alone(rule: Rule, operation: Operation, tensor: Tensor, at: tuple[str, Mapping[str, Any]]) -> Tensor:
+    """An operation that makes one tensor of one."""
+    name, *parameters = operation
+    shape = tensor.shape
+    if name == "Interleave":
+        axis, inverse = parameters
+        if axis >= len(shape) or shape[axis] % 2:
+            raise Misfit(f"has shape {list(shape)}, without pairs along axis {axis}")
+        half = shape[axis] // 2
+        return operations.shuffled(tensor, axis, (2, half) if inverse else (half, 2), (1, 0))
+    if name == "PermuteForRope":
+        return _rotary(parameters, tensor, *at)
+    if name == "Transpose":
+        a, b, check = parameters
+        if check and not _is_swapped(shape, facts.expected(rule, at[1])):
+            return tensor
+        return operations.swapped(tensor, a, b)
+    if name == "Conv3dToLinear":
+        return operations.flattened(tensor)
+    raise NotImplementedError(name)
+
+
+def _is_swapped(shape: Shape, wanted: tuple[int, int]) -> bool:
+    """Whether a stack has its last two axes in the other order than the model; Misfit where that cannot be told."""
+    last = shape[-2:]
+    if last == wanted and wanted[0] == wanted[1]:
+        raise Misfit(f"has shape {list(shape)}, and two axes of one length do not say whether they are exchanged")
+    if last == wanted:
+        return False
+    if last == wanted[::-1]:
+        return True
+    raise Misfit(f"has shape {list(shape)}, and the config says {list(wanted)} or {list(wanted[::-1])} for its end")
+
+
+def _rotary(parameters: Sequence[Any], tensor: Tensor, name: str, root: Mapping[str, Any]) -> Tensor:
+    """Rows of pairs (h d t) as rows of halves (h t d), for the names that are meant."""
+    subconfig, only, inverse = parameters
+    if (only is not None and not any(one in name for one in only)) or len(tensor.shape) > 2:
+        return tensor
+    heads = facts.rope_heads(root, subconfig)
+    rows = tensor.shape[0] if tensor.shape else 0
+    if not heads or rows % (2 * heads):
+        raise Misfit(f"has shape {list(tensor.shape)}: {rows} rows are not {heads} heads of pairs")
+    half = rows // heads // 2
+    return operations.shuffled(tensor, 0, (heads, 2, half) if inverse else (heads, half, 2), (0, 2, 1))
+
+
+def _towers(lists: Lists, towers: int, stack: int, along: int) -> Lists:
+    """Experts of two towers in one list: the first half is the first tower's."""
+    if len({len(each) for each in lists}) > 1 or len(lists[0]) % towers:
+        raise Misfit(f"are {', '.join(str(len(each)) for each in lists)} experts, expected {towers} equal towers")
+    count = ceil(len(lists[0]) / towers)
+    halves = ([each[k * count : (k + 1) * count] for each in lists] for k in range(towers))
+    return [
+        [operations.side_by_side([operations.stacked(each, stack) for each in half], along)] for half in halves
+    ]  # fmt: skip
+
+
+# --- Backwards -------------------------------------------------------------------------------------------------------
+
+
+def sources_of(rule: Rule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> list[list[Shape]]:
+    """For each source of a rule, the shapes that a file has, from those of all its targets; errors as of `made`."""
+    found = [[shape] for shape in shapes]
+    for operation in reversed(rule.operations):
+        found = _back(rule, operation, found, root)
+    return found
+
+
+def _back(rule: Rule, operation: Operation, shapes: list[list[Shape]], root: Mapping[str, Any]) -> list[list[Shape]]:
+    name, *parameters = operation
+    first = shapes[0][0]
+    if name == "MergeModulelist":
+        return [[(*one[: parameters[0]], *one[parameters[0] + 1 :])] * one[parameters[0]] for (one,) in shapes]
+    if name == "Concatenate":
+        axis, shards = parameters
+        if axis >= len(first):
+            raise Misfit(f"has shape {list(first)}, without axis {axis}")
+        lengths = facts.sizes(rule, first[axis], root, shards)
+        parts = [(*first[:axis], length, *first[axis + 1 :]) for length in lengths]
+        return [parts] if shards else [[part] for part in parts]
+    if name in ("Chunk", "Split"):
+        return [[_together([one for each in shapes for one in each], parameters[0], equal=name == "Chunk")]]
+    if name == "ErnieFuseAndSplitTextVisionExperts":
+        return _towers_back([one for each in shapes for one in each], len(rule.sources), *parameters)
+    if name == "Transpose":
+        a, b, check = parameters
+        if check:  # transformers saves it as the model has it; Misfit where that cannot be told
+            if _is_swapped(first, facts.expected(rule, root)):
+                raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
+            return shapes
+        return [[_exchanged(one, a, b)] for (one,) in shapes]
+    return shapes  # what only moves elements within a tensor
+
+
+def _together(shapes: Sequence[Shape], axis: int, *, equal: bool) -> Shape:
+    first = shapes[0]
+    for other in shapes:
+        same = len(other) == len(first) > axis and other[:axis] == first[:axis]
+        if not same or other[axis + 1 :] != first[axis + 1 :] or (equal and other != first):
+            raise Misfit(f"have shapes {', '.join(str(list(one)) for one in shapes)}, expected parts of one tensor")
+    return (*first[:axis], sum(one[axis] for one in shapes), *first[axis + 1 :])
+
+
+def _exchanged(shape: Shape, a: int, b: int) -> Shape:
+    if max(a, b) >= len(shape):
+        raise Misfit(f"has shape {list(shape)}, without axis {max(a, b)}")
+    swapped = list(shape)
+    swapped[a], swapped[b] = shape[b], shape[a]
+    return tuple(swapped)
+
+
+def _towers_back(towers: Sequence[Shape], sources: int, stack: int, along: int) -> list[list[Shape]]:
+    if len({one[stack] for one in towers}) > 1:
+        raise Misfit(f"have {', '.join(str(one[stack]) for one in towers)} experts, expected equal numbers")
+    each: list[Shape] = []
+    for one in towers:
+        if one[along] % sources:
+            raise Misfit(f"has shape {list(one)}, and {one[along]} is not {sources} equal parts")
+        part = (*one[:along], one[along] // sources, *one[along + 1 :])
+        each += [(*part[:stack], *part[stack + 1 :])] * one[stack]
+    return [list(each) for _ in range(sources)]

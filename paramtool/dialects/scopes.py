@@ -1,0 +1,156 @@
+"""Which rules a model of transformers has: its own, and those of the models that are parts of it.
+
+The table (tables/transformers_5_23.json) is made by docs/make_dialects.py from transformers' source and classes.
+Which part's rules apply is decided as `get_model_conversion_mapping` does (conversion_mapping.py of 5.23.0, line 2630).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from paramtool.dialects.renaming import Rule, from_table
+from paramtool.errors import LayoutError
+
+TABLE = "transformers_5_23.json"
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `names`, `unbuilt`."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables", TABLE)
+    with open(path, encoding="utf-8") as file:
+        found: Mapping[str, Any] = json.load(file)
+    return found
+
+
+def version() -> str:
+    """Of transformers, which the table speaks for."""
+    return str(table()["version"])
+
+
+@cache
+def under(key: str) -> tuple[Rule, ...] | None:
+    """The rules of a class or a model type; None where it has none."""
+    rows = table()["rules"].get(table()["aliases"].get(key, key))
+    return None if rows is None else tuple(from_table(row, key) for row in rows)
+
+
+class Module(NamedTuple):
+    """A model, or a model that is a part of one."""
+
+    path: str
+    name: str
+    """Of its class."""
+    model_type: str
+    config: Mapping[str, Any]
+
+
+def modules(config: Mapping[str, Any]) -> Iterator[Module]:
+    """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
+    name = architecture(config)
+    known = table()["classes"]
+    if not known.get(name, ("", ""))[1]:  # those without a model type are only parts of others
+        raise LayoutError(
+            f"config.json: {name!r} is not a model of transformers {version()}",
+            hint="the names and tensors of the two dialects are known for its models alone",
+        )
+    if name in table()["unbuilt"]:
+        raise LayoutError(f"config.json: which models are parts of {name!r} is not in the table for {version()}")
+    yield from _inside(Module("", name, str(config.get("model_type") or known[name][1]), config))
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """`architectures[0]`; LayoutError where a config does not say it."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise LayoutError(
+            "config.json does not say which model it is of: `architectures` is missing",
+            hint='add "architectures": ["LlamaForCausalLM"], with the name of the class, to a copy of it',
+        )
+    return names[0]
+
+
+def _inside(module: Module) -> Iterator[Module]:
+    yield module
+    classes = table()["classes"]
+    _, usual, *parts = classes.get(module.name, ("", ""))
+    for path, name, key, model_type in parts:
+        config: Any = module.config
+        for step in filter(None, key.split(".")):
+            config = config.get(step) if isinstance(config, Mapping) else None
+        config = config if isinstance(config, Mapping) else {}
+        if key:
+            model_type = str(config.get("model_type") or model_type)
+        elif model_type == usual:  # made of its parent's config, whatever type that is of
+            model_type = module.model_type
+        if name.startswith("@"):
+            name = table()["autos"][name[1:]].get(model_type, "")
+            if not name:
+                continue  # a model that transformers does not have: no rules are known
+        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
+
+
+def rules(config: Mapping[str, Any]) -> list[Rule]:
+    """All rules of the model of a config.json, in their order; LayoutError where the model is not known."""
+    found: list[Rule] = []
+    seen: dict[str, list[str]] = {}
+    prefix = ""
+
+    def covered(key: str, path: str) -> bool:
+        return any(one == "" or path.startswith(f"{one}.") for one in seen.get(key, ()))
+
+    for module in modules(config):
+        if not module.path:
+            prefix = table()["classes"][module.name][0]
+        if covered(module.name, module.path):
+            continue
+        own = under(module.name)
+        by_class = own is not None
+        if own is None and not covered(module.model_type, module.path):
+            own = under(module.model_type)
+        if own is None:
+            continue
+        scope = module.path.removeprefix(prefix).removeprefix(".") if module.path else None
+        found += [replace(rule, scope=scope, base=prefix, config=module.config) for rule in own]
+        seen.setdefault(module.name, []).append(module.path)
+        if not by_class:
+            seen.setdefault(module.model_type, []).append(module.path)
+    return found
+
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def template(name: str) -> str:
+    """A name with `#` for each number between dots: `layers.#.norm.weight`."""
+    return _NUMBER.sub("#", name)
+
+
+def names(architecture: str) -> Mapping[str, str]:
+    """{what the rules give: what the model has}, as templates, where transformers goes by the names of the model.
+
+    A name that the model has is not renamed, and the prefix of the base model comes or goes as the model has it
+    (rename_source_key, core_model_loading.py 1590; convert_and_load_state_dict_in_model, 1740).
+    """
+    found: Mapping[str, str] = table()["names"].get(architecture, {})
+    return found
+
+
+def as_named(name: str, names: Mapping[str, str]) -> str:
+    """A name as the model has it."""
+    new = names.get(template(name))
+    if new is None:
+        return name
+    numbers = iter(_NUMBER.findall(name))
+    return re.sub("#", lambda _: next(numbers), new)
+
+
+def legacy() -> list[Rule]:
+    """Rules for names of old files, whichever model they are of; they are never undone."""
+    return list(under("legacy") or ())

@@ -1,0 +1,278 @@
+"""The groups of parts in a checkpoint, in short: what `inspect` and `guess` say of attention, gated MLPs and experts.
+
+    model.layers    32 layers: q, k, v apart; experts as a list of 8
+    gpt_neox.layers  6 layers: query_key_value fused, qkv-per-head by config.json (gpt_neox)
+    layers          12 layers: qkv_proj fused; qkv, qkv-per-head, ... fit
+
+Names are looked at once.  A layout comes from the file's record, from the family in config.json, or from a name that
+one class alone has; shapes only take layouts away, and what is left is listed with the fact that would decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.words import APART, FUSED, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
+
+Shape = tuple[int, ...]
+ShapeOf = Callable[[str], Shape]
+"""The shape of the tensor of a name; () where there is none."""
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+@dataclass(frozen=True, slots=True)
+class FittingLayout:
+    """A layout that a fused tensor could have by its shape."""
+
+    layout: str
+    needs: tuple[str, ...]
+    """The facts that it needs, and nobody said."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGroup:
+    """Groups of one kind and of the same names, in all layers of a tower."""
+
+    at: str
+    """Their modules, `*` for the numbers: `model.layers.*.self_attn`."""
+    modules: int
+    kind: str
+    """`qkv`, `kv`, `gate-up`, `experts`."""
+    form: str
+    """`apart`, `list` (one module for each expert), or `fused`."""
+    names: tuple[str, ...]
+    """Of the parts, or of the fused tensors."""
+    experts: int = 0
+    """In the first of them."""
+    first: str = ""
+    """The first of the modules."""
+    layout: str = ""
+    """Of fused tensors; empty where nothing says it."""
+    source: str = ""
+    """Who says the layout: `its record`, `config.json (gpt_neox)`."""
+    fits: tuple[FittingLayout, ...] = ()
+    """Where nothing says the layout: those that fit by shape."""
+
+    @property
+    def decides(self) -> str:
+        """What would decide between the layouts that fit; empty if nothing is to be decided."""
+        if self.form != "fused" or self.layout:
+            return ""
+        needs = dict.fromkeys(fact for fit in self.fits for fact in fit.needs)
+        spec = f', with --spec "{self.kind} {" ".join(f"{fact}=..." for fact in needs)}"' if needs else ""
+        return f"config.json of a known model type, or --layout{spec}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTower:
+    """One stack of layers: a model may have one of text and one of images."""
+
+    at: str
+    """The module of its layers: `model.layers`."""
+    layers: int
+    """0 for a module beside the layers."""
+    groups: tuple[SeenGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenParts:
+    """What a checkpoint has of attention, gated MLPs and experts."""
+
+    towers: tuple[SeenTower, ...] = ()
+    dialect: str = ""
+    """Whose names these are; empty where that cannot be told."""
+
+    @property
+    def groups(self) -> Iterator[SeenGroup]:
+        """Those of all towers."""
+        for tower in self.towers:
+            yield from tower.groups
+
+
+NOTHING = SeenParts()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside names and shapes."""
+
+    config: Mapping[str, Any]
+    """The model's config.json; empty if there is none."""
+    layouts: Mapping[str, str]
+    """{fused tensor: its layout}, from the file's record."""
+    dialect: str = ""
+    """From the file's record."""
+    facts: Mapping[str, int] | None = None
+    """Sizes that the user gave."""
+
+
+def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], Known]) -> SeenParts:
+    """The groups of a checkpoint; `known` is only asked where a tensor is fused."""
+    scanned = _scanned(names)
+    groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
+    experts: dict[str, set[str]] = {}
+    for base, children in scanned.items():
+        for kind, form, own in _kinds(base, children, shape_of):
+            module = base
+            if form == "list":
+                module, _, number = base.rpartition(".")
+                numbers = experts.setdefault(module, set())
+                if numbers:
+                    numbers.add(number)
+                    continue  # the first expert shows what all are called
+                numbers.add(number)
+            at = NUMBER.sub("*", module)
+            groups.setdefault((at, f"{kind} {form}", own), _Counted(kind, form, [])).modules.append(module)
+    return _summary(groups, {module: len(numbers) for module, numbers in experts.items()}, shape_of, known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The modules of groups that look alike."""
+
+    kind: str
+    form: str
+    modules: list[str]
+
+
+_CHILDREN = frozenset(
+    [name for variants in APART.values() for names in variants for name in names] + [*FUSED, *OF_FAMILIES]
+)  # fmt: skip
+_BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
+
+
+def _scanned(names: Iterable[str]) -> dict[str, dict[str, bool]]:
+    """{module: {name of a part or of a fused tensor: whether it is a tensor itself}}"""
+    found: dict[str, dict[str, bool]] = {}
+    for name in names:
+        base, _, child = name.rpartition(".")
+        if child in WEIGHTS:
+            base, _, child = base.rpartition(".")
+            if child in _CHILDREN:
+                found.setdefault(base, {})[child] = False
+        elif child in _BARE:
+            found.setdefault(base, {})[child] = True
+    return found
+
+
+def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(kind, form, names) of each group in a module."""
+    layers = {child for child, is_bare in children.items() if not is_bare}
+    head, _, last = base.rpartition(".")
+    if last.isdigit() and "expert" in head.rpartition(".")[2]:
+        yield from (("experts", "list", names) for names in APART["experts"] if layers.issuperset(names))
+        return
+    for kind in ("qkv", "gate-up"):
+        yield from ((kind, "apart", names) for names in APART[kind] if layers.issuperset(names))
+    for child, is_bare in children.items():
+        if not is_bare and child in FUSED:
+            yield FUSED[child], "fused", (child,)
+        elif not is_bare and child in OF_FAMILIES:
+            yield OF_FAMILIES[child], "fused", (child,)
+        elif child == TORCH_MHA:
+            yield "qkv", "fused", (child,)
+    bare = {child for child, is_bare in children.items() if is_bare}
+    for names in STACKS:
+        if bare.issuperset(names) and all(len(shape_of(_joined(base, name))) in (2, 3) for name in names):
+            yield "experts", "fused", names
+
+
+def _joined(*words: str) -> str:
+    return ".".join(word for word in words if word)
+
+
+def _summary(
+    groups: Mapping[tuple[str, str, tuple[str, ...]], _Counted],
+    experts: Mapping[str, int],
+    shape_of: ShapeOf,
+    known: Callable[[], Known],
+) -> SeenParts:
+    """The towers, in the order of the file."""
+    towers: dict[str, list[SeenGroup]] = {}
+    layers: dict[str, set[str]] = {}
+    for (at, _, names), one in groups.items():
+        group = SeenGroup(
+            at, len(one.modules), one.kind, one.form, names, experts.get(one.modules[0], 0), one.modules[0]
+        )
+        if one.form == "fused":
+            from paramtool.passes.parts import layouts_seen
+
+            judged = layouts_seen.judged(group, shape_of, known())
+            if judged is None:
+                continue
+            group = judged
+        tower, numbered, _ = at.partition(".*")
+        if not numbered:
+            tower = at
+        towers.setdefault(tower, []).append(group)
+        counted = layers.setdefault(tower, set())
+        if numbered:
+            length = tower.count(".") + 1
+            counted.update(module.split(".", length + 1)[length] for module in one.modules)
+    found = tuple(SeenTower(at, len(layers[at]), tuple(found)) for at, found in towers.items())
+    if not found:
+        return NOTHING
+    return SeenParts(found, _dialect(found, known))
+
+
+SIGNS: tuple[tuple[str, str, str], ...] = (
+    ("megatron", r"(.*\.)?decoder\.layers\.\*\.self_attention", "linear_qkv"),
+    ("meta", r"layers\.\*\.attention", "wq wk wv"),
+    ("torch-mha", r".*", TORCH_MHA),
+    ("timm", r"blocks\.\*\.attn", "qkv"),
+    ("vllm", r".*experts\.routed_experts", "w13_weight w2_weight"),
+)
+"""(dialect, its modules, what is in them), where names that no other dialect has show it."""
+LISTED = re.compile(r"(.*\.)?layers\.\*\.(mlp|block_sparse_moe|feed_forward)\.experts")
+"""Experts as lists under these modules are in files of transformers 4 (conversion_mapping.py of 5.23, 1272-1306)."""
+
+
+def _dialect(towers: Iterable[SeenTower], known: Callable[[], Known]) -> str:
+    """The dialect that the record says, or that names show which only it has."""
+    groups = [group for tower in towers for group in tower.groups]
+    if any(group.form == "fused" for group in groups) and (dialect := known().dialect):
+        return dialect
+    for group in groups:
+        for dialect, module, names in SIGNS:
+            if " ".join(group.names) == names and re.fullmatch(module, group.at):
+                return dialect
+    if any(group.form == "list" and LISTED.fullmatch(group.at) for group in groups):
+        return "transformers-4"
+    return ""
+
+
+def words(tower: SeenTower) -> str:
+    """A tower in a line.
+
+    >>> group = SeenGroup("layers.*.attn", 2, "qkv", "apart", ("q_proj", "k_proj", "v_proj"))
+    >>> words(SeenTower("layers", 2, (group,)))
+    '2 layers: q, k, v apart'
+    """
+    phrases: dict[str, list[SeenGroup]] = {}
+    for group in tower.groups:
+        phrases.setdefault(_phrase(group, tower.layers), []).append(group)
+    texts = []
+    for phrase, groups in phrases.items():
+        places = ", ".join(dict.fromkeys(group.at.rpartition(".")[2] for group in groups))
+        texts.append(f"{phrase} ({places})" if len(groups) > 1 else phrase)
+    head = f"{tower.layers} layer{'' if tower.layers == 1 else 's'}: " if tower.layers else ""
+    return head + "; ".join(texts)
+
+
+def _phrase(group: SeenGroup, layers: int) -> str:
+    some = f" in {group.modules}" if layers and group.modules < layers else ""
+    if group.form == "list":
+        return f"experts as a list of {group.experts}{some}"
+    if group.form == "apart":
+        return f"{', '.join(SHORT[group.kind])} apart{some}"
+    name = f"experts stacked ({', '.join(group.names)})" if group.kind == "experts" else f"{group.names[0]} fused"
+    if group.layout:
+        return f"{name}{some}: {group.layout} by {group.source}"
+    return f"{name}{some}: {', '.join(fit.layout for fit in group.fits)} fit"
+
+
+SHORT = {"qkv": ("q", "k", "v"), "gate-up": ("gate", "up")}

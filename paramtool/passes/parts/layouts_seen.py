@@ -1,0 +1,170 @@
+"""The layout of a fused tensor that was found by its name: said by the record, the family or the name, or what fits.
+
+A layout that fits by shape is a candidate and never a decision: most layouts of queries, keys and values have one
+shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from paramtool.errors import LayoutError
+from paramtool.parts import families
+from paramtool.parts.words import OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.passes.parts.groups import FittingLayout, Known, SeenGroup, Shape, ShapeOf
+
+PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
+PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-chunk")
+"""Layouts of grouped queries, and of as many keys as queries: per group is then per head."""
+GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
+
+
+def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | None:
+    """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
+    names = [_joined(group.first, name) for name in group.names]
+    tensors = {weight: shape_of(weight) for weight in map(lambda name: _weight(name, shape_of), names) if weight}
+    if len(tensors) < len(names):
+        return None
+    if said := {known.layouts[name] for name in tensors if name in known.layouts}:
+        return replace(group, layout=said.pop(), source="its record")
+    shapes = tuple(tensors.values())
+    family, model_type = _family(group, known)
+    if len(family) == 1:
+        return replace(group, layout=family[0], source=_said_by(model_type), experts=_experts(group, shapes))
+    if group.names[0] in OF_FAMILIES and not family:
+        return None
+    if group.names == (TORCH_MHA,):
+        return replace(group, layout="qkv", source="its name (torch.nn.MultiheadAttention)")
+    fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
+    if len(left := [fit for fit in fits if fit.layout in family]) == 1:
+        source = f"{_said_by(model_type)} and its shape"
+        return replace(group, layout=left[0].layout, source=source, experts=_experts(group, shapes))
+    return replace(group, fits=fits, experts=_experts(group, shapes)) if fits else None
+
+
+def _joined(*words: str) -> str:
+    return ".".join(word for word in words if word)
+
+
+def _weight(name: str, shape_of: ShapeOf) -> str:
+    """The name of a layer's weight, or of a tensor that is called so itself; empty if there is none."""
+    return next((one for one in (name, *(f"{name}.{suffix}" for suffix in WEIGHTS)) if shape_of(one)), "")
+
+
+def _said_by(model_type: str) -> str:
+    return f"config.json ({model_type})" if model_type else "config.json"
+
+
+def _experts(group: SeenGroup, shapes: tuple[Shape, ...]) -> int:
+    return shapes[0][0] if group.kind == "experts" and len(shapes[0]) == 3 else 0
+
+
+def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
+    """The layouts that the model's family has for a name, and the model type."""
+    if not known.config:
+        return (), ""
+    from paramtool.parts.config_facts import config_of, tower_of
+
+    tower = tower_of(_joined(group.first, group.names[0]), known.config)
+    if tower is None:
+        return (), ""
+    model_type, config = config_of(known.config, tower)
+    found = families.of_family(model_type, config).layouts
+    key = families.EXPERTS if group.kind == "experts" else group.names[0]
+    layouts = found.get(key, ())
+    if group.kind == "experts" and (group.names == STACKS[3]) != (layouts == ("experts-flat",)):
+        return (), model_type
+    if group.kind == "experts" and group.names not in (STACKS[0], STACKS[3]):
+        return (), model_type
+    return layouts, model_type
+
+
+def _needing(fit: FittingLayout, known: Known) -> FittingLayout:
+    """A layout that fits with the facts that it needs."""
+    from paramtool.parts.layout import find_part_layout
+
+    layout = find_part_layout(fit.layout)
+    if layout is None:
+        return fit
+    given = known.facts or {}
+    return replace(fit, needs=tuple(fact for fact in layout.facts() if fact not in given))
+
+
+def _fits(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: Known) -> Iterator[FittingLayout]:
+    if group.kind == "experts":
+        yield from _stacks(group.names, shapes)
+    elif len(shapes[0]) != 2:
+        return
+    elif group.kind == "qkv":
+        yield from _qkv(group, shapes[0], shape_of, known.facts or {})
+    elif group.kind == "gate-up" and shapes[0][0] % 2 == 0:
+        why = f"{shapes[0][0]} rows are 2 x {shapes[0][0] // 2}"
+        yield from (FittingLayout(layout, (), why) for layout in GATED)
+    elif group.kind == "kv" and shapes[0][0] % 2 == 0:
+        yield from (FittingLayout(layout, (), "an even number of rows") for layout in ("kv", "kv-per-head"))
+
+
+def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, int]) -> Iterator[FittingLayout]:
+    """The layouts of queries, keys and values: rows of a Linear, or columns of GPT-2's transposed layer."""
+    beside = (_weight(_joined(group.first, name), shape_of) for name in OUTPUTS)
+    output = next((shape_of(name) for name in beside if name and len(shape_of(name)) == 2), None)
+    for rows, inputs, is_turned in ((*shape, False), (shape[1], shape[0], True)):
+        queries = output[0 if is_turned else 1] if output else inputs
+        keys, odd = divmod(rows - queries, 2)
+        if odd or not 0 < keys <= queries or queries % keys:
+            continue
+        why = f"{rows} {'columns' if is_turned else 'rows'} are {queries} of queries and 2 x {keys} of keys and values"
+        if is_turned:
+            yield FittingLayout("qkv-conv1d", (), f"{why}: transposed")
+            continue
+        for layout in PER_HEAD if keys == queries else PER_GROUP:
+            if _agrees(layout, queries, keys, given):
+                yield FittingLayout(layout, (), why)
+
+
+def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> bool:
+    """Whether the sizes that were given divide the rows."""
+    heads, kv_heads = given.get("heads", 1), given.get("kv_heads", 1)
+    if queries % heads or keys % kv_heads or (("chunks" in given) != ("chunk" in layout) and "chunks" in given):
+        return False
+    return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
+
+
+def _stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
+    """The layouts of stacks of experts."""
+    if names == STACKS[3]:
+        if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
+            yield FittingLayout("experts-flat", (), "three matrices of one shape")
+        return
+    if any(len(shape) != 3 for shape in shapes):
+        return
+    if len(shapes) == 3:
+        yield FittingLayout("experts-apart", (), "stacks of gate, up and down")
+        return
+    (experts, a, b), (others, c, d) = shapes
+    if experts != others:
+        return
+    if a == 2 * d and b == c:
+        why = f"[experts, 2 x {d}, {b}] and [experts, {c}, {d}]"
+        yield from (FittingLayout(layout, (), why) for layout in ("experts", "experts-interleaved"))
+    if b == 2 * c and a == d:
+        why = f"[experts, {a}, 2 x {c}] and [experts, {c}, {d}]"
+        yield from (
+            FittingLayout(layout, (), why) for layout in ("experts-transposed", "experts-transposed-interleaved")
+        )
+
+
+def refusal(groups: list[SeenGroup], where: str) -> LayoutError:
+    """The error for fused tensors whose layout nothing says: what fits each, and what would decide."""
+    from paramtool.errors import listed
+
+    lines = []
+    for group in groups:
+        fits = ", ".join(
+            fit.layout + (f" ({' '.join(f'{fact}=...' for fact in fit.needs)})" if fit.needs else "")
+            for fit in group.fits
+        )
+        lines.append(f"{group.at}: {', '.join(group.names)} fits {fits}")
+    head = f"{where}: the layout of fused tensors is not known, and their shapes do not tell it:"
+    return LayoutError(listed(head, lines), hint=f"{groups[0].decides} decides")

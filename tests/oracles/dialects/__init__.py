@@ -1,0 +1,1 @@
+"""Oracles of the dialects: models of transformers, torch, timm and MXNet, and equations that are written here."""

@@ -1,0 +1,86 @@
+"""transformers-4 and transformers-5: what paramtool writes is what transformers itself saves in its two forms.
+
+A few families here, all of `conversion_mapping` in `make oracles` (PARAMTOOL_EVERY_MODEL=1).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.oracles.dialects import converting, families, forms
+from tests.oracles.dialects.forms import Wrong
+from tests.oracles.real_models import single_thread
+
+__all__ = ["single_thread"]  # a fixture
+EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
+FEW = ("mixtral", "qwen3_vl_moe", "ernie4_5_vl_moe", "olmo_hybrid", "inkling2_text", "gte")
+KEYS = list(families.converted()) if EVERY else list(FEW)
+needs_converter = pytest.mark.skipif(not converting.FORMS, reason="this paramtool has no dialects")
+NOT_BUILT = {"inkling_mm_model": "No module named 'scipy'"}
+"""{key: why no model of it is built here}; with scipy, as in the zoo's environment, it is"""
+
+
+def made(key: str, variant: str, folder: Path) -> forms.Forms:
+    """A model in its two forms; skipped where it is known that there is none."""
+    try:
+        model = families.build(key, variant)
+    except ValueError as error:
+        if NOT_BUILT.get(key, "?") in str(error):
+            pytest.skip(str(error))
+        raise
+    return forms.both(model, folder)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_forms_differ(key: str, tmp_path: Path) -> None:
+    """A test of a conversion between them can fail: some tensor is cut, joined, stacked or turned.
+
+    Of Qwen3-VL-MoE only the form of version 4 that people have differs, and transformers opens that one, too.
+    """
+    one = made(key, "odd", tmp_path)
+    if key in forms.REPAIRED:
+        with pytest.raises(Wrong):
+            forms.same(forms.right_four(one, key), forms.tensors(one.four), "transformers' own")
+    if key != "qwen3_vl_moe":
+        assert one.changed
+
+
+@needs_converter
+@pytest.mark.parametrize("variant", families.VARIANTS)
+@pytest.mark.parametrize("key", KEYS)
+def test_each_form_becomes_the_other(key: str, variant: str, tmp_path: Path) -> None:
+    assert forms.between(made(key, variant, tmp_path), key, tmp_path).startswith("ok")
+
+
+@needs_converter
+def test_equal_thirds_are_refused(tmp_path: Path) -> None:
+    """The file of OLMo-Hybrid that transformers itself writes contradicts its config."""
+    one = made("olmo_hybrid", "odd", tmp_path)
+    said = converting.refusal(converting.convert, one.four, out=tmp_path / "out", target=forms.FIVE)
+    assert "conv1d" in said
+
+
+@pytest.mark.skipif(not EVERY, reason="make oracles")
+def test_every_family_of_experts_is_built() -> None:
+    """58 keys of transformers 5.23.0; another version may have more."""
+    keys = families.of_experts()
+    assert len(keys) >= 58
+    assert set(NOT_BUILT) < set(keys)
+
+
+@pytest.mark.parametrize("change", ["value", "name", "shape", "type"])
+def test_any_difference_is_wrong(change: str) -> None:
+    one = {"a": torch.arange(4.0), "b": torch.arange(6.0)}
+    forms.same(one, {name: value.clone() for name, value in one.items()}, "equal")
+    other = {
+        "value": {**one, "a": torch.tensor([0.0, 1.0, 2.0, 4.0])},
+        "name": {"a": one["a"], "c": one["b"]},
+        "shape": {**one, "b": one["b"].reshape(2, 3)},
+        "type": {**one, "b": one["b"].double()},
+    }[change]
+    with pytest.raises(Wrong):
+        forms.same(one, other, change)
