@@ -63,6 +63,8 @@ REFUSED = {
     "lora_embedding_B": "it belongs to an embedding, and not to a projection",
 }
 """Companions that would have to be written anew, and why."""
+METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), "mxfp4": (OUT, IN)}
+"""{who quantised: the order of the axes of `scales`}"""
 WRITERS = ("peft", "unsloth")
 """Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
 
@@ -77,6 +79,8 @@ class Packing:
     """Outputs and inputs of a tile with one scale: `weight_block_size`."""
     block: int = 64
     """Elements that share a scale where codes are stored flat: bitsandbytes' `blocksize`."""
+    method: str = ""
+    """`quant_method` of the config, one of `METHODS`; "" if nobody said: shapes tell, but for a few."""
     writer: str = ""
     """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
 
@@ -245,10 +249,20 @@ def axes_of(
     if suffix in ("qweight", "qzeros"):
         return _fitting(shape, ((IN, inside), (OUT, out)))
     if suffix in ("scales", "biases"):
-        by_row = _fitting(shape, ((OUT, out), (IN, inside)))
-        by_column = _fitting(shape, ((IN, inside), (OUT, out)))
-        return by_row if shape[:1] == (out,) and shape != (inside, out) else by_column
+        return _by_method(shape, elements, packing.method)
     return _scales(shape, elements, packing) if suffix in SCALES else None
+
+
+def _by_method(shape: tuple[int, ...], elements: tuple[int, int], method: str) -> tuple[Axis, ...] | None:
+    """The axes of `scales`: [groups, outputs] of GPTQ and AWQ, [outputs, groups] of MLX and MXFP4; None if unsure."""
+    length = dict(zip((OUT, IN), elements, strict=True))
+    orders = [METHODS[method]] if method in METHODS else [(OUT, IN), (IN, OUT)]
+    found = [
+        tuple((role, length[role]) for role in order)
+        for order in orders
+        if len(shape) == 2 and shape[order.index(OUT)] == elements[0]
+    ]
+    return _fitting(shape, found[0]) if len(found) == 1 else None
 
 
 def _codes(shape: tuple[int, ...], elements: tuple[int, int]) -> tuple[Axis, ...] | None:

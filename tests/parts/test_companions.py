@@ -368,6 +368,14 @@ def test_shapes_that_fit_no_scheme_are_named(suffix: str, shape: tuple[int, ...]
         followed(weight, suffix, {f"m.{x}.{suffix}": numbers(shape, 0) for x in ("gate", "up")})
 
 
+def test_scales_that_fit_two_schemes_need_the_method() -> None:
+    """8 groups of a weight with 8 outputs: [groups, outputs] or [outputs, groups]."""
+    by_columns = axes_of("scales", (8, 8), (8, 64), Packing(method="gptq"))
+    assert axes_of("scales", (8, 8), (8, 64), Packing()) is None
+    assert by_columns is not None and [axis.role for axis in by_columns] == ["in", "out"]
+    assert axes_of("scales", (8, 8), (8, 64), Packing(method="mxfp4")) == by_columns[::-1]
+
+
 def test_parts_in_other_groups_are_refused() -> None:
     weight = attention(GATE_UP, {"ffn": 4, "in": 16})
     arrays = {"m.gate.weight_scale": numbers((4, 2), 0), "m.up.weight_scale": numbers((4, 4), 1)}
