@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
@@ -107,7 +107,7 @@ def _fused_row(
     name = fused_name(one.at, names.of(row.name), member.suffix, row.is_bare)
     sizes = rows.learned(facts, (part for found in parts.values() for part in found))
     try:
-        stored = rows.stored(name, content, along, parts, sizes)
+        stored = rows.stored(name, content, along, parts, sizes=sizes)
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     made = Joint(stored, layout.name, content, along, used(content, sizes), parts, alone(parts))
@@ -215,7 +215,7 @@ def unfused(
                 content, along = (row.content, row.along) if is_companion else pattern_of(row, _end(suffix))
                 shape = following.fused_elements(one, k, shapes, packing) if is_companion else shapes[name]
                 try:
-                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes))
+                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes=sizes))
                     shapes_of = {term: rows.part_shape(axes_of(term, content), sizes) for term in row.terms()}
                 except UnknownSize as error:
                     raise lacking(one.at, layout, error) from None
@@ -227,7 +227,7 @@ def unfused(
                     for term, size in shapes_of.items()
                     for axes in [axes_of(term, content)]
                 }
-                made = _joint(name, content, along, sizes, parts, shapes={name: shape}, layout=layout.name)
+                made = _joint(name, content, along, sizes, parts=parts, shapes={name: shape}, layout=layout.name)
                 yield following.following(made, _end(suffix), shapes, packing) if is_companion else made
 
 
@@ -241,7 +241,7 @@ def _one_width(name: str, sizes: Sizes) -> Sizes:
     width, out = sizes.known.get("in"), sizes.known.get("out")
     if width is not None and out is not None and width != out:
         raise LayoutError(
-            f"{name!r}: its experts would have {width} inputs and {out} outputs; expected as many",
+            f"{name!r}: its experts would have {plural(width, 'input')} and {plural(out, 'output')}; expected as many",
             hint="another orientation of the stack fits: experts, experts-transposed",
         )
     return sizes
@@ -259,12 +259,12 @@ def _joint(
     content: str,
     along: int,
     sizes: Sizes,
-    parts: Mapping[str, tuple[PartTensor, ...]],
     *,
+    parts: Mapping[str, tuple[PartTensor, ...]],
     shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
-    stored = rows.stored(name, content, along, parts, sizes)
+    stored = rows.stored(name, content, along, parts, sizes=sizes)
     if shapes is not None and stored.shape != shapes[name]:
         said = " ".join(f"{word}={size}" for word, size in used(content, sizes).items() if word != "in")
         raise LayoutError(
@@ -301,8 +301,8 @@ def recorded(
         for shape in (rows.part_shape(axes, known),)
     }
     if not companion:
-        return _joint(tensor, content, along, known, made, shapes=shapes if is_fused else None, layout=layout)
-    weight = _joint(tensor, content, along, known, made, shapes=None, layout=layout)
+        return _joint(tensor, content, along, known, parts=made, shapes=shapes if is_fused else None, layout=layout)
+    weight = _joint(tensor, content, along, known, parts=made, shapes=None, layout=layout)
     return following.following(weight, companion, shapes, packing)
 
 
