@@ -134,6 +134,7 @@ def follow(
     suffix: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing = Packing(),  # noqa: B008 (a frozen value)
 ) -> Image:
     """Where one companion of a fused weight is, and where it is in each part.
@@ -148,7 +149,7 @@ def follow(
     if suffix in REFUSED:
         raise LayoutError(f"{fused!r} cannot follow its weight: {REFUSED[suffix]}", hint=QUANTISE)
     if _lora(suffix):
-        return _low_rank(weight, _lora(suffix), names, shapes, packing)
+        return _low_rank(weight, _lora(suffix), names, shapes, packing=packing)
     parts = lengths(weight)
     known = _known(weight, names, shapes, parts)
     axes = None
@@ -297,6 +298,7 @@ def _low_rank(
     factor: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing,
 ) -> Image:
     """The factors A [rank, inputs] and B [outputs, rank] of W + B A.
