@@ -46,9 +46,7 @@ RANKS = ("q_rank", "kv_rank")
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
-OTHERS = re.compile(
-    r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_dim)$|^linear_num_heads$|^linear_head_dim$"
-)
+OTHERS = re.compile(r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_dim)$|^linear_(num_heads|head_dim)$")
 """Keys for some layers only, beside those for the others."""
 
 
@@ -59,7 +57,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     (`tower_of` gives it).  LayoutError if the config contradicts itself.
 
     >>> str(from_config({"model_type": "llama", "num_attention_heads": 4, "hidden_size": 64}))
-    'heads=4 kv_heads=4 head_dim=16 hidden=64 rotary=16 value_dim=16 group=1'
+    'heads=4 kv_heads=4 hidden=64 head_dim=16 rotary=16 value_dim=16 group=1'
     """
     found = _nested(config, tower)
     if found is None:
@@ -75,7 +73,8 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     for rule in ROWS[key].split():
         reader.take(*rule.split("=", 1))
     for word in RANKS:
-        reader.take(word, "|".join(PLAIN[word]) + ":")
+        if any(inner.get(one) for one in PLAIN[word]):
+            reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
     return derived(Facts(reader.sizes, reader.said))
 

@@ -60,9 +60,9 @@ def test_configs_say_what_modules_have(model_type: str) -> None:
             assert all(known.get(word, size) == size for word, size in one.sizes.items()), (one.name, found)
 
 
-@pytest.mark.parametrize("model_type", FEW)
+@pytest.mark.parametrize("model_type", sorted({*FEW} - {"jetmoe"}))
 def test_common_models_say_their_heads(model_type: str) -> None:
-    """Absent is right for a few modules of odd models, and not for these."""
+    """Absent is right for a few modules of odd models, and not for these; jetmoe has one kv_proj and no q to count."""
     said: Counter[str] = Counter()
     for one in observations([model_type], ("", "keys absent, more heads")):
         whole, tower = (one.config, "") if one.tower is None else (one.whole, one.tower)
