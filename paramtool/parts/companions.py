@@ -18,7 +18,8 @@ What a companion is follows from its name and its shape.  The names are those of
           weight_g_idx [in], weight_global_scale [1] (compressors/quantized_compressors)
   FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale,
           input_scale
-  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale
+  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale; in
+          files of compressed-tensors only integers have weight_shape, so that weight_packed without it is bytes
   MXFP4   blocks [..., out, in/32, 16], scales [..., out, in/32] (gpt-oss; transformers integrations/mxfp4.py)
   bitsandbytes   weight [out x in / 2, 1], weight.absmax [out x in / 64]; SCB [out] (functional.py, `quantize_4bit`)
   PEFT    lora_A.weight [rank, in], lora_B.weight [out, rank], lora_magnitude_vector [out]
@@ -104,7 +105,7 @@ def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: i
     each = 8 * itemsize // packing.bits
     if "weight_packed" in shapes:
         out, packed = shapes["weight_packed"][-2:]
-        return out, packed * each
+        return out, packed * (each if "weight_shape" in shapes else 2)
     if "qweight" in shapes and "scales" in shapes:
         first, last = shapes["qweight"][-2:]
         out = shapes["scales"][-1]

@@ -10,8 +10,9 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import LayoutError, plural
+from paramtool.parts.blocks import Image
 from paramtool.parts.companions import Packing, follow, is_companion, logical
-from paramtool.parts.pieces import Stored
+from paramtool.parts.pieces import Stored, whole
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import ApartGroup, FusedGroup
@@ -157,7 +158,7 @@ def followed(
     for one in found.beside:
         stored = by_name[one.weight]
         names = _names(stored, one.suffix, {stored.name: one.name})
-        image = follow(stored, one.suffix, names, {one.name: shapes[one.name]}, packing=packing)
+        image = _follow(stored, one.suffix, names, {one.name: shapes[one.name]}, packing=packing)
         sources.append(image.fused)
         shared_there |= _shared(image.parts)
         for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
@@ -177,7 +178,7 @@ def followed(
                 )
             names = _names(stored, suffix, {stored.name: beside_name(stored.name, suffix)})
             known = {beside_name(part, suffix): hub[part, suffix] for part in parts}
-            image = follow(stored, suffix, names, known, packing=packing)
+            image = _follow(stored, suffix, names, known, packing=packing)
             targets.append(image.fused)
             shared |= _shared(image.parts)
     sources = [_renamed(one, shared) for one in sources]
@@ -187,6 +188,15 @@ def followed(
         [*(one for one in read if one.name not in found.packed), *sources],
         [*(one for one in made if not _is_of(one, packed)), *targets],
     )
+
+
+def _follow(weight: Stored, suffix: str, names: Mapping[str, str], shapes: Shapes, *, packing: Packing) -> Image:
+    """As `follow`; beside a weight that is one part as it is, a companion stays as it is, whatever it says."""
+    part = weight.pieces[0].part
+    if weight != whole(weight.name, weight.shape, part) or len(weight.shape) > 2:
+        return follow(weight, suffix, names, shapes, packing=packing)
+    (shape,) = shapes.values()
+    return Image(whole(names[weight.name], shape, names[part]), (whole(names[part], shape),))
 
 
 def _names(weight: Stored, suffix: str, own: Mapping[str, str]) -> dict[str, str]:
