@@ -184,7 +184,7 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
     boxes: dict[str, dict[Piece, None]] = {}
     for piece in weight.pieces:
         try:
-            made = _piece(piece, weight.shape, shapes[piece.part], axes, where)
+            made = _piece(piece, weight.shape, shapes[piece.part], axes=axes, where=where)
         except Cut as cut:
             raise LayoutError(
                 f"{fused!r} cannot follow its weight: {names[piece.part]!r} has blocks of "
@@ -193,7 +193,7 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
                 hint="quantise again in the new layout; nothing was written",
             ) from None
         boxes.setdefault(piece.part, {})[made] = None
-    return _joined(fused, shape, boxes, names, {part: _part_shape(axes, one) for part, one in shapes.items()})
+    return _joined(fused, shape, boxes, names, shapes={part: _part_shape(axes, one) for part, one in shapes.items()})
 
 
 def _part_shape(axes: Sequence[Axis], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bo
     return (*lead, *(axis.length(elements[axis.role]) for axis in axes))
 
 
-def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], axes: Sequence[Axis], where: Roles) -> Piece:
+def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Sequence[Axis], where: Roles) -> Piece:
     """The blocks of a box; its part is not named."""
     moved = {axis: k for k, axis in enumerate(where.rest)}
     lead = len(part) - 2 if len(part) > 1 else 0
@@ -237,6 +237,7 @@ def _joined(
     shape: tuple[int, ...],
     boxes: dict[str, dict[Piece, None]],
     names: dict[str, str],
+    *,
     shapes: dict[str, tuple[int, ...]],
 ) -> Image:
     """The tensors, in which parts that have one place are one part; LayoutError if some overlap."""

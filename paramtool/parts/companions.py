@@ -18,7 +18,8 @@ What a companion is follows from its name and its shape.  The names are those of
           weight_g_idx [in], weight_global_scale [1] (compressors/quantized_compressors)
   FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale,
           input_scale
-  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale
+  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale; in
+          files of compressed-tensors only integers have weight_shape, so that weight_packed without it is bytes
   MXFP4   blocks [..., out, in/32, 16], scales [..., out, in/32] (gpt-oss; transformers integrations/mxfp4.py)
   bitsandbytes   weight [out x in / 2, 1], weight.absmax [out x in / 64]; SCB [out] (functional.py, `quantize_4bit`)
   PEFT    lora_A.weight [rank, in], lora_B.weight [out, rank], lora_magnitude_vector [out]
@@ -108,7 +109,7 @@ def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: i
     each = 8 * itemsize // packing.bits
     if "weight_packed" in shapes:
         out, packed = shapes["weight_packed"][-2:]
-        return out, packed * each
+        return out, packed * (each if "weight_shape" in shapes else 2)
     if "qweight" in shapes and "scales" in shapes:
         first, last = shapes["qweight"][-2:]
         out = shapes["scales"][-1]
@@ -130,6 +131,7 @@ def follow(
     suffix: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing = Packing(),  # noqa: B008 (a frozen value)
 ) -> Image:
     """Where one companion of a fused weight is, and where it is in each part.
@@ -144,7 +146,7 @@ def follow(
     if suffix in REFUSED:
         raise LayoutError(f"{fused!r} cannot follow its weight: {REFUSED[suffix]}", hint=QUANTISE)
     if _lora(suffix):
-        return _low_rank(weight, _lora(suffix), names, shapes, packing)
+        return _low_rank(weight, _lora(suffix), names, shapes, packing=packing)
     parts = lengths(weight)
     if suffix == "weight" and _is_unpacked(weight, names, shapes, parts):
         hub = {part: whole(names[part], shape) for part, shape in parts.items()}
@@ -317,6 +319,7 @@ def _low_rank(
     factor: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing,
 ) -> Image:
     """The factors A [rank, inputs] and B [outputs, rank] of W + B A.

@@ -63,7 +63,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if found is None:
         return NONE
     model_type, inner, path, _, _ = found
-    reader = Reader(inner, f"{where}: {path}." if path else f"{where}: ")
+    reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
     if model_type in ROWS_BY_HAND:
         return derived(_by_hand(model_type, reader))
     key = _row_key(found)
@@ -154,7 +154,7 @@ def _known(model_type: str) -> bool:
     return any(key in ROWS for key in (model_type, *(f"{model_type}/{side}" for side in SIDES)))
 
 
-class Reader:
+class ConfigReader:
     """Takes sizes from a config by their rules."""
 
     def __init__(self, config: Mapping[str, Any], where: str) -> None:
@@ -258,7 +258,7 @@ class Reader:
         return found
 
 
-def _plain(reader: Reader) -> Facts:
+def _plain(reader: ConfigReader) -> Facts:
     """What a config of an unknown model type says in so many words."""
     if any(UNEQUAL.search(key) for key in reader.config):
         return NONE
@@ -271,7 +271,7 @@ ROWS_BY_HAND = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatg
 """Model types whose facts hang on flags of their configs."""
 
 
-def _by_hand(model_type: str, reader: Reader) -> Facts:
+def _by_hand(model_type: str, reader: ConfigReader) -> Facts:
     """Facts that hang on flags.
 
     falcon: transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or

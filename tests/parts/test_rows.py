@@ -15,7 +15,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PARTS, PartTensor
+from paramtool.parts.rows import PARTS
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
@@ -109,7 +109,7 @@ class Laid:
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
         joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
         made = fuse.parts_of(joints)
-        return {name: array for name, array in moved([one.stored for one in joints], arrays, made).items()}
+        return moved([one.stored for one in joints], arrays, made)
 
 
 def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
