@@ -94,6 +94,8 @@ class SeenParts:
 
 
 NOTHING = SeenParts()
+FIRST = ("qkv", "kv")
+"""The kinds that are told before the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,10 @@ def _summary(
         if numbered:
             length = tower.count(".") + 1
             counted.update(module.split(".", length + 1)[length] for module in one.modules)
-    found = tuple(SeenTower(at, len(layers[at]), tuple(found)) for at, found in towers.items())
+    found = tuple(
+        SeenTower(at, len(layers[at]), tuple(sorted(groups, key=lambda one: one.kind not in FIRST)))
+        for at, groups in towers.items()
+    )
     if not found:
         return NOTHING
     return SeenParts(found, _dialect(found, known))

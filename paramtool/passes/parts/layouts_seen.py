@@ -23,7 +23,7 @@ GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
 def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | None:
     """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
     names = [_joined(group.first, name) for name in group.names]
-    tensors = {weight: shape_of(weight) for weight in map(lambda name: _weight(name, shape_of), names) if weight}
+    tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
     if len(tensors) < len(names):
         return None
     if said := {known.layouts[name] for name in tensors if name in known.layouts}:
@@ -126,7 +126,7 @@ def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, 
 def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> bool:
     """Whether the sizes that were given divide the rows."""
     heads, kv_heads = given.get("heads", 1), given.get("kv_heads", 1)
-    if queries % heads or keys % kv_heads or ("chunks" in given) != ("chunk" in layout) and "chunks" in given:
+    if queries % heads or keys % kv_heads or ("chunks" in given and "chunk" not in layout):
         return False
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
