@@ -205,9 +205,9 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
         if how.window and (owner is None or how.window.byte_stop > owner.nbytes):
             raise PlanError(f"{name!r}: its source window is not inside {how.window.storage!r}")
     for name, one in plan.names.items():
-        place = targets[one.owner].view if one.owner in targets else None
-        place = plan.names[one.owner].window if one.owner in plan.derived else place
-        if place is None or one.window.byte_stop > place.nbytes:
+        place = targets[one.owner].nbytes if one.owner in targets else -1
+        place = plan.names[one.owner].window.nbytes if one.owner in plan.derived else place
+        if one.window.byte_stop > place:
             raise PlanError(f"{name!r}: its window is not inside {one.owner!r}")
     missing = set(names) - targets.keys() - plan.names.keys()
     if missing:

@@ -40,6 +40,8 @@ PLAIN = {
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
+RANKS = ("q_rank", "kv_rank")
+"""Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -65,6 +67,8 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return NONE if model_type in TOWERS or _known(model_type) else derived(_plain(reader))
     for word, rule in row.items():
         reader.take(word, rule)
+    for word in RANKS:
+        reader.take(word, "|".join(PLAIN[word]) + ":")
     return derived(Facts(reader.sizes, reader.said))
 
 

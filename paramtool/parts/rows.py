@@ -146,7 +146,10 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
 
     LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
     """
-    waiting = [(part, group, length) for part in parts for group, length in _pairs(part)]
+    kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
+    for part in parts:
+        kinds.setdefault((part.axes, part.shape), part)
+    waiting = [(part, group, length) for part in kinds.values() for group, length in _pairs(part)]
     again = True
     while again:
         again = False
@@ -158,7 +161,7 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
                     f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
                     if len(group) > 1
                     else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
-                    hint="the facts in config.json or --spec are those of another model, or another part of it",
+                    hint="the facts in config.json or --spec are those of another model, or of other modules: --at chooses",
                 )
             if len(unknown) == 1:
                 if not product_ or length % product_:
@@ -242,22 +245,26 @@ def _extent(items: Items, along: int, sizes: Sizes) -> int:
 def per_head(content: str, sizes: Sizes) -> Sizes:
     """Sizes for a pattern that gives each head its own key and value: then KV heads are heads.
 
-    LayoutError if they are known to be fewer.
+    Likewise values are as wide as keys if they take turns.  LayoutError if the two are known to differ.
     """
     found = words(content)
-    if "heads" not in found or found & {"kv_heads", "group", "chunk_kv_heads"} or not sizes.knows("heads"):
-        return sizes
-    if not any("kv_heads" in group for term in terms(content) for group in groups(PARTS[term])):
-        return sizes
-    if not sizes.knows("kv_heads"):
-        return sizes.with_one("kv_heads", sizes.of("heads"))
-    if sizes.of("kv_heads") != sizes.of("heads"):
-        raise LayoutError(
-            f"{content} has a key and a value for each head; found heads={sizes.of('heads')} "
-            f"kv_heads={sizes.of('kv_heads')}",
-            hint="qkv-per-group is the layout with fewer KV heads",
-        )
+    canonical = {word for term in terms(content) for group in groups(PARTS[term]) for word in group}
+    for word, other in AS_MANY.items():
+        splits = {part for split in COMPOSED.get(word, ()) for part in split}
+        if word not in canonical or other not in found or found & {word, *splits} or not sizes.knows(other):
+            continue
+        if not sizes.knows(word):
+            sizes = sizes.with_one(word, sizes.of(other))
+        elif sizes.of(word) != sizes.of(other):
+            raise LayoutError(
+                f"{content} needs {word} = {other}; found {word}={sizes.of(word)} {other}={sizes.of(other)}",
+                hint="qkv-per-group is the layout for fewer KV heads" if word == "kv_heads" else "",
+            )
     return sizes
+
+
+AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
+"""{axis: the axis of a pattern that stands for it, too, where the pattern has no own}"""
 
 
 def words(content: str) -> set[str]:
@@ -345,11 +352,17 @@ def _block_pieces(
         way = ways.pop(EXPERTS)
         if len(tensors) != sizes.of(EXPERTS):
             raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
-        for expert, tensor in enumerate(tensors):
-            yield from _of_part(tensor, block.gates, ways, _shifted(at, way, expert), sizes=sizes)
+        yield from _of_experts(tensors, way, list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes)))
         return
     for tensor in tensors[:1]:
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
+
+
+def _of_experts(tensors: Iterable[PartTensor], way: _Way, first: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of all experts, which are those of the first, further along."""
+    for expert, tensor in enumerate(tensors):
+        for piece in first:
+            yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
 
 
 def _shifted(at: tuple[int, ...], way: _Way, value: int) -> tuple[int, ...]:
@@ -416,8 +429,8 @@ def _ways(word: str, ways: Mapping[str, _Way], used: set[str]) -> Iterator[tuple
         used.add(word)
         yield word, ways[word]
         return
-    if word == "kv_heads" and "heads" in ways:  # as many, see `per_head`
-        yield from _ways("heads", ways, used)
+    if (same := AS_MANY.get(word)) and same in ways:  # see `per_head`
+        yield from _ways(same, ways, used)
         return
     for split in COMPOSED.get(word, ()):
         if any(part in ways or part in COMPOSED for part in split) and all(

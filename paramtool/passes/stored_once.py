@@ -7,7 +7,7 @@ once.  It is one alias set when loaded only if the source ties the names that th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
@@ -23,9 +23,11 @@ class NewTensors:
     """Where the old ones are; with a name of the source it says which use of that name is meant."""
     targets: tuple[Target, ...]
     roles: Mapping[str, str]
-    """{new name: which of the new tensors it is}, for tensors of one constant."""
+    """{new name: which of the new tensors it is}, for tensors of one constant and for `are_apart`."""
     names: tuple[str, ...]
     """The old tensors."""
+    are_apart: bool = False
+    """Whether each of them is a tensor of its own, even if two are made of the same bytes."""
 
 
 @dataclass(slots=True)
@@ -50,14 +52,15 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _key(target, one.roles.get(target.name, target.name), theirs)
+            key = _key(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
             owner = owners.setdefault(key, target.name)
             alias_set = alias_sets.setdefault((key, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
-            window = contiguous(owner, target.dtype, target.shape)
+            own = target.view
+            window = own if owner == target.name else contiguous(owner, target.dtype, target.shape)
             evidence = why if alias_set == owner else "content"
-            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, target.view)
+            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, own)
             if owner == target.name:
                 found.targets.append(target)
             for name in made_of:
@@ -75,7 +78,14 @@ def _reads_twice(target: Target) -> bool:
     windows = [view for copy in target.copies for _, view in copy.terms]
     if not all(view.is_injective for view in windows):
         return True
-    return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
+    near: dict[object, list[View]] = {}
+    for view in sorted(windows, key=lambda view: view.byte_start):
+        others = near.setdefault(view.storage, [])
+        others[:] = [other for other in others if other.byte_stop > view.byte_start]
+        if any(overlaps(view, other) for other in others):
+            return True
+        others.append(view)
+    return False
 
 
 def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
@@ -106,8 +116,9 @@ def _meet(a: View, b: View) -> bool:
     return a.storage == b.storage and a.byte_start < b.byte_stop and b.byte_start < a.byte_stop
 
 
-def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
+def _key(target: Target, own: str, theirs: tuple[str, ...], is_apart: bool) -> object:
     """A key that is equal for targets that are one tensor; zeros are if they are the same part of tied networks."""
-    copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
+    places = ((copy.destination, copy.terms, copy.shift) for copy in target.copies)
+    copies = tuple((view.dtype, view.offset, view.shape, view.strides, *rest) for view, *rest in places)
     constant = not any(copy.terms for copy in target.copies)
-    return (target.dtype, target.shape, copies, (own, theirs) if constant else None)
+    return (target.dtype, target.shape, copies, (own, theirs) if constant or is_apart else None)
