@@ -61,6 +61,12 @@ class Rearrangement:
     record: PartsRecord
     """What the output says of it."""
     warnings: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    """In a report, the tensors of the source that were rearranged or renamed."""
+    split: tuple[str, ...] = ()
+    """In a report, those of several parts."""
+    joined: tuple[str, ...] = ()
+    """In a report, the new tensors of several parts."""
 
     @property
     def is_recorded(self) -> bool:
@@ -68,8 +74,14 @@ class Rearrangement:
         return bool(record.encode(self.record))
 
     def reported(self) -> Rearrangement:
-        """The same for a report, when the plan is made: without the pieces, of which a model has many."""
-        return replace(self, change=Rearranged((), ()))
+        """The same for a report, when the plan is made: names instead of pieces, of which a model has many."""
+        return replace(
+            self,
+            change=Rearranged((), ()),
+            read=tuple(one.name for one in self.change.read),
+            split=tuple(one.name for one in self.change.read if len(one.pieces) > 1),
+            joined=tuple(one.name for one in self.change.made if len(one.pieces) > 1),
+        )
 
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
@@ -78,8 +90,34 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         name = layouts.parse(text)[0] if text else ""
         if name and (find_part_layout(name) is not None or name in dialects.NAMES):
             return True
+        if name:
+            _check_known(name)
     unsaid = options.described and options.source is None and options.target is None
     return unsaid and bool(record_of(checkpoint).fused)
+
+
+CHANGES_VALUES = {
+    "zero-centred-norm": "weights of norms minus 1", "zero-centered-norm": "weights of norms minus 1",
+    "norm-plus-one": "weights of norms plus 1", "a-log": "the logarithm of A",
+    "neg-exp-a-log": "minus the exponential of A_log",
+    "batchnorm-folded": "a batch norm folded into a weight", "folded-batchnorm": "a batch norm folded into a weight",
+    "fold-batchnorm": "a batch norm folded into a weight",
+}  # fmt: skip
+"""{what somebody could ask for as a layout: what it does to values}"""
+
+
+def _check_known(name: str) -> None:
+    """UsageError for the name of no layout, and for what changes values: going back would not give the same bytes."""
+    if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
+        raise UsageError(
+            f"{name} is no layout: it changes values ({what}), and rounding loses some of them",
+            hint="a layout moves elements and keeps their bits; change values with the program that needs it",
+        )
+    try:
+        layouts.find(name)
+    except UsageError as error:
+        error.hint += "; `paramtool layouts` lists those of attention, gated MLPs and experts, and the dialects, too"
+        raise
 
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:
@@ -163,7 +201,13 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> PartNames:
+def _names(options: RelayoutOptions, layout: PartLayout) -> PartNames:
+    """The names that are asked for; UsageError for one that nothing of the layout has."""
+    usual = [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
+    if unknown := [name for name in options.rename or {} if name not in usual]:
+        raise UsageError(
+            f"--rename {unknown[0]!r}: layout {layout.name} has no such name; expected one of: {', '.join(usual)}"
+        )
     return PartNames(dict(options.rename or {}))
 
 
@@ -186,7 +230,12 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
         joints += fuse.fused(
-            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            groups,
+            layout,
+            shapes,
+            lambda at: facts(at).sizes,
+            names=_names(options, layout),
+            packing=packing_of(config),
         )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
@@ -305,7 +354,12 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         groups = find.fused(shapes, layout, options.at, where)
         joints = list(
             fuse.unfused(
-                groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+                groups,
+                layout,
+                shapes,
+                lambda at: facts(at).sizes,
+                names=_names(options, layout),
+                packing=packing_of(config),
             )
         )
         named = layout.name
