@@ -313,7 +313,7 @@ def of_type(name: str, found: list[Observed]) -> dict[str, dict[str, str]]:
     """The rules for a model type, or for each half of it where they differ."""
     whole = row(found, "")
     sides = {one.side for one in found} - {""}
-    if "heads" in whole and "head_dim" in whole or not sides:
+    if ("heads" in whole and "head_dim" in whole) or not sides:
         return {name: whole} if whole else {}
     halves = {side: row([one for one in found if one.side == side], side) for side in sorted(sides)}
     if all("heads" in half for half in halves.values()):

@@ -12,8 +12,9 @@ they are two groups, and a layout describes one.
 
 from __future__ import annotations
 
+from paramtool.parts.layout import PartGroup, PartLayout
 from paramtool.parts.tables import attention, experts, latent_attention, linear_attention, mlp, modulation, state_space
 
 _TABLES = (attention, mlp, experts, linear_attention, latent_attention, state_space, modulation)
-GROUPS = tuple(one for table in _TABLES for one in table.GROUPS)
-LAYOUTS = tuple(one for table in _TABLES for one in table.LAYOUTS)
+GROUPS: tuple[PartGroup, ...] = tuple(one for table in _TABLES for one in table.GROUPS)
+LAYOUTS: tuple[PartLayout, ...] = tuple(one for table in _TABLES for one in table.LAYOUTS)
