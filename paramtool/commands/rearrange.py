@@ -90,8 +90,34 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         name = layouts.parse(text)[0] if text else ""
         if name and (find_part_layout(name) is not None or name in dialects.NAMES):
             return True
+        if name:
+            _check_known(name)
     unsaid = options.described and options.source is None and options.target is None
     return unsaid and bool(record_of(checkpoint).fused)
+
+
+CHANGES_VALUES = {
+    "zero-centred-norm": "weights of norms minus 1", "zero-centered-norm": "weights of norms minus 1",
+    "norm-plus-one": "weights of norms plus 1", "a-log": "the logarithm of A",
+    "neg-exp-a-log": "minus the exponential of A_log",
+    "batchnorm-folded": "a batch norm folded into a weight", "folded-batchnorm": "a batch norm folded into a weight",
+    "fold-batchnorm": "a batch norm folded into a weight",
+}  # fmt: skip
+"""{what somebody could ask for as a layout: what it does to values}"""
+
+
+def _check_known(name: str) -> None:
+    """UsageError for the name of no layout, and for what changes values: going back would not give the same bytes."""
+    if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
+        raise UsageError(
+            f"{name} is no layout: it changes values ({what}), and rounding loses some of them",
+            hint="a layout moves elements and keeps their bits; change values with the program that needs it",
+        )
+    try:
+        layouts.find(name)
+    except UsageError as error:
+        error.hint += "; `paramtool layouts` lists those of attention, gated MLPs and experts, and the dialects, too"
+        raise
 
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:
@@ -175,7 +201,13 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> PartNames:
+def _names(options: RelayoutOptions, layout: PartLayout) -> PartNames:
+    """The names that are asked for; UsageError for one that nothing of the layout has."""
+    usual = [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
+    if unknown := [name for name in options.rename or {} if name not in usual]:
+        raise UsageError(
+            f"--rename {unknown[0]!r}: layout {layout.name} has no such name; expected one of: {', '.join(usual)}"
+        )
     return PartNames(dict(options.rename or {}))
 
 
@@ -198,7 +230,12 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
         joints += fuse.fused(
-            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            groups,
+            layout,
+            shapes,
+            lambda at: facts(at).sizes,
+            names=_names(options, layout),
+            packing=packing_of(config),
         )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
@@ -207,7 +244,11 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
-        Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
+        Rearranged(
+            tuple(parts_as_they_are(joints, shapes)),
+            tuple(one.stored for one in joints),
+            _positions(again, is_fused=False),
+        ),
         "",
         layout.name,
         False,
@@ -290,13 +331,15 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
         one.along,
         dict(one.sizes),
         parts,
-        {name: ranks[name] for name in old},
+        tuple(ranks[name] for name in old),
         one.companion,
     )
 
 
-def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
-    return {name: place for one in again for name, place in one.positions.items()}
+def _positions(again: Iterable[FusedTensor], *, is_fused: bool) -> dict[str, int]:
+    """{name that is restored: its position}"""
+    names = ((one.names if is_fused else (one.tensor,), one.positions) for one in again)
+    return {name: place for own, places in names for name, place in zip(own, places, strict=False)}
 
 
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -311,7 +354,12 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         groups = find.fused(shapes, layout, options.at, where)
         joints = list(
             fuse.unfused(
-                groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+                groups,
+                layout,
+                shapes,
+                lambda at: facts(at).sizes,
+                names=_names(options, layout),
+                packing=packing_of(config),
             )
         )
         named = layout.name
@@ -319,7 +367,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again)),
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again, is_fused=True)),
         named,
         "",
         False,

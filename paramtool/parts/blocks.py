@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
-from paramtool.parts.pieces import Digit, Digits, Piece, Stored
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored, whole
 
 OUT, IN, FLAT, WHOLE = "out", "in", "flat", "whole"
 
@@ -69,8 +69,7 @@ def quotient(along: Along, axis: Axis, lengths: tuple[int, int], to: int) -> Alo
     digits = _merged(along.digits)
     *slower, fastest = digits or (Digit(1, to, 1),)
     ends = not slower and along.start + fastest.length == lengths[0] and along.at + fastest.length == lengths[1]
-    whole = fastest.step == 1 or block == 1
-    if not whole or (fastest.length % block and not ends):
+    if not (fastest.step == 1 or block == 1) or (fastest.length % block and not ends):
         raise Cut(fastest.length if fastest.step == 1 else 1)
     if along.start % block or along.at % block or any(digit.step % block for digit in slower):
         raise Cut(_common_run(along, slower, fastest))
@@ -148,7 +147,6 @@ def lengths(weight: Stored) -> dict[str, tuple[int, ...]]:
 def flattened(weight: Stored) -> Stored:
     """A weight as one run of elements, row by row; LayoutError if rows are cut or turned.
 
-    >>> from paramtool.parts.pieces import whole
     >>> flattened(whole("w", (2, 3))).pieces[0].digits
     ((Digit(length=2, axis=0, step=3), Digit(length=3, axis=0, step=1)),)
     """
@@ -252,11 +250,5 @@ def _joined(
             "have to be in one place",
             hint="quantise again in the new layout; nothing was written",
         )
-    parts = tuple(_whole(names[part], shapes[part], hub[part]) for part in boxes)
+    parts = tuple(whole(names[part], shapes[part], hub[part]) for part in boxes)
     return Image(Stored(fused, shape, pieces), parts)
-
-
-def _whole(name: str, shape: tuple[int, ...], part: str) -> Stored:
-    from paramtool.parts.pieces import whole
-
-    return whole(name, shape, part)

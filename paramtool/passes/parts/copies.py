@@ -48,7 +48,7 @@ class Sources:
 
 def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
-    by_part: dict[str, tuple[HeldPiece, ...]] = {}
+    by_part: dict[str, list[HeldPiece]] = {}
     repeated = []
     first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
@@ -58,7 +58,7 @@ def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) ->
             if known is not held:
                 repeated.append((known, held))
                 continue
-            by_part[piece.part] = (*by_part.get(piece.part, ()), held)
+            by_part.setdefault(piece.part, []).append(held)
     return Sources(where, by_part, tuple(repeated))
 
 
