@@ -503,8 +503,11 @@ def _recognised(
         return found[0]
     if not found:
         raise LayoutError(
-            f"{where}: its names are those of no dialect for this model", hint="--from DIALECT says which is meant"
+            f"{where}: {dialects.why_none(shapes, config)}",
+            hint="the file was converted in part, or it is of another model than config.json says",
         )
+    if found == [dialects.HUB, dialects.MEMORY]:  # the shapes do not tell, either: the error says why
+        dialects.opened(dialects.MEMORY, config, facts).read(shapes)
     raise LayoutError(
         listed(f"{where}: its names are those of {plural(len(found), 'dialect')}:", list(found)),
         hint="--from DIALECT says which it is",
