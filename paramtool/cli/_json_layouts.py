@@ -89,6 +89,7 @@ def _rearranged(found: Rearrangement) -> dict[str, Any]:
         "split": [one.name for one in found.change.read if len(one.pieces) > 1],
         "joined": [one.name for one in found.change.made if len(one.pieces) > 1],
         "facts": dict(found.facts),
+        **({"said": dict(found.said)} if found.said else {}),
     }
 
 

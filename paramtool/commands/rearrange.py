@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
@@ -61,6 +61,8 @@ class Rearrangement:
     record: PartsRecord
     """What the output says of it."""
     warnings: tuple[str, ...] = ()
+    said: Mapping[str, str] = field(default_factory=dict)
+    """{layout: who says that tensors have it}, where nobody gave one."""
 
     @property
     def is_recorded(self) -> bool:
@@ -74,8 +76,12 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         name = layouts.parse(text)[0] if text else ""
         if name and (find_part_layout(name) is not None or name in dialects.NAMES):
             return True
-    unsaid = options.described and options.source is None and options.target is None
-    return unsaid and bool(record_of(checkpoint).fused)
+    return is_unsaid(options) and bool(record_of(checkpoint).fused)
+
+
+def is_unsaid(options: RelayoutOptions) -> bool:
+    """Whether `unfuse` has no layout and takes those that are known."""
+    return options.described and options.source is None and options.target is None
 
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:
@@ -289,7 +295,19 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
     joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
-    if not joints:
+    said: Mapping[str, str] = {}
+    if not joints and options.source is None:
+        from paramtool.commands import unfuse_seen
+
+        spec = _spec(options, "")
+        facts = facts_of(config, spec, used)
+        found = unfuse_seen.unfused(
+            checkpoint, shapes, options.at, spec, lambda at: facts(at).sizes,
+            names=_names(options), packing=packing_of(config),
+        )  # fmt: skip
+        joints, said = found.joints, found.said
+        named = ", ".join(said)
+    elif not joints:
         layout = _layout(options.source)
         facts = facts_of(config, _spec(options, layout.group), used)
         groups = find.fused(shapes, layout, options.at, where)
@@ -315,6 +333,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
             fused=tuple(one for one in known.fused if one.tensor not in gone),
             unfused=(*known.unfused, *(_recorded(one, ranks, is_fused=False) for one in made)),
         ),
+        said=said,
     )
 
 

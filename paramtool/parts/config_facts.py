@@ -42,6 +42,13 @@ PLAIN = {
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
 RANKS = ("q_rank", "kv_rank")
 """Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
+FUSED_ROWS = {
+    "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
+    "kv_heads=attn_config.kv_n_heads:1 head_dim=:hidden/heads experts=ffn_config.moe_num_experts:4",
+    "modernbert": "heads=num_attention_heads:12 hidden=hidden_size:768 kv_heads=:heads head_dim=:hidden/heads",
+}
+"""Rows by hand for model types whose modules do not show their sizes (transformers 5.23.0: configuration_dbrx.py 42,
+75, 122; modeling_dbrx.py 173-187; configuration_modernbert.py 80-83, modeling_modernbert.py 235-261)."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -125,8 +132,8 @@ def _flat(model_type: str) -> list[str]:
 def _row(model_type: str, side: str) -> Mapping[str, str] | None:
     """The rules for a model type, {word: its rule}; those of one half where the halves have their own."""
     text = ROWS.get(f"{model_type}/{side}" if side else model_type)
-    if text is None and side:
-        text = ROWS.get(model_type)
+    if text is None:
+        text = ROWS.get(model_type) if side else FUSED_ROWS.get(model_type)
     return None if text is None else dict(one.split("=", 1) for one in text.split())
 
 
