@@ -1,101 +1,166 @@
-"""What is seen of attention, gated MLPs and experts: towers, forms, and the layouts that fit where nothing says one."""
+"""What is said of attention, gated MLPs and experts by names, shapes and a config."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from paramtool.passes.parts import groups, layouts_seen
+from paramtool.parts import families, tables, words
+from paramtool.parts.layout import find_part_layout
+from paramtool.passes.parts import find
+from paramtool.passes.parts.groups import Known, SeenParts, seen
+from paramtool.passes.parts.groups import words as in_words
 
 Shapes = dict[str, tuple[int, ...]]
 
 
-def seen(shapes: Shapes, config: dict[str, Any] | None = None, **known: Any) -> groups.SeenParts:
-    """What is seen; `known` may only be asked where a tensor is fused."""
-    made = {"config": config or {}, "layouts": {}, **known}
-    return groups.seen(shapes, lambda name: shapes.get(name, ()), lambda: _KNOWN(**made))
+def known(config: Mapping[str, Any] | None = None, **layouts: str) -> Known:
+    return Known(config or {}, layouts)
 
 
-_KNOWN = layouts_seen.judged.__globals__[layouts_seen.judged.__annotations__["known"]]
+def told(shapes: Shapes, config: Mapping[str, Any] | None = None) -> SeenParts:
+    return seen(shapes, lambda name: shapes.get(name, ()), lambda: known(config))
 
 
-def layers(count: int, tensors: Shapes, at: str = "model.layers") -> Shapes:
-    return {f"{at}.{k}.{name}": shape for k in range(count) for name, shape in tensors.items()}
+def attention(layers: int, name: str = "query_key_value", rows: int = 24) -> Shapes:
+    found: Shapes = {}
+    for k in range(layers):
+        at = f"gpt_neox.layers.{k}.attention"
+        found |= {f"{at}.{name}.weight": (rows, 8), f"{at}.dense.weight": (8, 8)}
+    return found
 
 
-APART: Shapes = {f"attn.{part}_proj.weight": (8, 8) for part in "qkv"}
-FUSED: Shapes = {"attn.qkv_proj.weight": (24, 8), "attn.o_proj.weight": (8, 8)}
+def test_parts_apart_need_no_config() -> None:
+    """Nobody is asked for a config where no tensor is fused."""
+    shapes = {f"m.layers.{k}.attn.{name}.weight": (8, 8) for k in range(3) for name in ("q_proj", "k_proj", "v_proj")}
+
+    def asked() -> Known:
+        raise AssertionError("a config was read")
+
+    (tower,) = seen(shapes, lambda name: shapes.get(name, ()), asked).towers
+    assert in_words(tower) == "3 layers: q, k, v apart"
 
 
-@given(st.integers(1, 12), st.integers(1, 5))
-def test_layers_are_counted(count: int, experts: int) -> None:
-    one = APART | {
-        f"mlp.experts.{k}.{part}_proj.weight": (4, 8) for k in range(experts) for part in ("gate", "up", "down")
-    }
-    (tower,) = seen(layers(count, one)).towers
-    assert (tower.at, tower.layers) == ("model.layers", count)
-    assert [(g.kind, g.form, g.modules) for g in tower.groups] == [("qkv", "apart", count), ("experts", "list", count)]
-    assert tower.groups[1].experts == experts
-    assert groups.words(tower).endswith(f": q, k, v apart; experts as a list of {experts}")
+def test_the_family_decides() -> None:
+    (tower,) = told(attention(2), {"model_type": "gpt_neox"}).towers
+    (group,) = tower.groups
+    assert (group.layout, group.source, group.fits) == ("qkv-per-head", "config.json (gpt_neox)", ())
 
 
-def test_two_towers() -> None:
-    found = seen({**layers(2, APART), **layers(3, APART, "vision.blocks")})
-    assert [(tower.at, tower.layers) for tower in found.towers] == [("model.layers", 2), ("vision.blocks", 3)]
+def test_another_family_decides_otherwise() -> None:
+    (group,) = told(attention(2), {"model_type": "chatglm"}).groups
+    assert group.layout == "qkv"
 
 
-def test_nothing_is_seen_in_other_models() -> None:
-    assert seen({"fc1.weight": (3, 3), "lstm.weight_ih_l0": (8, 2)}) == groups.NOTHING
+def test_shapes_never_decide() -> None:
+    """Several layouts of one shape are listed with what they need."""
+    (group,) = told(attention(2)).groups
+    assert not group.layout
+    assert {"qkv", "qkv-per-head", "qkv-per-element"} <= {fit.layout for fit in group.fits}
+    assert "config.json" in group.decides and "heads=..." in group.decides
 
 
-def test_a_record_says_the_layout() -> None:
-    shapes = layers(1, FUSED)
-    (one,) = seen(shapes, layouts={"model.layers.0.attn.qkv_proj.weight": "qkv-per-head"}).groups
-    assert (one.layout, one.source) == ("qkv-per-head", "its record")
+def test_shapes_take_layouts_away() -> None:
+    """With fewer keys than queries no layout is per head."""
+    (group,) = told(attention(1, rows=16)).groups
+    fits = {fit.layout for fit in group.fits}
+    assert "qkv-per-group" in fits and "qkv-per-head" not in fits
 
 
-def test_a_family_says_the_layout() -> None:
-    shapes = layers(1, {"attention.query_key_value.weight": (24, 8)}, "gpt_neox.layers")
-    (one,) = seen(shapes, {"model_type": "gpt_neox"}).groups
-    assert (one.layout, one.source) == ("qkv-per-head", "config.json (gpt_neox)")
+def test_what_cannot_be_queries_keys_and_values_is_not_told() -> None:
+    assert not told(attention(1, rows=9)).towers
 
 
-def test_what_fits_is_listed_with_what_decides() -> None:
-    """Shapes alone never decide between layouts of one shape."""
-    (one,) = seen(layers(1, FUSED)).groups
-    assert one.layout == "" and {fit.layout for fit in one.fits} == set(layouts_seen.PER_HEAD)
-    assert "--layout" in one.decides and "heads=..." in one.decides
-    error = layouts_seen.refusal([one], "f")
-    assert all(name in str(error) for name in layouts_seen.PER_HEAD)
+def test_the_record_is_asked_first() -> None:
+    shapes = attention(1)
+    layouts = {name: "qkv" for name in shapes if "query_key_value" in name}
+    (group,) = seen(shapes, lambda name: shapes.get(name, ()), lambda: known({"model_type": "bloom"}, **layouts)).groups
+    assert (group.layout, group.source) == ("qkv", "its record")
 
 
-@pytest.mark.parametrize(("kv_rows", "fits"), [(8, layouts_seen.PER_HEAD), (4, layouts_seen.PER_GROUP), (3, ())])
-def test_rows_take_layouts_away(kv_rows: int, fits: tuple[str, ...]) -> None:
-    found = list(seen(layers(1, {**FUSED, "attn.qkv_proj.weight": (8 + 2 * kv_rows, 8)})).groups)
-    assert {fit.layout for one in found for fit in one.fits} == set(fits)
+def test_experts_are_counted_in_the_first_layer() -> None:
+    names = ("w1", "w2", "w3")
+    at = "model.layers.{}.block_sparse_moe.experts.{}.{}.weight"
+    shapes = {at.format(k, e, name): (4, 4) for k in range(2) for e in range(5) for name in names}
+    found = told(shapes)
+    (group,) = found.groups
+    assert (group.form, group.experts, group.modules, found.dialect) == ("list", 5, 2, "transformers-4")
 
 
-def test_facts_take_layouts_away() -> None:
-    """Rows that do not divide into the heads that were given have none of the layouts."""
-    assert not list(seen(layers(1, FUSED), facts={"heads": 3, "kv_heads": 3}).groups)
-    (one,) = seen(layers(1, FUSED), facts={"heads": 4, "kv_heads": 4, "chunks": 2}).groups
-    assert {fit.layout for fit in one.fits} == {"qvk-per-chunk", "qkv-per-chunk"}
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        (((4, 12, 8), (4, 8, 6)), {"experts", "experts-interleaved"}),
+        (((4, 8, 12), (4, 6, 8)), {"experts-transposed", "experts-transposed-interleaved"}),
+        (
+            ((4, 12, 12), (4, 12, 6)),
+            {"experts", "experts-interleaved"},
+        ),
+    ],
+)
+def test_stacks(shapes: tuple[tuple[int, ...], tuple[int, ...]], expected: set[str]) -> None:
+    at = "model.layers.0.mlp.experts"
+    (group,) = told({f"{at}.gate_up_proj": shapes[0], f"{at}.down_proj": shapes[1]}).groups
+    assert {fit.layout for fit in group.fits} == expected and group.experts == 4
 
 
-STACKED = [
-    ({"gate_up_proj": (3, 8, 6), "down_proj": (3, 6, 4)}, {"experts", "experts-interleaved"}),
-    ({"gate_up_proj": (3, 6, 8), "down_proj": (3, 4, 6)}, {"experts-transposed", "experts-transposed-interleaved"}),
-    ({"gate_up_proj": (3, 8, 8), "down_proj": (3, 8, 4)}, {"experts", "experts-interleaved"}),
-    ({"gate_up_proj": (3, 8, 4), "down_proj": (3, 2, 8)}, {"experts-transposed", "experts-transposed-interleaved"}),
-    ({"gate_up_proj": (3, 8, 6), "down_proj": (3, 6, 5)}, set()),
-    ({"gate_up_proj": (3, 8, 6), "down_proj": (2, 6, 4)}, set()),
-]
+def test_a_model_of_text_and_images_has_two_towers() -> None:
+    shapes = {f"visual.blocks.{k}.attn.qkv.weight": (24, 8) for k in range(2)}
+    shapes |= {f"visual.blocks.{k}.attn.proj.weight": (8, 8) for k in range(2)}
+    shapes |= {f"model.layers.{k}.self_attn.{n}_proj.weight": (8, 8) for k in range(3) for n in "qkv"}
+    config = {"model_type": "qwen2_vl", "vision_config": {"model_type": "qwen2_vl_vision"}}
+    found = {tower.at: in_words(tower) for tower in told(shapes, config).towers}
+    assert found["model.layers"] == "3 layers: q, k, v apart"
+    assert found["visual.blocks"].startswith("2 layers: qkv fused: qkv by config.json")
 
 
-@pytest.mark.parametrize(("shapes", "fits"), STACKED)
-def test_stacks_of_experts(shapes: Shapes, fits: set[str]) -> None:
-    found = list(seen(layers(1, {f"mlp.experts.{name}": shape for name, shape in shapes.items()})).groups)
-    assert {fit.layout for one in found for fit in one.fits} == fits
+def test_nothing_is_told_of_other_names() -> None:
+    assert told({"conv.weight": (3, 3), "gate.weight": (4, 4), "mlp.in_proj.weight": (24, 8)}) == SeenParts()
+
+
+def test_each_shape_is_asked_a_few_times() -> None:
+    """Work grows with the number of names, and shapes are only looked at where a tensor is fused."""
+
+    def asked(layers: int) -> int:
+        shapes, count = attention(layers), 0
+
+        def shape_of(name: str) -> tuple[int, ...]:
+            nonlocal count
+            count += 1
+            return shapes.get(name, ())
+
+        seen(shapes, shape_of, known)
+        return count
+
+    assert asked(2000) == asked(20)
+
+
+# --- the tables agree ------------------------------------------------------------------------------------------------
+
+
+def test_names_of_parts_are_those_of_the_tables() -> None:
+    for group in tables.GROUPS:
+        if group.kind in words.APART:
+            assert set(group.names) == set(words.APART[group.kind]), group.kind
+
+
+def test_layouts_of_families_exist() -> None:
+    """Of the kind that the fused name has, where `inspect` knows the name."""
+    kinds = {**words.FUSED, **words.OF_FAMILIES}
+    for types, pairs, source in families.ROWS:
+        assert source, types
+        for pair in pairs.split():
+            name, _, layouts = pair.partition("=")
+            for one in layouts.split("|"):
+                layout = find_part_layout(one)
+                assert layout is not None, one
+                assert layout.group == ("experts" if name == families.EXPERTS else kinds[name]), pair
+
+
+def test_fused_names_can_be_taken_apart() -> None:
+    """What `inspect` calls fused, `unfuse` finds under that name."""
+    for name, kind in {**words.FUSED, **words.OF_FAMILIES}.items():
+        if (name, kind) != (words.TORCH_MHA, "qkv"):
+            assert name in find.FUSED_NAMES[kind], name
