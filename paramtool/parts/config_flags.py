@@ -16,18 +16,32 @@ def by_flags(model_type: str, reader: ConfigReader) -> None:
 
 def _falcon(reader: ConfigReader) -> str:
     """transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
-    without multi_query, else one.  In the first files the type was RefinedWeb or RefinedWebModel, with n_head,
-    n_head_kv and the same flags, and without defaults.
+    without multi_query, else one.
     """
     flag = reader.config.get
-    is_first = flag("model_type") != "falcon"
-    heads, hidden = ("n_head|num_attention_heads:", "hidden_size|n_embed:")
-    if not is_first:
-        heads, hidden = "num_attention_heads|n_head:71", "hidden_size|n_embed:4544"
     is_one = flag("new_decoder_architecture", False) is not True and flag("multi_query", True) is True
-    rotary = "" if flag("alibi", False) is not False else " rotary=:head_dim"
     kv_heads = ":1" if is_one else "num_kv_heads|n_head_kv:heads"
-    return f"heads={heads} hidden={hidden} kv_heads={kv_heads} head_dim=:hidden/heads{rotary}"
+    return (
+        f"heads=num_attention_heads|n_head:71 hidden=hidden_size|n_embed:4544 kv_heads={kv_heads} "
+        f"head_dim=:hidden/heads{_without_alibi(reader)}"
+    )
+
+
+def _refined_web(reader: ConfigReader) -> str:
+    """The first files of Falcon, with code of their own: n_head_kv is there in 40B, which has no flag, and multi_query
+    in the others.
+    """
+    multi_query = reader.config.get("multi_query")
+    rules = "heads=n_head|num_attention_heads: hidden=hidden_size|n_embed: head_dim=:hidden/heads"
+    if "n_head_kv" in reader.config or "num_kv_heads" in reader.config:
+        rules += " kv_heads=n_head_kv|num_kv_heads:"
+    elif isinstance(multi_query, bool):
+        rules += f" kv_heads={':1' if multi_query else ':heads'}"
+    return rules + _without_alibi(reader)
+
+
+def _without_alibi(reader: ConfigReader) -> str:
+    return "" if reader.config.get("alibi", False) is not False else " rotary=:head_dim"
 
 
 def _gpt_bigcode(reader: ConfigReader) -> str:
@@ -73,8 +87,8 @@ def _jetmoe(reader: ConfigReader) -> str:
 
 MODEL_TYPES: Mapping[str, Callable[[ConfigReader], str]] = {
     "falcon": _falcon,
-    "RefinedWeb": _falcon,
-    "RefinedWebModel": _falcon,
+    "RefinedWeb": _refined_web,
+    "RefinedWebModel": _refined_web,
     "gpt_bigcode": _gpt_bigcode,
     "chatglm": _chatglm,
     "codegen": _codegen,
