@@ -21,10 +21,10 @@ from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import facts as part_facts
-from paramtool.parts.companions import Packing
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, following, fuse
 from paramtool.passes.parts.fuse import Joint, PartNames

@@ -14,8 +14,8 @@ from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
-from paramtool.parts.companions import Packing
 from paramtool.parts.layout import FusedRow, PartLayout, group
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
