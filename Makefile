@@ -30,7 +30,7 @@ ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),p
 ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
-BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed
+BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed rearrange_speed
 GB ?= 4
 MINUTES ?= 30
 PROCESSES ?= 1
@@ -39,6 +39,7 @@ START ?= $(shell date +%Y-%m-%d-%H-%M-%S)
 # The last of cuDNN 8, some of cuDNN 9 (torch 2.11 came with 9.19.0), and the newest when this was written: the end of
 # the package's name, and its version.
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
+VLLM = vllm==0.33.0
 GPU_OUT ?= build/gpu
 
 .PHONY: demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
@@ -110,6 +111,11 @@ $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp): $(ENVIRONMENTS)/cudnn-%/stamp: $(VENV)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) 'nvidia-cudnn-$*'
 	touch $@
 
+# Its sources are read, nothing is installed: the table of its names is compared with them (336 MB).
+build/vllm/stamp: $(VENV)/stamp-pip
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) '$(VLLM)'
+	touch $@
+
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
@@ -135,12 +141,14 @@ gpu-bench:
 # The real libraries run on what paramtool read and wrote.  `make test` runs the first of these tests, too; here they run
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
-oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp cudnn
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp build/vllm/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs.md --json build/proofs.json
+	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/dialects/prove.py --environments $(ENVIRONMENTS) \
+	    -o docs/proofs-dialects.md --json build/proofs-dialects.json
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/zoo.py -o docs/proofs-models.md --json build/zoo.json
 
 # Needs about 20 GB of free space in TMPDIR with the default GB=4.

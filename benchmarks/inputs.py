@@ -7,10 +7,14 @@ python inputs.py ties FILE COUNT                 COUNT names, a hundred on each 
 python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, all different
 python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
+python inputs.py experts FOLDER NBYTES RUN COUNT a Qwen3-MoE of COUNT experts, each matrix RUN bytes
+python inputs.py attention FOLDER NBYTES         queries, keys and values of 32 heads, each a matrix of 2048 x 2048
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 
 import numpy as np
@@ -104,15 +108,89 @@ def family(folder: str, nbytes: int, count: int) -> None:
         save_file(state | own, f"{folder}/model{number}.safetensors")
 
 
+SHARD_NBYTES = 1_000_000_000
+"""The largest shard, as save_pretrained(max_shard_size="1GB") makes them."""
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    """Random bfloat16 between 1 and 2."""
+    bits = RANDOM.integers(0x3F80, 0x4000, shape, dtype=np.uint16)
+    return torch.from_numpy(bits).view(torch.bfloat16)
+
+
+def experts(folder: str, nbytes: int, run: int, count: int) -> None:
+    """A Qwen3-MoE of `nbytes` bytes as transformers 4 writes it: a list of `count` experts in each layer."""
+    width = 1024 if run >= 1 << 20 else 160
+    ffn = run // 2 // width
+    layers = max(1, nbytes // (3 * count * ffn * width * 2))
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": width, "head_dim": 32,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": layers, "num_experts": count,
+        "num_experts_per_tok": 2, "moe_intermediate_size": ffn, "intermediate_size": ffn, "vocab_size": 1000,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False,
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (1000, width)}
+    for k in range(layers):
+        at = f"model.layers.{k}"
+        for child, rows in (("q", 128), ("k", 64), ("v", 64)):
+            shapes[f"{at}.self_attn.{child}_proj.weight"] = (rows, width)
+        shapes[f"{at}.self_attn.o_proj.weight"] = (width, 128)
+        shapes |= {f"{at}.self_attn.{child}_norm.weight": (32,) for child in "qk"}
+        shapes[f"{at}.mlp.gate.weight"] = (count, width)
+        for expert in range(count):
+            own = f"{at}.mlp.experts.{expert}"
+            shapes |= {f"{own}.{child}_proj.weight": (ffn, width) for child in ("gate", "up")}
+            shapes[f"{own}.down_proj.weight"] = (width, ffn)
+        shapes |= {f"{at}.{child}_layernorm.weight": (width,) for child in ("input", "post_attention")}
+    shapes |= {"model.norm.weight": (width,), "lm_head.weight": (1000, width)}
+    _folder(folder, config, shapes)
+
+
+def attention(folder: str, nbytes: int) -> None:
+    """Queries, keys and values of layers with 32 heads of 64, apart."""
+    at = [f"model.layers.{k}.self_attn" for k in range(max(1, nbytes // (3 * 2048 * 2048 * 2)))]
+    shapes: dict[str, tuple[int, ...]] = {f"{one}.{child}_proj.weight": (2048, 2048) for one in at for child in "qkv"}
+    _folder(folder, None, shapes)
+
+
+def _folder(folder: str, config: dict[str, object] | None, shapes: dict[str, tuple[int, ...]]) -> None:
+    """A folder with a config, shards and their index."""
+    os.makedirs(folder)
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, shape in shapes.items():
+        own = 2 * int(np.prod(shape))
+        if shards[-1] and size + own > SHARD_NBYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += own
+    index: dict[str, str] = {}
+    for k, names in enumerate(shards):
+        file = f"model-{k + 1:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors"
+        save_file({name: numbers(*shapes[name]) for name in names}, f"{folder}/{file}", {"format": "pt"})
+        index |= dict.fromkeys(names, file)
+    if config is not None:
+        with open(f"{folder}/config.json", "w") as out:
+            json.dump(config, out)
+    if len(shards) > 1:
+        total = sum(2 * int(np.prod(shape)) for shape in shapes.values())
+        with open(f"{folder}/model.safetensors.index.json", "w") as out:
+            json.dump({"metadata": {"total_size": total}, "weight_map": index}, out)
+
+
 def main() -> None:
     """Make one file, or the files of a family."""
-    kind, path, *numbers = sys.argv[1:]
+    kind, path, *words = sys.argv[1:]
+    if kind in ("experts", "attention"):
+        {"experts": experts, "attention": attention}[kind](path, *map(int, words))
+        return
     if kind == "family":
-        family(path, *map(int, numbers))
+        family(path, *map(int, words))
         return
     state = {"aliases": aliases, "distinct": distinct, "many": many, "ties": ties, "lstm": lstm, "content": content}[
         kind
-    ](*(int(word) if word.isdecimal() else word for word in numbers))
+    ](*(int(word) if word.isdecimal() else word for word in words))
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:

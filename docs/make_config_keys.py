@@ -15,7 +15,7 @@ import sys
 import textwrap
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ def holds(rule: Mapping[str, str], one: Observed, words: tuple[str, ...]) -> boo
         for word, text in rule.items():
             reader.take(word, text)
     except ParamtoolError:
-        return False
+        return one.change == "head_dim added"  # both keys of one size, with different numbers: refused
     return all(reader.sizes.get(word) == one.sizes[word] for word in words if word in one.sizes and word in rule)
 
 
@@ -265,26 +265,66 @@ TOWERS = {name: dict(one.split("=") for one in row.split()) for name, row in _ta
 '''
 
 
+def table(seen: Iterable[Observed]) -> dict[str, dict[str, str]]:
+    """{model type, with a half or a tower of another before it where these have rules of their own: rules}."""
+    alone: dict[str, list[Observed]] = defaultdict(list)
+    inside: dict[str, dict[str, list[Observed]]] = defaultdict(lambda: defaultdict(list))
+    for one in seen:
+        if not one.model_type or one.model_type in config_facts.ROWS_BY_HAND:
+            continue
+        if one.tower and one.tower.split(".")[-1] not in config_facts.SIDES:
+            inside[one.model_type][f"{_outer(one)}>{one.tower.split('.')[-1]}>{one.model_type}"].append(one)
+        else:
+            alone[one.model_type].append(one)
+    found: dict[str, dict[str, str]] = {}
+    for model_type in sorted({*alone, *inside}):
+        towers_of = inside[model_type]
+        first = alone[model_type] or [one for some in towers_of.values() for one in some]
+        own = of_type(model_type, first)
+        if not own and not alone[model_type]:
+            first = max(towers_of.values(), key=len)
+            own = of_type(model_type, first)
+        found |= own
+        for path, some in towers_of.items():
+            if some is not first and not all(_holds_all(own, model_type, one) for one in some):
+                special = of_type(path, some)
+                found |= special or {path: {}}
+                print(f"{path}: rules of its own", file=sys.stderr)
+    return found
+
+
+def _outer(one: Observed) -> str:
+    """The model type of the config that a tower's config is in."""
+    config: Any = one.whole
+    model_type = one.architecture
+    for step in str(one.tower).split(".")[:-1]:
+        config = config[step]
+        model_type = config.get("model_type", "") or classes()[model_type].sub_configs[step].model_type
+    return model_type
+
+
+def _holds_all(own: Mapping[str, dict[str, str]], model_type: str, one: Observed) -> bool:
+    """Whether the rules of a model type give nothing wrong for an observation."""
+    rule = own.get(f"{model_type}/{one.side}") or own.get(model_type) or {}
+    return all(holds(rule, one, (word,)) for word in one.sizes)
+
+
+def of_type(name: str, found: list[Observed]) -> dict[str, dict[str, str]]:
+    """The rules for a model type, or for each half of it where they differ."""
+    whole = row(found, "")
+    sides = {one.side for one in found} - {""}
+    if "heads" in whole and "head_dim" in whole or not sides:
+        return {name: whole} if whole else {}
+    halves = {side: row([one for one in found if one.side == side], side) for side in sorted(sides)}
+    if all("heads" in half for half in halves.values()):
+        return {f"{name}/{side}": half for side, half in halves.items()}
+    return {name: whole} if whole else {}
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    found: dict[str, list[Observed]] = defaultdict(list)
-    for one in observations(progress=True):
-        found[one.model_type].append(one)
-    rows: dict[str, dict[str, str]] = {}
-    for model_type in sorted(found):
-        if model_type in config_facts.ROWS_BY_HAND or not model_type:
-            continue
-        sides = {one.side for one in found[model_type]}
-        if whole := row(found[model_type], ""):
-            rows[model_type] = whole
-        if (not whole or "heads" not in whole or "head_dim" not in whole) and sides & set(config_facts.SIDES):
-            halves = {
-                side: row([one for one in found[model_type] if one.side == side], side) for side in sorted(sides - {""})
-            }
-            if all("heads" in half for half in halves.values()):
-                rows.pop(model_type, None)
-                rows |= {f"{model_type}/{side}": half for side, half in halves.items()}
+    rows = table(observations(progress=True))
     nested = {name: keys for name in sorted(classes()) if (keys := towers(name))}
     print(text(rows, nested), end="")
 

@@ -5,7 +5,7 @@ python docs/make_dialects.py -o paramtool/dialects/tables/transformers_5_23.json
 The rules are read from the source of `transformers.conversion_mapping` with `ast`: nothing of it runs, and a statement
 or a call that is not known here is an error, so that no rule is left out in silence.  Which models are parts of which
 is asked of transformers: every class of models is built on the meta device from a small config of its defaults.  It
-takes a few minutes.  Some classes need timm and scipy to be built, so `make oracles` makes the environment `zoo` for it;
+takes a few minutes.  Some classes need timm and scipy to be built, which the environment `zoo` of `make oracles` has;
 classes that cannot be built are listed in the table.
 """
 
@@ -171,24 +171,6 @@ def architectures() -> dict[str, Any]:
     return found
 
 
-def built(cls: Any) -> Any:
-    """A small model of a class on the meta device."""
-    from tests.oracles.zoo_models import SETTINGS, _with, candidates, on_meta
-
-    kind = cls.config_class
-    settings = SETTINGS.get(kind.model_type, {})
-    reason: Exception | None = None
-    for data in candidates(kind(**settings.get("", {})).to_dict()):
-        try:
-            return on_meta(cls, kind.from_dict(_with(data, settings)))
-        except Exception as error:  # whatever a model's code makes of numbers that do not fit
-            reason = error
-    try:
-        return on_meta(cls, kind(**settings.get("", {})))
-    except Exception as error:
-        raise error from reason
-
-
 def parts(model: Any) -> dict[str, list[list[Any]]]:
     """{class: [[path, class, where its config is in the config of the class, its model type], ...]}, by nesting."""
     import transformers
@@ -246,7 +228,8 @@ def autos() -> dict[str, dict[str, str]]:
 
 def survey() -> tuple[dict[str, Any], dict[str, str]]:
     """({class: its prefix, model type and parts}, {class: why it could not be built})."""
-    sys.path.insert(0, os.path.dirname(HERE))
+    from tests.dialects.asking_transformers import small
+
     classes = architectures()
     found: dict[str, Any] = {}
     nested: dict[str, list[list[Any]]] = {}
@@ -255,7 +238,7 @@ def survey() -> tuple[dict[str, Any], dict[str, str]]:
     for name, cls in classes.items():
         try:
             signal.alarm(SECONDS)
-            model = built(cls)
+            model = small(name)
             for inner, its in parts(model).items():
                 if inner == name or inner not in nested:
                     nested[inner] = its
@@ -302,6 +285,31 @@ def pruned(found: dict[str, Any], keys: set[str]) -> dict[str, Any]:
             return {name: [one["prefix"], one["type"], *one["parts"]] for name, one in sorted(found.items())}
 
 
+def names(classes: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """{class: {what the rules give: what the model has}}, as templates, where the two differ."""
+    from paramtool.dialects.scopes import template
+    from paramtool.dialects.transformers import misnamed
+    from paramtool.errors import LayoutError
+    from tests.dialects.asking_transformers import config_of, has_rules, in_memory, small
+
+    found = {}
+    for name in classes:
+        try:
+            model = small(name)
+        except Exception:  # it is in the list of those that cannot be built
+            continue
+        if not has_rules(model):
+            continue
+        try:
+            wrong = misnamed(in_memory(model), config_of(model))
+        except LayoutError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        if wrong:
+            found[name] = {template(old): template(new) for old, new in wrong.items()}
+    return found
+
+
 # --- The file --------------------------------------------------------------------------------------------------------
 
 
@@ -320,6 +328,7 @@ def table() -> dict[str, Any]:
         "aliases": aliases,
         "autos": {name: tables[name] for name in sorted(used)},
         "classes": classes,
+        "names": {},
         "unbuilt": unbuilt,
     }
 
@@ -336,12 +345,19 @@ def text(made: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def written(path: str, made: Mapping[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text(made))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("-o", dest="out", required=True)
     out = parser.parse_args().out
     warnings.simplefilter("ignore")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    content = text(table())
-    with open(out, "w", encoding="utf-8") as file:
-        file.write(content)
+    sys.path.insert(0, os.path.dirname(HERE))
+    made = table()
+    written(out, made)
+    made["names"] = names(made["classes"])  # asks paramtool, which reads what was just written
+    written(out, made)

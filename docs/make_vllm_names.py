@@ -1,6 +1,7 @@
 """Makes paramtool/dialects/tables/vllm_0_33.py: which of a file's tensors the models of vLLM keep under other names.
 
 python docs/make_vllm_names.py vllm-0.33.0-*.whl > paramtool/dialects/tables/vllm_0_33.py
+ruff format paramtool/dialects/tables/vllm_0_33.py
 
 The wheel comes from `pip download vllm==0.33.0 --no-deps`.  Its model files are read with `ast`; nothing is imported.
 For each architecture of vLLM's registry this follows `load_weights` from the model to its children, as
@@ -11,6 +12,7 @@ computes are listed with the place of that code.
 from __future__ import annotations
 
 import ast
+import hashlib
 import pprint
 import sys
 import textwrap
@@ -70,11 +72,14 @@ class Sources:
         self.wheel = zipfile.ZipFile(wheel)
         self.names = set(self.wheel.namelist())
         self.modules: dict[str, Module] = {}
+        self.digests: dict[str, str] = {}
 
     def module(self, path: str) -> Module:
         """The file, parsed."""
         if path not in self.modules:
-            tree = ast.parse(self.wheel.read(path))
+            text = self.wheel.read(path)
+            self.digests[path] = hashlib.sha256(text).hexdigest()
+            tree = ast.parse(text)
             found = self.modules[path] = Module(path, tree)
             for node in tree.body:
                 if isinstance(node, ast.ClassDef):
@@ -344,9 +349,8 @@ def _items(node: ast.expr) -> tuple[list, list]:
     return node.keys, node.values
 
 
-def gathered(wheel: str) -> tuple[dict, dict]:
-    """({architecture: (stages, names of experts)}, {architecture: where code computes})."""
-    sources = Sources(wheel)
+def gathered(sources: Sources) -> tuple[dict, dict]:
+    """({architecture: (stages, names of experts, tensors not joined)}, {architecture: where code computes})."""
     walk = Walk(sources)
     tables, computed = {}, {}
     for architecture, (path, name) in architectures(sources).items():
@@ -370,6 +374,8 @@ before them and without `.weight` or `.bias`.
 """
 
 VERSION = "{version}"
+DIGEST = "{digest}"
+"""SHA-256 of the {count} files that were read: of the sorted lines `PATH SHA-256`."""
 '''
 
 
@@ -405,9 +411,9 @@ def group(architecture: str, stages: tuple, experts: tuple | None, alone: set[st
     )
 
 
-def groups(wheel: str) -> tuple[dict[tuple, dict[str, str]], dict[str, str]]:
+def groups(sources: Sources) -> tuple[dict[tuple, dict[str, str]], dict[str, str]]:
     """({group: {architecture: place}}, {architecture: place of what is more than names})."""
-    tables, computed = gathered(wheel)
+    tables, computed = gathered(sources)
     found: dict[tuple, dict[str, str]] = {}
     for architecture, (stages, experts, alone) in tables.items():
         try:
@@ -424,9 +430,12 @@ def groups(wheel: str) -> tuple[dict[tuple, dict[str, str]], dict[str, str]]:
 
 def text(wheel: str) -> str:
     """The module."""
-    found, computed = groups(wheel)
+    sources = Sources(wheel)
+    found, computed = groups(sources)
     version = wheel.rpartition("/")[2].split("-")[1]
-    lines = [HEAD.format(version=version)]
+    read = "".join(f"{path} {digest}\n" for path, digest in sorted(sources.digests.items()))
+    digest = hashlib.sha256(read.encode()).hexdigest()
+    lines = [HEAD.format(version=version, digest=digest, count=len(sources.digests))]
     lines.append("GROUPS = (")
     for (renames, fused, experts), places in sorted(found.items(), key=lambda item: (-len(item[1]), sorted(item[1]))):
         lines.append("    (")

@@ -382,6 +382,7 @@ def _variant(one: Variant) -> dict[str, Any]:
         "apart": [_apart(one) for one in one.apart],
         "unused": list(one.unused),
         "advice": one.advice,
+        "convert_to": one.convert_to,
     }
 
 

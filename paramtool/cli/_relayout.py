@@ -228,6 +228,8 @@ def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
     sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
+    if found.rearranged is not None:
+        sources |= {one.name for one in found.rearranged.change.read}
     lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
     return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 

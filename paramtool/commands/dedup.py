@@ -36,6 +36,7 @@ from paramtool.commands.output.write import (
 )
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.lazy_dataclass import dataclass
@@ -251,7 +252,7 @@ def _prepared(
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = found.checkpoint
-    asked = select.section(whole, options.only) if options.only is not None else whole
+    asked = section_of(whole, options.only) if options.only is not None else whole
     ties = model.own.ties if model else with_firsts(options.ties)
     if ties:
         asked = config_ties.with_ties(asked, ties, model.saved.ties if model and model.saved else None)

@@ -22,6 +22,7 @@ from paramtool.commands.output.write import Written, allow, carry_out, keeping, 
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.output.writers import SAFETENSORS, check_name
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural, refuse_string
@@ -264,7 +265,7 @@ def _described(path: Path, folder: str, options: DedupOptions, progress: Progres
     warnings = []
     taken = whole
     if options.only is not None and whole.sections:
-        taken = select.section(whole, options.only)
+        taken = section_of(whole, options.only)
     elif options.only is not None:
         warnings.append(f"{where}: has no sections; all of it is taken")
     warnings += allow(taken)

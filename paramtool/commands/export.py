@@ -20,10 +20,12 @@ from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -177,7 +179,7 @@ def _prepared(
     if not part.wanted.shapes:
         raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
     entries = part.entries
-    chosen = replace(part.checkpoint, entries=entries)
+    chosen = replace(part.checkpoint, entries=entries, metadata=_metadata(part))
     _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose()
@@ -207,6 +209,15 @@ def _prepared(
         written=not options.dry_run,
     )
     return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _metadata(part: _Part) -> Mapping[str, str]:
+    """The metadata of an export: its record of parts has no tensor that is not there, and no dialect of other names."""
+    whole = part.checkpoint
+    names = {part.old.get(new, new): new for new in part.entries}
+    stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
+    is_same = all(names.get(name) == name for name in stored)
+    return carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
 
 
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
@@ -318,7 +329,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
     section = options.only
     if section is None and wanted is not None and not options.prefix and not rules:
         section = select.section_for(whole, wanted.shapes)
-    checkpoint = whole if section is None else select.section(whole, section)
+    checkpoint = whole if section is None else section_of(whole, section)
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
     wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
     ties, partners = wanted.ties, dict[str, str]()

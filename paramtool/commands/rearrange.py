@@ -8,25 +8,27 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
 from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import parts as record
+from paramtool.formats.record.moved import carried, with_record
 from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import facts as part_facts
+from paramtool.parts.companions import Packing
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import Stored
-from paramtool.passes.parts import find, fuse
-from paramtool.passes.parts.fuse import Joint, Names
-from paramtool.passes.parts.rewrite import Rearranged, rewritten
+from paramtool.passes.parts import find, following, fuse
+from paramtool.passes.parts.fuse import Joint, PartNames
+from paramtool.passes.parts.rewrite import Rearranged, renames, rewritten
 
 if TYPE_CHECKING:
     from paramtool.commands.output.writer import Writer
@@ -60,6 +62,11 @@ class Rearrangement:
     """What the output says of it."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the output has something to say; if it restores what an earlier command found, it has not."""
+        return bool(record.encode(self.record))
+
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
     """Whether these options speak of parts or dialects, and not of recurrent networks."""
@@ -68,10 +75,10 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         if name and (find_part_layout(name) is not None or name in dialects.NAMES):
             return True
     unsaid = options.described and options.source is None and options.target is None
-    return unsaid and bool(_record_of(checkpoint).fused)
+    return unsaid and bool(record_of(checkpoint).fused)
 
 
-def _record_of(checkpoint: Checkpoint) -> PartsRecord:
+def record_of(checkpoint: Checkpoint) -> PartsRecord:
     return record.decode(checkpoint.files[0].path, checkpoint.metadata)
 
 
@@ -82,7 +89,7 @@ def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrange
             f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}"
         )
     where = checkpoint.files[0].path
-    config = _config(where)
+    config = config_beside(where)
     try:
         if options.target in dialects.NAMES or options.source in dialects.NAMES:
             return _to_dialect(checkpoint, options, config)
@@ -93,17 +100,17 @@ def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrange
         raise error if error.message.startswith(where) else error.located(where) from None
 
 
-def _config(where: str) -> Mapping[str, object]:
+def config_beside(where: str) -> Mapping[str, object]:
     """The config beside a checkpoint; empty if there is none."""
     path = os.path.join(os.path.dirname(where), hf_config.NAME)
     return hf_config.whole(path) if os.path.exists(path) else {}
 
 
-def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[tuple[str, int], str]) -> Callable[[str], Facts]:
+def facts_of(config: Mapping[str, object], spec: Facts, used: dict[tuple[str, int], str]) -> Callable[[str], Facts]:
     """The facts about the module or tensor of a name: of its tower in the config, and of `--spec`."""
     towers: dict[str, Facts] = {}
 
-    def facts_of(name: str) -> Facts:
+    def of_tower(name: str) -> Facts:
         tower = tower_of(name, config) if config else None
         if tower is None:
             return spec
@@ -113,7 +120,7 @@ def _facts_of(config: Mapping[str, object], spec: Facts, used: dict[tuple[str, i
         return towers[tower]
 
     def told(name: str) -> Facts:
-        found = facts_of(name)
+        found = of_tower(name)
         used.update({(word, size): found.said[word] for word, size in found.sizes.items()})
         return found
 
@@ -148,38 +155,43 @@ def _layout(text: str | None) -> PartLayout:
     return found
 
 
-def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> Names:
-    return Names(dict(options.rename or {}))
+def _names(options: RelayoutOptions) -> PartNames:
+    return PartNames(dict(options.rename or {}))
 
 
 def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
     layout = _layout(options.target)
-    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     if options.source is not None:
         raise UsageError(
             f"--from {options.source}: fuse takes parts that are tensors of their own",
             hint=f"paramtool unfuse --layout {options.source} first, or convert between dialects",
         )
     used: dict[tuple[str, int], str] = {}
-    facts = _facts_of(config, _spec(options, layout.group), used)
+    facts = facts_of(config, _spec(options, layout.group), used)
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
-    joints = [_from_record(one, shapes, is_fused=False) for one in again]
-    taken = {name for one in again for names in one.parts.values() for name in names}
+    joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
+    taken = {name for one in again for name in one.names}
     rest = [name for name in shapes if name not in taken]
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
-        joints += fuse.fused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options))
+        joints += fuse.fused(
+            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+        )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
+    old = {one.tensor: one for one in known.fused}
+    new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
+    new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
-        Rearranged(tuple(_parts(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
+        Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
         "",
         layout.name,
         False,
@@ -188,23 +200,49 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
         _told(used, joints),
         replace(
             known,
-            fused=(*known.fused, *(_recorded(one, ranks, is_fused=True) for one in made)),
+            fused=(
+                *(one for one in known.fused if one.tensor not in new),
+                *new.values(),
+            ),
             unfused=tuple(one for one in known.unfused if one.tensor not in gone),
         ),
     )
 
 
 def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return all(name in shapes for names in one.parts.values() for name in names)
+    return all(name in shapes for name in one.names)
 
 
-def _from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], *, is_fused: bool) -> Joint:
+def from_record(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]], packing: Packing, *, is_fused: bool) -> Joint:
+    """A tensor that a record describes, in a file that has it, or its parts."""
     return fuse.recorded(
-        one.tensor, one.pattern, one.along, one.sizes, one.parts, shapes=shapes if is_fused else None, layout=one.layout
+        one.tensor,
+        one.pattern,
+        one.along,
+        one.sizes,
+        parts=one.parts,
+        shapes=shapes,
+        layout=one.layout,
+        is_fused=is_fused,
+        companion=one.companion,
+        packing=packing,
     )
 
 
-def _parts(joints: list[Joint], shapes: Mapping[str, tuple[int, ...]]) -> list[Stored]:
+def packing_of(config: Mapping[str, object]) -> Packing:
+    """What a config says of quantised weights: bits of a code, tiles, blocks."""
+    found = config.get("quantization_config")
+    said: Mapping[str, object] = found if isinstance(found, dict) else {}
+    bits, tile = said.get("bits"), said.get("weight_block_size")
+    usual = Packing()
+    sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()
+    return Packing(
+        bits=bits if type(bits) is int and bits in (2, 3, 4, 8) else usual.bits,
+        tile=(sizes[0], sizes[1]) if len(sizes) == 2 else usual.tile,
+    )
+
+
+def parts_as_they_are(joints: list[Joint], shapes: Mapping[str, tuple[int, ...]]) -> list[Stored]:
     """The parts as the source has them; LayoutError if a record says another shape."""
     found = fuse.parts_of(joints)
     for one in found:
@@ -230,7 +268,14 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
     parts = {term: tuple(part.name for part in parts) for term, parts in one.parts.items()}
     old = [name for names in parts.values() for name in names] if is_fused else [one.stored.name]
     return FusedTensor(
-        one.stored.name, one.layout, one.content, one.along, dict(one.sizes), parts, {name: ranks[name] for name in old}
+        one.stored.name,
+        one.layout,
+        one.content,
+        one.along,
+        dict(one.sizes),
+        parts,
+        {name: ranks[name] for name in old},
+        one.companion,
     )
 
 
@@ -239,16 +284,20 @@ def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
 
 
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
-    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
-    joints = [_from_record(one, shapes, is_fused=True) for one in again]
+    joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
     if not joints:
         layout = _layout(options.source)
-        facts = _facts_of(config, _spec(options, layout.group), used)
+        facts = facts_of(config, _spec(options, layout.group), used)
         groups = find.fused(shapes, layout, options.at, where)
-        joints = list(fuse.unfused(groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options)))
+        joints = list(
+            fuse.unfused(
+                groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            )
+        )
         named = layout.name
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
@@ -270,7 +319,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
 
 
 def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
-    where, shapes, known = checkpoint.files[0].path, _shapes(checkpoint), _record_of(checkpoint)
+    where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     for text, flag in ((options.target, "--to"), (options.source, "--from")):
         if text is not None and text not in dialects.NAMES:
             raise UsageError(f"{flag} {text} is no dialect; expected one of: {', '.join(dialects.NAMES)}")
@@ -281,36 +330,78 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         )
     target = options.target or "transformers-4"
     used: dict[tuple[str, int], str] = {}
-    facts = _facts_of(config, _spec(options, ""), used)
+    facts = facts_of(config, _spec(options, ""), used)
     source = options.source or known.dialect or _recognised(where, shapes, config, facts)
     if source == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
-    read = dialects.opened(source, config, facts)
-    write = dialects.opened(target, config, facts)
-    held = read.read(shapes)
-    hub = _hub(held)
-    made = write.write(hub)
+    if known.dialect == source and known.source == target:
+        shapes = without_old_names(checkpoint, shapes, (source, target), config, facts)
+    done = dialect_change(shapes, (source, target), config, facts)
     back = known.source == target and known.dialect == source
-    alone = {one.name: one for one in held if len(one.pieces) == 1}
-    same = {one.pieces[0].part: one for one in alone.values()}
-    renamed = sum(
-        len(one.pieces) == 1
-        and one.pieces[0].part in same
-        and same[one.pieces[0].part].pieces == one.pieces
-        and same[one.pieces[0].part].name != one.name
-        for one in made
-    )
+    renamed = renames(done.change)
+    kept = carried(known, renamed)
     return Rearrangement(
-        Rearranged(tuple(held), tuple(made)),
+        done.change,
         source,
         target,
         True,
         (),
-        renamed,
+        sum(old != new for old, new in renamed.items()),
         {f"{word}={size}": said for (word, size), said in used.items()},
-        replace(known, dialect="" if back else target, source="" if back else source),
-        write.caveats,
+        replace(kept, dialect="" if back else target, source="" if back else source),
+        (*done.caveats, *_forgotten(known, kept)),
     )
+
+
+def without_old_names(
+    checkpoint: Checkpoint,
+    shapes: Mapping[str, tuple[int, ...]],
+    ways: tuple[str, str],
+    config: Mapping[str, object],
+    facts: Callable[[str], Facts],
+) -> dict[str, tuple[int, ...]]:
+    """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
+    entries = checkpoint.entries
+    views = {name for name in shapes if (link := entries[name].link) is not None and link.owner}
+    if not views:
+        return dict(shapes)
+    stored = {name: shape for name, shape in shapes.items() if name not in views}
+    old = {one.name for one in dialect_change(stored, ways, config, facts).change.made} - stored.keys()
+    return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
+
+
+class DialectChange(NamedTuple):
+    """A model in another dialect."""
+
+    change: Rearranged
+    caveats: tuple[str, ...]
+    """What a reader of the target should know."""
+
+
+def dialect_change(
+    shapes: Mapping[str, tuple[int, ...]],
+    ways: tuple[str, str],
+    config: Mapping[str, object],
+    facts: Callable[[str], Facts],
+) -> DialectChange:
+    """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit."""
+    read, write = (dialects.opened(name, config, facts) for name in ways)
+    packing = packing_of(config)
+    found = following.told_apart(shapes, packing)
+    held = read.read(found.weights)
+    made = write.write(_hub(held))
+    if found.beside:
+        held, made = following.followed(held, made, found, shapes, packing)
+    return DialectChange(Rearranged(tuple(held), tuple(made)), write.caveats)
+
+
+def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
+    count = len(known.fused) + len(known.unfused) - len(kept.fused) - len(kept.unfused)
+    if count:
+        yield (
+            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, and "
+            "fusing or taking apart does not restore the old ones"
+        )
 
 
 def _hub(held: list[Stored]) -> dict[str, tuple[int, ...]]:
@@ -356,12 +447,5 @@ def planned(
         skip_unsupported=options.skip_unsupported,
         split_content=writer.aliases_equal_bytes,
     )
-    metadata = _with_record(plan.metadata, wanted.record)
+    metadata = with_record(plan.metadata, wanted.record)
     return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
-
-
-def _with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
-    """Metadata with the record of parts, or without one if there is nothing to say."""
-    found = {key: text for key, text in metadata.items() if key != record.KEY}
-    text = record.encode(known)
-    return {**found, record.KEY: text} if text else found

@@ -34,6 +34,7 @@ from paramtool.commands.output.write import (
 )
 from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
@@ -47,7 +48,6 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
-from paramtool.passes import select
 from paramtool.passes.into.plan import Into
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
@@ -150,7 +150,7 @@ class Relayouted(WholeReport):
     def is_recorded(self) -> bool:
         """Whether the output says what was converted and cast, so that `verify` can do it again."""
         is_cast = self.typed is not None and bool(self.typed.casts)
-        is_kept = self.rearranged is None or parts_record.KEY in self.plan.metadata
+        is_kept = self.rearranged is None or (not self.rearranged.is_recorded or parts_record.KEY in self.plan.metadata)
         return (is_kept and (not self.converted or bool(self.plan.modules))) and (
             not is_cast or types_record.KEY in self.plan.metadata
         )
@@ -244,7 +244,7 @@ def _prepared(
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = source.checkpoint
-    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
     rearranged = _rearrangement(checkpoint, options)

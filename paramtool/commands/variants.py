@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from paramtool import formats
 from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError, plural, refuse_string
@@ -32,6 +33,8 @@ class Variant(Displayed, Verdict):
     """`names`, `checkpoint`, `config` or `model`."""
     section: str | None = None
     """The section of the checkpoint that the variant would load; None for the whole."""
+    convert_to: str = ""
+    """The dialect that `convert` gives the checkpoint so that the variant loads it; empty if it is none."""
 
     @property
     def verdict(self) -> str:
@@ -83,7 +86,7 @@ def variants(
     for one in asked:
         if not one.wanted:
             raise UsageError(f"{one.against}: lists no tensor names; expected a checkpoint or a list of names")
-    judged = [_best(whole, one, only) for one in asked]
+    judged = [_with_dialect(_best(whole, one, only), one) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []
     with progress("compare", total) as advance:
@@ -113,9 +116,22 @@ def _best(whole: Checkpoint, asked: Asked, only: str | None) -> Judged:
     return replace(saved[0], advice=advice), *saved[1:]
 
 
+def _with_dialect(judged: Judged, asked: Asked) -> Judged:
+    """A verdict with the dialect that the variant would load, where the checkpoint is one of the same model's."""
+    variant, part, questions = judged
+    if variant.loads:
+        return judged
+    from paramtool.commands.dialect_hint import convert_to, text
+
+    target = convert_to(part, (asked.wanted, asked.saved))
+    if not target:
+        return judged
+    return replace(variant, convert_to=target, advice=text(target)), part, questions
+
+
 def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:
     section = select.section_for(whole, wanted) if only is None else only
-    part = whole if section is None else select.section(whole, section)
+    part = whole if section is None else section_of(whole, section)
     verdict, questions = judge(wanted, part, whole)
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions

@@ -15,9 +15,11 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
+from paramtool.commands._rearranged_again import rearranged_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
 from paramtool.formats.files import is_folder
@@ -30,7 +32,6 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Target
-from paramtool.passes import select
 from paramtool.passes.objects_differ import without
 from paramtool.passes.rnn import again as remade
 from paramtool.passes.rnn import beside
@@ -212,20 +213,29 @@ def _compared(
 ) -> Verified:
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
-        expected = select.section(expected, asked.only)
-    whole, output_whole, output_name = expected, found, found.files[0].path
+        expected = section_of(expected, asked.only)
+    source, output_whole, output_name = expected, found, found.files[0].path
+    moved = rearranged_again(found, expected)
+    expected = whole = moved.expected
+    found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)
-    found, expected, warnings = parts.found, parts.expected, list(parts.notes)
+    found, expected, warnings = parts.found, parts.expected, [*moved.notes, *parts.notes]
     if asked.subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         cast = _cast(found, expected)
-        differences = list(by_name(found, expected, (), advance, cast=cast))
-        differences += by_target(output_whole, whole, parts.remade, types_record.decode(output_name, found.metadata))
+        views = output_whole.views()
+        same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
+        rearranged = {target.name for target in same}
+        differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
+        targets = (*same, *parts.remade)
+        differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:
-        apart = _stored_apart(output, against, expected)
+        apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
+        held = alias_sets(found) if apart else {}
+        apart = {name for name in apart if held.get(name, name) == name}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, whole)
         if loose:
@@ -248,8 +258,8 @@ def _compared(
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
-        parts.count,
-        len(parts.remade),
+        parts.count + len(moved.unknown),
+        len(parts.remade) + len(moved.targets),
         len(cast),
     )
 

@@ -2,7 +2,7 @@
 
     transformers-4   the files that transformers 4 wrote, and that version 5 writes by default: the hub of all others
     transformers-5   what version 5 has in memory, and writes with save_original_format=False
-    vllm, megatron, meta, torch-mha, timm, gluonnlp
+    vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
 
 A dialect says which elements of which tensors of transformers 4 each of its own tensors holds.  So there is no code for
 a pair of dialects, and going back is the same.
@@ -23,7 +23,7 @@ HUB = "transformers-4"
 MEMORY = "transformers-5"
 TABLES = {
     "vllm": "vllm", "megatron": "megatron", "meta": "meta", "torch-mha": "torch_mha", "timm": "timm",
-    "gluonnlp": "gluonnlp",
+    "gluonnlp": "gluonnlp", "gluonnlp-interleaved": "gluonnlp",
 }  # fmt: skip
 """{dialect: the module of `tables` that has its rows}"""
 NAMES = (HUB, MEMORY, *TABLES)
@@ -71,16 +71,19 @@ class _Tabled:
 
         from paramtool.dialects.dialect import Dialect
 
-        table = import_module(f"paramtool.dialects.tables.{TABLES[name]}").TABLE
+        module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
+        table = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
         self._dialect = Dialect(table, architecture(config))
         self._facts = facts
+        size = config.get("vocab_size")
+        self._vocabulary = size if isinstance(size, int) else 0
 
     @property
     def caveats(self) -> tuple[str, ...]:
         return self._dialect.caveats
 
     def read(self, tensors: Shapes) -> list[Stored]:
-        return self._dialect.read(tensors, self._sizes)
+        return self._dialect.read(tensors, self._sizes, self._vocabulary)
 
     def write(self, hub: Shapes) -> list[Stored]:
         return self._dialect.write(hub, self._sizes)
@@ -132,22 +135,25 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialec
 def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> list[str]:
     """The dialects whose names a file has, in the order of `NAMES`.
 
-    The two of transformers are one answer where they do not differ: the hub.
+    The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
+    other rows, as vLLM's does for BLOOM, both are an answer.
     """
     from paramtool.dialects import transformers
 
-    found = []
+    found, same_names = [], False
     for name in TABLES:
         try:
             held = opened(name, config, facts).read(tensors)
         except LayoutError:
             continue
-        if any(len(one.pieces) != 1 or one.pieces[0].part != one.name for one in held):
+        renamed = any(piece.part != one.name for one in held for piece in one.pieces)
+        if renamed or any(one != whole(one.name, one.shape) for one in held):
             found.append(name)
+            same_names |= not renamed
     try:
         own = transformers.dialects(tensors, config)
     except LayoutError:
         own = ()
-    if own and not found:
+    if own and (not found or same_names):
         found.append(HUB if HUB in own else MEMORY)
     return found

@@ -134,7 +134,6 @@ def _towers(lists: Lists, towers: int, stack: int, along: int) -> Lists:
 
 def sources_of(rule: Rule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> list[list[Shape]]:
     """For each source of a rule, the shapes that a file has, from those of all its targets; errors as of `made`."""
-    found = [list(shapes)]
     found = [[shape] for shape in shapes]
     for operation in reversed(rule.operations):
         found = _back(rule, operation, found, root)
@@ -159,8 +158,10 @@ def _back(rule: Rule, operation: Operation, shapes: list[list[Shape]], root: Map
         return _towers_back([one for each in shapes for one in each], len(rule.sources), *parameters)
     if name == "Transpose":
         a, b, check = parameters
-        if check:  # transformers saves it as the model has it, unless it is the other one of the two
-            return [[one] for (one,) in shapes if not _is_swapped(one, facts.expected(rule, root)) or True]
+        if check:  # transformers saves it as the model has it; Misfit where that cannot be told
+            if _is_swapped(first, facts.expected(rule, root)):
+                raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
+            return shapes
         return [[_exchanged(one, a, b)] for (one,) in shapes]
     return shapes  # what only moves elements within a tensor
 

@@ -8,7 +8,7 @@ Both give the same kind of answer, pieces of tensors of transformers 4, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from paramtool.dialects.held import rebased
@@ -17,7 +17,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor
-from paramtool.parts.sizes import Sizes
+from paramtool.parts.sizes import CHECK, Sizes
 
 Shapes = Mapping[str, tuple[int, ...]]
 Facts = Callable[[str], Sizes]
@@ -38,18 +38,21 @@ class Dialect:
         """What a reader of the target should know."""
         return (*self.table.caveats, *self.family.caveats)
 
-    def read(self, tensors: Shapes, facts: Facts) -> list[Stored]:
+    def read(self, tensors: Shapes, facts: Facts, vocabulary: int = 0) -> list[Stored]:
         """What the tensors of a file of this dialect hold; a name that no row has stands for itself.
 
-        LayoutError if a shape contradicts the facts, if two tensors hold one part, or if parts stand beside fused
-        tensors; UnknownSize if a size is lacking.
+        `vocabulary` is the number of tokens, if it is known.  LayoutError if a shape contradicts the facts, if two
+        tensors hold one part, or if parts stand beside fused tensors; UnknownSize if a size is lacking.
         """
         found = []
         for name, shape in tensors.items():
             row, fields = self._of_dialect(name)
             found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
         _each_once(found)
-        self._unmixed([one.name for one in found if one.pieces[0].part == one.name])
+        _refuse_padding(self.table, found, vocabulary)
+        kept = [one.name for one in found if one.pieces[0].part == one.name]
+        self._unmixed(kept)
+        _refuse_companions(self.table.name, [row.name for row in self.rows], self._without_row(kept))
         return found
 
     def write(self, hub: Shapes, facts: Facts) -> list[Stored]:
@@ -59,10 +62,12 @@ class Dialect:
         """
         groups: dict[tuple[int, str], _Parts] = {}
         found: list[Stored] = []
+        kept = []
         for name, shape in hub.items():
             taken = self._of_hub(name, hub)
             if taken is None:
                 found.append(whole(name, shape))
+                kept.append(name)
                 continue
             k, term, fields = taken
             key = (k, repr([(field, fields[field]) for field in sorted(fields) if field != "expert"]))
@@ -70,7 +75,11 @@ class Dialect:
         for group in groups.values():
             found += group.stored(facts)
         _names_once(found)
+        _refuse_companions(self.table.name, [part for row in self.rows for part in row.parts.values()], kept)
         return found
+
+    def _without_row(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self._of_dialect(name)[0] is None]
 
     def _of_dialect(self, name: str) -> tuple[_Compiled | None, dict[str, str]]:
         for row in self.rows:
@@ -145,7 +154,13 @@ class _Compiled:
                 PartTensor(template.filled({**fields, "expert": fields.get("expert", str(k))}), axes, one.shape)
                 for k in range(count)
             ]
-        return self.stored(name, parts, sizes, fields)
+        found = self.stored(name, parts, sizes, fields)
+        if found.shape != shape:
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}; expected {list(found.shape)} for {pattern}",
+                hint=CHECK,
+            )
+        return found
 
     def of_one(self, axes: str) -> str:
         """The axes of a part without that of experts, if the tensor is one expert's share."""
@@ -221,7 +236,14 @@ class _Parts:
 
     def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
-            sizes = sizes.with_one(rows.EXPERTS, len(next(iter(parts.values()))))
+            count = len(next(iter(parts.values())))
+            if sizes.knows(rows.EXPERTS) and sizes.of(rows.EXPERTS) != count:
+                raise LayoutError(
+                    f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
+                    f"expected experts={sizes.of(rows.EXPERTS)}",
+                    hint=CHECK,
+                )
+            sizes = sizes.with_one(rows.EXPERTS, count)
         if not self.row.is_one_expert:
             split = "expert" in self.row.name.fields
             for expert in self.experts() if split else (None,):
@@ -268,6 +290,34 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
         f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}",
         hint=f"it has tables for {', '.join(sorted(name for family in table.families for name in family.models))}",
     )
+
+
+def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:
+    """LayoutError if an embedding has another number of rows than there are tokens."""
+    templates = [Template(text) for text in table.vocabulary] if vocabulary else []
+    for stored in found:
+        part = stored.pieces[0].part
+        if any(template.match(part) is not None for template in templates) and stored.shape[:1] != (vocabulary,):
+            raise LayoutError(
+                f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; expected vocab_size={vocabulary}",
+                hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
+            )
+
+
+def _refuse_companions(dialect: str, templates: Sequence[Template], names: Sequence[str]) -> None:
+    """LayoutError if a name that no row has belongs to a tensor that a row has: a scale, or a factor of LoRA."""
+    names = [name for name in names if not any(template.match(name) is not None for template in templates)]
+    kinds = (".{kind}", ".weight", ".bias")
+    texts = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
+    modules = {next((text.removesuffix(kind) for kind in kinds if text.endswith(kind)), "") for text in texts}
+    inside = [Template(text + ".{rest}") for text in modules if text]
+    inside += [Template(text + mark + "{rest}") for text in texts if not text.endswith(kinds) for mark in "._"]
+    for name in names:
+        if any(template.match(name) is not None for template in inside):
+            raise LayoutError(
+                f"{name!r} belongs to a tensor that {dialect} stores otherwise, and is no weight or bias of the table",
+                hint="remove the quantisation or merge the adapter first",
+            )
 
 
 def _each_once(found: Iterable[Stored]) -> None:

@@ -87,7 +87,10 @@ def is_known(rule: Rule) -> bool:
 
 
 def sizes(rule: Rule, total: int, root: Config, shards: str | None) -> tuple[int, ...]:
-    """The sizes of what a `Concatenate` of a rule joins; NoFact where nothing says them, Misfit where they contradict."""
+    """The sizes of what a `Concatenate` of a rule joins.
+
+    NoFact where nothing says them, Misfit where the config says others.
+    """
     if shards is not None:
         return _equal(total, number(text_config(rule.config or root), shards))
     if is_pair(rule.sources) or rule.sources in EQUAL:
@@ -125,7 +128,7 @@ def text_config(config: Config) -> Config:
 
 
 HEADS = ("num_attention_heads", "heads")
-"""The number of heads; `heads` in configs that were not written by transformers (step3p7/configuration_step3p7.py 71)."""
+"""The number of heads; `heads` where transformers did not write the config (step3p7/configuration_step3p7.py 71)."""
 
 
 def rope_heads(root: Config, subconfig: str | None) -> int:

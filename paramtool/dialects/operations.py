@@ -10,10 +10,11 @@ MergeModulelist 259, Transpose 349, Conv3dToLinear 399, PermuteForRope 465, Erni
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from paramtool.parts.pieces import Digit, Piece, Stored
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored
 
 
 class Misfit(Exception):
@@ -51,11 +52,16 @@ class Tensor(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def hub(name: str, shape: Sequence[int]) -> Tensor:
+def hub(name: str, shape: tuple[int, ...]) -> Tensor:
     """A tensor of the file."""
-    zeros = (0,) * len(shape)
-    runs = tuple(Run(length, axis, 1, axis, 1) for axis, length in enumerate(shape))
-    return Tensor(tuple(shape), (Block(name, zeros, runs, zeros),))
+    runs, zeros = _whole(shape)
+    return Tensor(shape, (Block(name, zeros, runs, zeros),))
+
+
+@lru_cache(maxsize=1024)
+def _whole(shape: tuple[int, ...]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+    """The runs of a whole tensor, and its first index."""
+    return tuple(Run(length, axis, 1, axis, 1) for axis, length in enumerate(shape)), (0,) * len(shape)
 
 
 def side_by_side(tensors: Sequence[Tensor], axis: int) -> Tensor:
@@ -86,9 +92,14 @@ def stacked(tensors: Sequence[Tensor], axis: int) -> Tensor:
         if tensor.shape != shape:
             raise Misfit(f"number {k} has shape {list(tensor.shape)}, number 0 has {list(shape)}")
         for part, start, runs, at in tensor.blocks:
-            moved = tuple(Run(n, of, stride, a + (a >= axis), step) for n, of, stride, a, step in runs)
-            blocks.append(Block(part, start, moved, (*at[:axis], k, *at[axis:])))
+            blocks.append(Block(part, start, _above(runs, axis), (*at[:axis], k, *at[axis:])))
     return Tensor((*shape[:axis], len(tensors), *shape[axis:]), tuple(blocks))
+
+
+@lru_cache(maxsize=1024)
+def _above(runs: tuple[Run, ...], axis: int) -> tuple[Run, ...]:
+    """Runs in a tensor with a new axis."""
+    return tuple(run._replace(axis=run.axis + (run.axis >= axis)) for run in runs)
 
 
 def swapped(tensor: Tensor, a: int, b: int) -> Tensor:
@@ -176,7 +187,7 @@ def _shifted(block: Block, run: Run, first: int, length: int) -> Block:
     """A block with fewer values of one run."""
     start = tuple(k + first * run.stride * (axis == run.of) for axis, k in enumerate(block.start))
     at = tuple(k + first * run.step * (axis == run.axis) for axis, k in enumerate(block.at))
-    runs = tuple(one._replace(length=length) if one is run else one for one in block.runs)
+    runs = tuple(one._replace(length=length) if one == run else one for one in block.runs)
     return Block(block.part, start, runs, at)
 
 
@@ -205,20 +216,26 @@ def stored(name: str, tensor: Tensor) -> Stored:
 
 def _pieces(block: Block) -> Iterator[Piece]:
     """A block as boxes of its part: one, but for parts of which only each second row is here."""
-    digits: list[tuple[Digit, ...]] = []
-    for axis in range(len(block.start)):
-        along = [run for run in block.runs if run.of == axis]
-        if len(along) == 1 and along[0].stride == 1:
-            run = along[0]
-            digits.append((Digit(run.length, run.axis, run.step),))
-            continue
+    digits, strided = _digits(block.runs, len(block.start))
+    if strided is None:
+        yield Piece(block.part, block.start, digits, block.at)
+        return
+    for k in range(strided.length):
+        yield from _pieces(_shifted(block, strided, k, 1))
+
+
+@lru_cache(maxsize=1024)
+def _digits(runs: tuple[Run, ...], rank: int) -> tuple[tuple[Digits, ...], Run | None]:
+    """For each axis of a part its digits; and a run, if one steps over rows of the part that others do not have."""
+    found: list[Digits] = []
+    for axis in range(rank):
+        along = [run for run in runs if run.of == axis]
         expected = 1
         for run in sorted(along, key=lambda run: run.stride):
             if run.stride != expected and run.length > 1:
-                for k in range(run.length):
-                    yield from _pieces(_shifted(block, run, k, 1))
-                return
+                return (), run
             expected *= run.length
-        kept = sorted((run for run in along if run.length > 1), key=lambda run: -run.stride)
-        digits.append(tuple(Digit(run.length, run.axis, run.step) for run in kept) or (Digit(1, 0, 1),))
-    yield Piece(block.part, block.start, tuple(digits), block.at)
+        kept = along if len(along) == 1 else [run for run in along if run.length > 1]
+        slowest_first = sorted(kept, key=lambda run: -run.stride)
+        found.append(tuple(Digit(run.length, run.axis, run.step) for run in slowest_first) or (Digit(1, 0, 1),))
+    return tuple(found), None

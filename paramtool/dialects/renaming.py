@@ -59,9 +59,8 @@ def from_table(row: Mapping[str, Any], key: str) -> Rule:
     if row["kind"] == "prefix":
         return _prefix(row.get("add"), row.get("remove"), row.get("under", ""), key)
     operations = tuple(tuple(one) for one in row.get("operations", ()))
-    return Rule(
-        row["kind"], tuple(row["sources"]), tuple(row["targets"]), operations, row.get("offset", 0), key
-    )  # fmt: skip
+    patterns = (tuple(row["sources"]), tuple(row["targets"]))
+    return Rule(row["kind"], *patterns, operations=operations, offset=row.get("offset", 0), key=key)
 
 
 def _prefix(add: str | None, remove: str | None, under: str, key: str) -> Rule:
@@ -79,14 +78,17 @@ class Match(NamedTuple):
     """What a rule makes of a name."""
 
     name: str
-    index: int
-    """Of the pattern that matched."""
+    which: int
+    """The pattern that matched, counted from 0."""
     number: str
     """What the `*` of the pattern stands for: the number of an expert or of a shard."""
 
 
 _GROUP = re.compile(r"\(.+?\)")
 _WILD = "*."
+_EXPERTS = ".experts."
+_ANY = "9876543210"
+"""The number of an expert that no model has and no rule names."""
 
 
 class Way:
@@ -104,6 +106,7 @@ class Way:
             for k, source in enumerate(rule.sources)
         )
         self._needs = tuple(_needed(source) for source in self.sources)
+        self._stems = tuple(_stem(need) for need in self._needs)
         base = f"{rule.base}." if rule.base else ""
         scope = f"{rule.scope}." if rule.scope else ""
         self._heads = (base + scope, scope) if rule.scope is not None else ("",)
@@ -119,6 +122,10 @@ class Way:
                 pattern += r"(?!\w)"
             branches.append(f"(?P<g{k}>{pattern})")
         return re.compile("|".join(branches))
+
+    def may_match(self, stem: str) -> bool:
+        """Whether a name can match that is `stem` without its digits."""
+        return any(need in stem for need in self._stems)
 
     def match(self, name: str) -> Match | None:
         """The name that this way gives, with the first target of several; None where nothing matches."""
@@ -147,6 +154,18 @@ class Way:
         if self.rule.kind == "offset":
             captured = str(int(captured) + self.rule.offset)
         return target.replace(r"\1", captured)
+
+
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
+def _stem(name: str) -> str:
+    """A name without its digits: most names of a model are the same without them.
+
+    >>> _stem("layers.10.experts.3.w1.weight")
+    'layers..experts..w.weight'
+    """
+    return name.translate(_NO_DIGITS)
 
 
 def _plain(pattern: str) -> tuple[str, str]:
@@ -207,7 +226,7 @@ class Renamed(NamedTuple):
     name: str
     way: Way | None
     """The converter that took it, if one did."""
-    index: int
+    which: int
     number: str
     changed: bool
     """Whether any rule matched."""
@@ -224,6 +243,8 @@ class Renaming:
         ways = [Way(rule) for rule in ordered]
         self.renamings = [way for way in ways if way.rule.kind != "convert"]
         self.converters = [way for way in ways if way.rule.kind == "convert"]
+        self._near: dict[str, bool] = {}
+        self._far: dict[str, tuple[Way, ...]] = {}
         self._groups = any(way.rule.kind == "group" for way in ways)
 
     def of(self, names: Iterable[str]) -> dict[str, Renamed]:
@@ -234,7 +255,25 @@ class Renaming:
         """
         active: set[int] = set()
         ordered = sorted(names, key=natural) if self._groups else names
-        return {name: self._one(name, active) for name in ordered}
+        lists: dict[tuple[str, str], Renamed | None] = {}
+        return {name: self._listed(name, lists, active) for name in ordered}
+
+    def _listed(self, name: str, lists: dict[tuple[str, str], Renamed | None], active: set[int]) -> Renamed:
+        """What becomes of a name, asked once for all experts of a list: there can be 100,000."""
+        before, found, behind = name.rpartition(_EXPERTS)
+        number, dot, behind = behind.partition(".")
+        if not found or not dot or not number.isdecimal():
+            return self._one(name, active)
+        key = (before, behind)
+        if key not in lists:
+            one = self._one(f"{before}{found}{_ANY}.{behind}", active)
+            lists[key] = one if one.number == _ANY and _ANY not in one.name else None
+        of_list = lists[key]
+        return (
+            self._one(name, active)
+            if of_list is None
+            else Renamed(of_list.name, of_list.way, of_list.which, number, True)
+        )
 
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
         """{name: what the renamings alone make of it}."""
@@ -247,21 +286,32 @@ class Renaming:
         new = name
         if not self.back:
             new, changed = self._by_renamings(name, active)
-        for way in self.converters:
+        for way in self._converters_of(_stem(new)):
             if found := way.match(new):
-                return Renamed(found.name, way, found.index, found.number, True)
+                return Renamed(found.name, way, found.which, found.number, True)
         if self.back:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
 
+    def _converters_of(self, stem: str) -> tuple[Way, ...]:
+        """The converters that can match a name."""
+        if stem not in self._far:
+            self._far[stem] = tuple(way for way in self.converters if way.may_match(stem))
+        return self._far[stem]
+
     def _by_renamings(self, name: str, active: set[int]) -> tuple[str, bool]:
         changed = False
+        stem = _stem(name)
+        if stem not in self._near:
+            self._near[stem] = any(way.may_match(stem) for way in self.renamings)
+        if not self._near[stem]:
+            return name, False
         for k, way in enumerate(self.renamings):
             found = way.match(name)
             if found is None:
                 continue
             if way.rule.kind == "group":  # the others only after the first was seen
-                if found.index and k not in active:
+                if found.which and k not in active:
                     continue
                 active.add(k)
             name, changed = found.name, True

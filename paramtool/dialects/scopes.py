@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ TABLE = "transformers_5_23.json"
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `unbuilt`."""
+    """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `names`, `unbuilt`."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables", TABLE)
     with open(path, encoding="utf-8") as file:
         found: Mapping[str, Any] = json.load(file)
@@ -54,7 +55,7 @@ def modules(config: Mapping[str, Any]) -> Iterator[Module]:
     """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
     name = architecture(config)
     known = table()["classes"]
-    if name not in known:
+    if not known.get(name, ("", ""))[1]:  # those without a model type are only parts of others
         raise LayoutError(
             f"config.json: {name!r} is not a model of transformers {version()}",
             hint="the names and tensors of the two dialects are known for its models alone",
@@ -77,19 +78,22 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 def _inside(module: Module) -> Iterator[Module]:
     yield module
-    for path, name, key, model_type in table()["classes"].get(module.name, ("", ""))[2:]:
+    classes = table()["classes"]
+    _, usual, *parts = classes.get(module.name, ("", ""))
+    for path, name, key, model_type in parts:
         config: Any = module.config
         for step in filter(None, key.split(".")):
             config = config.get(step) if isinstance(config, Mapping) else None
         config = config if isinstance(config, Mapping) else {}
-        found = str(config.get("model_type") or model_type) if key else model_type
-        if not key and isinstance(module.config.get("model_type"), str):
-            found = module.config["model_type"] if model_type == table()["classes"][module.name][1] else model_type
+        if key:
+            model_type = str(config.get("model_type") or model_type)
+        elif model_type == usual:  # made of its parent's config, whatever type that is of
+            model_type = module.model_type
         if name.startswith("@"):
-            name = table()["autos"][name[1:]].get(found, "")
+            name = table()["autos"][name[1:]].get(model_type, "")
             if not name:
                 continue  # a model that transformers does not have: no rules are known
-        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, found, config))
+        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
 
 
 def rules(config: Mapping[str, Any]) -> list[Rule]:
@@ -118,6 +122,33 @@ def rules(config: Mapping[str, Any]) -> list[Rule]:
         if not by_class:
             seen.setdefault(module.model_type, []).append(module.path)
     return found
+
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def template(name: str) -> str:
+    """A name with `#` for each number between dots: `layers.#.norm.weight`."""
+    return _NUMBER.sub("#", name)
+
+
+def names(architecture: str) -> Mapping[str, str]:
+    """{what the rules give: what the model has}, as templates, where transformers goes by the names of the model.
+
+    A name that the model has is not renamed, and the prefix of the base model comes or goes as the model has it
+    (rename_source_key, core_model_loading.py 1590; convert_and_load_state_dict_in_model, 1740).
+    """
+    found: Mapping[str, str] = table()["names"].get(architecture, {})
+    return found
+
+
+def as_named(name: str, names: Mapping[str, str]) -> str:
+    """A name as the model has it."""
+    new = names.get(template(name))
+    if new is None:
+        return name
+    numbers = iter(_NUMBER.findall(name))
+    return re.sub("#", lambda _: next(numbers), new)
 
 
 def legacy() -> list[Rule]:

@@ -110,3 +110,5 @@ class DialectTable:
     refused: Mapping[str, str]
     """{architecture: why it has no rows}."""
     caveats: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+    """Templates of names of transformers 4 that have a row for each token, where the program pads them."""

@@ -32,8 +32,7 @@ def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
     if dialect == FOUR:
         return [whole(name, shape) for name, shape in tensors.items()]
     rules = scopes.rules(config)
-    hub_shapes = _hub(tensors, rules, config)
-    made = {one.name: one for one in _forward(hub_shapes, rules, config, tensors)}
+    made = {one.name: one for one in _forward(_hub(tensors, rules, config)[0], rules, config, tensors)}
     _refuse_mixed(
         [name for name, shape in tensors.items() if name not in made or made[name].shape != tuple(shape)],
         [name for name in made if name not in tensors],
@@ -65,6 +64,23 @@ def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
     return ((FOUR,) if not new else ()) + ((FIVE,) if not set(old) - set(new) else ())
 
 
+def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
+    """{name that the rules alone give: name that the model has}, of all tensors of a model in memory.
+
+    transformers asks the model which names it has before it renames; the table has what comes of that.
+    """
+    rules = scopes.rules(config)
+    hub_shapes, origins = _hub(tensors, rules, config)
+    found: dict[str, str] = {}
+    used: dict[tuple[str, ...], int] = {}
+    for one in _forward(hub_shapes, rules, {**config, "architectures": [""]}, ()):
+        names = origins[one.pieces[0].part]
+        k = used[names] = used.get(names, -1) + 1
+        if one.name not in names:
+            found[one.name] = names[k]
+    return found
+
+
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 
@@ -74,22 +90,30 @@ def _backwards(rules: Iterable[Rule]) -> Renaming:
     return Renaming([rule for rule in rules if rule.kind != "prefix"], back=True)
 
 
-def _hub(tensors: Shapes, rules: Sequence[Rule], config: Config) -> dict[str, tuple[int, ...]]:
-    """{name: shape} of the tensors of `transformers-4` that tensors of `transformers-5` are made of."""
+def _hub(
+    tensors: Shapes, rules: Sequence[Rule], config: Config
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[str, ...]]]:
+    """The tensors of `transformers-4` that tensors of `transformers-5` are made of: {name: shape}, {name: of which}."""
     back = _backwards(rules)
     found: dict[str, tuple[int, ...]] = {}
+    origins: dict[str, tuple[str, ...]] = {}
     groups: dict[str, tuple[Way, dict[int, str]]] = {}
     made: dict[str, tuple[int, ...]] = {}
+    of: dict[str, tuple[str, ...]] = {}
     for name, one in back.of(tensors).items():
         if one.way is None:
             _add(found, one.name, tuple(tensors[name]), name)
+            origins[one.name] = (name,)
         else:
-            groups.setdefault(one.name, (one.way, {}))[1][one.index] = name
+            groups.setdefault(one.name, (one.way, {}))[1][one.which] = name
     for name, (way, members) in groups.items():
-        made |= _sources(name, way, members, (tensors, config))
+        sources = _sources(name, way, members, (tensors, config))
+        made |= sources
+        of |= dict.fromkeys(sources, tuple(members[k] for k in sorted(members)))
     for name, new in back.renamed(made).items():
         _add(found, new, made[name], name)
-    return found
+        origins[new] = of[name]
+    return found, origins
 
 
 def _add(found: dict[str, tuple[int, ...]], name: str, shape: tuple[int, ...], of: str) -> None:
@@ -134,7 +158,7 @@ def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
 
 def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: Collection[str]) -> list[Stored]:
     """The tensors of `transformers-5`; with the names that a file of them has, a name that is one of them stays."""
-    renamed = Renaming([*rules, *scopes.legacy()]).of(hub_shapes)
+    renamed = _as_the_model_has(Renaming([*rules, *scopes.legacy()]).of(hub_shapes), config)
     if not wanted and (new := _of_five(hub_shapes, renamed, rules)):
         changed = sum(one.changed for one in renamed.values())
         _refuse_mixed(new, [], changed + len(new))
@@ -152,7 +176,7 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
             continue
         key = f"{one.name}\0{id(one.way)}"
         ways[key] = one.way
-        groups.setdefault(key, {}).setdefault(one.index, []).append((name, one))
+        groups.setdefault(key, {}).setdefault(one.which, []).append((name, one))
         order.setdefault(key, ("", key))
     _refuse_companions(groups, taken.values())
     found: list[Stored] = []
@@ -162,10 +186,20 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
             continue
         for one_made in _made(key.partition("\0")[0], ways[key], groups[key], (hub_shapes, config)):
             if one_made.name in taken:
-                raise LayoutError(f"{one_made.name!r} is made of others in {FIVE}, and {taken[one_made.name]!r} is it, too")
+                raise LayoutError(
+                    f"{one_made.name!r} is made of others in {FIVE}, and {taken[one_made.name]!r} is it, too"
+                )
             taken[one_made.name] = one_made.name
             found.append(one_made)
     return found
+
+
+def _as_the_model_has(renamed: dict[str, Renamed], config: Config) -> dict[str, Renamed]:
+    """Names as the model has them, where the rules alone give others."""
+    names = scopes.names(scopes.architecture(config))
+    if not names:
+        return renamed
+    return {name: one._replace(name=scopes.as_named(one.name, names)) for name, one in renamed.items()}
 
 
 def _of_five(names: Iterable[str], forward: Mapping[str, Renamed], rules: Sequence[Rule]) -> list[str]:
@@ -197,7 +231,7 @@ def _made(
         made = chains.made(rule, lists, config)
     except (Misfit, NoFact) as error:
         raise _refused(first, rule, error) from None
-    before, _, behind = name.partition(way.targets[0])
+    before, _, behind = name.partition(way.targets[0])  # the first target is a part of the name
     return [stored(f"{before}{way.targets[k]}{behind}", tensor) for k, tensor in enumerate(made)]
 
 

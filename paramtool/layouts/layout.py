@@ -254,7 +254,7 @@ class Place:
     """For filler in the place of a cell that the network lacks, the kind of that cell; other filler has no meaning."""
 
 
-class _Piece(NamedTuple):
+class _PlacedBlock(NamedTuple):
     """A block with its position in a tensor."""
 
     block: Block
@@ -274,7 +274,7 @@ class LayoutTensor:
     form: Form
     spec: Spec
     options: Mapping[str, str]
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[_PlacedBlock, ...]
 
     def places(self, view: View) -> Iterator[Place]:
         """Every place in the tensor, given a view of the tensor: of its shape, with any strides."""
@@ -282,7 +282,7 @@ class LayoutTensor:
             offset = view.offset + piece.start * (view.strides[self.row.along] if view.strides else 0)
             yield from self._cells(piece, view, offset)
 
-    def _cells(self, piece: _Piece, view: View, offset: int) -> Iterator[Place]:
+    def _cells(self, piece: _PlacedBlock, view: View, offset: int) -> Iterator[Place]:
         block, lengths = piece.block, piece.lengths
         inside = {word for group in block.axes for word in group}
         gates = block.gates or self.form.gates
@@ -343,7 +343,7 @@ def _is_there(block: Block, spec: Spec, options: Mapping[str, str]) -> bool:
 
 def _pieces(
     items: pattern.Items, binding: Binding, layout: Layout, form: Form, *, spec: Spec, options: Mapping[str, str]
-) -> Iterator[_Piece]:
+) -> Iterator[_PlacedBlock]:
     """The blocks of one tensor, not yet positioned along its axis."""
     values: dict[str, tuple[int | str, ...]] = {
         "layer": tuple(range(spec.layers)),
@@ -360,7 +360,7 @@ def _pieces(
             raise LayoutError(
                 f"{spec}: layout {layout.name} keeps all layers in one tensor: input must be the width of h"
             )
-        yield _Piece(block, at, 0, {**sizes, "layer": spec.layers, "dir": spec.directions, "gate": len(gates)})
+        yield _PlacedBlock(block, at, 0, {**sizes, "layer": spec.layers, "dir": spec.directions, "gate": len(gates)})
 
 
 def _put_together(
@@ -371,7 +371,7 @@ def _put_together(
     *,
     spec: Spec,
     options: Mapping[str, str],
-    pieces: list[_Piece],
+    pieces: list[_PlacedBlock],
 ) -> LayoutTensor:
     """Place the blocks one after the other along the row's axis."""
     shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]

@@ -21,7 +21,8 @@ from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Storage
-from paramtool.model.view import View, contiguous, overlaps
+from paramtool.model.tiling import are_disjoint
+from paramtool.model.view import View, contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,9 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
         if how.window and (owner is None or how.window.byte_stop > owner.nbytes):
             raise PlanError(f"{name!r}: its source window is not inside {how.window.storage!r}")
     for name, one in plan.names.items():
-        place = targets[one.owner].view if one.owner in targets else None
-        place = plan.names[one.owner].window if one.owner in plan.derived else place
-        if place is None or one.window.byte_stop > place.nbytes:
+        place = targets[one.owner].nbytes if one.owner in targets else -1
+        place = plan.names[one.owner].window.nbytes if one.owner in plan.derived else place
+        if one.window.byte_stop > place:
             raise PlanError(f"{name!r}: its window is not inside {one.owner!r}")
     missing = set(names) - targets.keys() - plan.names.keys()
     if missing:
@@ -218,20 +219,17 @@ def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
     if sum(copy.destination.nbytes for copy in target.copies) != target.nbytes:
         raise PlanError(f"{target.name!r}: its copies do not fill it")
     swept = _are_runs(target)
-    many = len(target.copies) > _MANY_COPIES and not swept
-    if many and (wrong := _marked_twice(target)):
-        raise PlanError(f"{target.name!r}: {wrong}")
-    for k, copy in enumerate(target.copies):
+    for copy in target.copies:
         if copy.destination.byte_stop > target.nbytes:
             raise PlanError(f"{target.name!r}: a copy reaches outside it")
         if len(target.copies) > 1 and not copy.destination.is_injective:
             raise PlanError(f"{target.name!r}: a copy writes an element twice")
-        if not many and not swept and any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
-            raise PlanError(f"{target.name!r}: two copies write the same element")
         for _, view in copy.terms:
             storage = storages.get(view.storage) if isinstance(view.storage, int) else None
             if storage is None or view.byte_stop > storage.nbytes or view.shape != copy.destination.shape:
                 raise PlanError(f"{target.name!r}: a source window does not fit")
+    if not swept and len(target.copies) > 1 and not are_disjoint(copy.destination for copy in target.copies):
+        raise PlanError(f"{target.name!r}: two copies write the same element")
 
 
 def _are_runs(target: Target) -> bool:
@@ -242,31 +240,3 @@ def _are_runs(target: Target) -> bool:
             return False
         stop = copy.destination.byte_stop
     return True
-
-
-_MANY_COPIES = 64
-"""With more copies than this, marking each element proves that they are disjoint; with fewer, pairs are compared."""
-
-
-def _marked_twice(target: Target) -> str:
-    """What is wrong with the tiling of a target, found by marking every element; empty if it is correct."""
-    marks = bytearray(prod(target.shape))
-    for copy in target.copies:
-        view = copy.destination
-        if view.dtype != target.dtype or view.offset + view.extent > len(marks):
-            return "a copy reaches outside it"
-        size, stride = (view.shape[-1], view.strides[-1]) if view.shape else (1, 1)
-        for start in _starts(view):
-            row = slice(start, start + (size - 1) * stride + 1, stride or 1)
-            if any(marks[row]):
-                return "two copies write the same element"
-            marks[row] = b"\1" * len(range(*row.indices(len(marks))))
-    return "" if all(marks) else "its copies do not fill it"
-
-
-def _starts(view: View) -> list[int]:
-    """The start of each row along the last axis."""
-    found = [view.offset] if view.numel else []
-    for length, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
-        found = [base + k * stride for base in found for k in range(length)]
-    return found

@@ -11,6 +11,7 @@ The keys are those that transformers' config classes really have, and what a cla
     word=:DEFAULT          no key says it
     rotary=*FACTOR@KEY     a share of head_dim: that of rope_parameters, of an outer key, or FACTOR
 
+A composite model has defaults of its own for some of its towers: their rows are `voxtral>text_config>llama`.
 A config of a model type that the table lacks says only what its keys say in so many words.  A composite model has
 configs in its config; `tower_of` says which one a tensor belongs to.  What cannot be told is absent.
 """
@@ -40,6 +41,8 @@ PLAIN = {
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
+RANKS = ("q_rank", "kv_rank")
+"""Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -56,15 +59,17 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     found = _nested(config, tower)
     if found is None:
         return NONE
-    model_type, inner, path, side = found
+    model_type, inner, path, _, _ = found
     reader = Reader(inner, f"{where}: {path}." if path else f"{where}: ")
     if model_type in ROWS_BY_HAND:
         return derived(_by_hand(model_type, reader))
-    row = _row(model_type, side)
+    row = _row(found)
     if row is None:
         return NONE if model_type in TOWERS or _known(model_type) else derived(_plain(reader))
     for word, rule in row.items():
         reader.take(word, rule)
+    for word in RANKS:
+        reader.take(word, "|".join(PLAIN[word]) + ":")
     return derived(Facts(reader.sizes, reader.said))
 
 
@@ -85,23 +90,26 @@ class _Tower(NamedTuple):
     config: Mapping[str, Any]
     path: str
     side: str
+    outer: str
+    """`voxtral>text_config>` for the tower of another config, else ""."""
 
 
 def _nested(config: Mapping[str, Any], tower: str) -> _Tower | None:
     """The config of a tower; None if there is none, or if nothing says its model type."""
-    model_type, path, side = _text(config.get("model_type")), "", ""
+    model_type, path, side, outer = _text(config.get("model_type")), "", "", ""
     for step in filter(None, tower.split(".")):
         inner = config.get(step)
         if isinstance(inner, Mapping):
+            outer = f"{model_type}>{step}>"
             model_type = _text(inner.get("model_type")) or _default_type(model_type, step)
             config, path = inner, f"{path}.{step}" if path else step
         elif step in SIDES and not side:
             side = step
         elif step in _flat(model_type):
-            model_type = _default_type(model_type, step)
+            outer, model_type = f"{model_type}>{step}>", _default_type(model_type, step)
         else:
             return None
-    return _Tower(model_type, config, path, side)
+    return _Tower(model_type, config, path, side, outer)
 
 
 def _text(value: object) -> str:
@@ -118,12 +126,16 @@ def _flat(model_type: str) -> list[str]:
     return [key for key, value in TOWERS.get(model_type, {}).items() if value.startswith("<")]
 
 
-def _row(model_type: str, side: str) -> Mapping[str, str] | None:
-    """The rules for a model type, {word: its rule}; those of one half where the halves have their own."""
-    text = ROWS.get(f"{model_type}/{side}" if side else model_type)
-    if text is None and side:
-        text = ROWS.get(model_type)
-    return None if text is None else dict(one.split("=", 1) for one in text.split())
+def _row(tower: _Tower) -> Mapping[str, str] | None:
+    """The rules for a config, {word: its rule}: those of its place in another, of a half of it, or of its model type."""
+    own, placed = tower.model_type, f"{tower.outer}{tower.model_type}"
+    for name in (placed, own) if tower.outer else (own,):
+        for key in (f"{name}/{tower.side}", name) if tower.side else (name,):
+            if key in ROWS:
+                return dict(one.split("=", 1) for one in ROWS[key].split())
+        if any(f"{name}/{side}" in ROWS for side in SIDES):
+            return {}
+    return None
 
 
 def _known(model_type: str) -> bool:
@@ -175,15 +187,15 @@ class Reader:
             yield config[last]
 
     def follow(self, word: str, expression: str) -> None:
-        """A word that is another, or the quotient of two, where those are known."""
+        """A word that is another, or the quotient of two, rounded down as transformers does, where those are known."""
         words = [one for one in expression.split("/") if one]
         if not words or any(one not in self.sizes for one in words):
             return
         size = self.sizes[words[0]]
         if len(words) > 1:
-            if size % self.sizes[words[1]]:
-                return
             size //= self.sizes[words[1]]
+        if not size:
+            return
         self.sizes[word] = size
         self.said[word] = " / ".join(dict.fromkeys(self.said[one] for one in words))
 

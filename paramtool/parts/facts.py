@@ -118,10 +118,6 @@ def _broken(sizes: Mapping[str, int]) -> Iterable[_Law]:
         yield _Law(("heads", "kv_heads"), "heads must be a multiple of kv_heads")
     if has("heads", "kv_heads", "group") and sizes["heads"] != sizes["kv_heads"] * sizes["group"]:
         yield _Law(("heads", "kv_heads", "group"), "heads must be kv_heads times group")
-    if has("rotary") and sizes["rotary"] % 2:
-        yield _Law(("rotary",), "rotary must be even, as rows are turned in pairs")
-    if has("rotary", "head_dim") and sizes["rotary"] > sizes["head_dim"]:
-        yield _Law(("rotary", "head_dim"), "rotary must be at most head_dim")
     if has("linear_key_heads", "linear_value_heads") and sizes["linear_value_heads"] % sizes["linear_key_heads"]:
         yield _Law(
             ("linear_value_heads", "linear_key_heads"), "linear_value_heads must be a multiple of linear_key_heads"

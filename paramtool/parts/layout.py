@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paramtool.errors import UsageError
-from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
-from paramtool.parts.sizes import COMPOSED
+from paramtool.parts.sizes import Sizes, UnknownSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +73,41 @@ class PartLayout:
     """Layouts whose tensors have the same shapes and other rows: no shape tells them apart."""
 
     def facts(self) -> tuple[str, ...]:
-        """The sizes that unfusing needs and no shape of the fused tensors shows."""
+        """The sizes that unfusing needs and no shape of the fused tensors shows, found by asking for a sample."""
         found: dict[str, None] = {}
+        sizes = Sizes({})
         for row in self.tensors:
-            words = {word for axes in _axes(row.content) for word in axes}
-            for term in row.terms():
-                for group in rows.groups(rows.PARTS[term]):
-                    found |= dict.fromkeys(_needed(group, words) if len(group) > 1 else ())
-            if len(row.terms()) > 1 and {"heads", "kv_heads"} & found.keys():
-                found |= dict.fromkeys(("heads", "kv_heads"))
-            found |= dict.fromkeys(word for word in ("chunks",) if word in words)
+            shape = _sample(row)
+            while True:
+                try:
+                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes)
+                    for term in row.terms():
+                        rows.part_shape(rows.PARTS[term], sizes)
+                    break
+                except UnknownSize as error:
+                    found[error.word] = None
+                    sizes = sizes.with_one(error.word, _SAMPLE[error.word])
         return tuple(found)
 
 
-def _axes(content: str) -> Iterator[tuple[str, ...]]:
-    todo = list(parse(content, rows.WORDS))
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Block):
-            yield from item.axes
-        else:
-            yield item.axes
-            todo += item.items
+_SAMPLE = {
+    "heads": 4, "kv_heads": 4, "head_dim": 6, "value_dim": 6, "rotary": 4, "chunks": 2, "ffn": 10, "experts": 3,
+    "in": 5, "out": 5, "taps": 3, "linear_key_heads": 2, "linear_key_dim": 7, "linear_value_heads": 2,
+    "linear_value_dim": 7,
+}  # fmt: skip
+"""Sizes that every layout can have."""
 
 
-def _needed(group: tuple[str, ...], words: set[str]) -> Iterator[str]:
-    """The words of an axis of a part that are counted alone in the fused tensor."""
-    for word in group[:-1]:
-        split = [part for parts in COMPOSED.get(word, ()) for part in parts if part in words]
-        yield from ("kv_heads", word) if "group" in split else (word,)
+def _sample(row: FusedRow) -> tuple[int, ...]:
+    """The shape of a fused tensor."""
+    sizes = Sizes(_SAMPLE)
+    count = _SAMPLE["experts"] if rows.has_experts(row.content) else 1
+    parts = {
+        term: [rows.PartTensor(f"{term}{k}", rows.PARTS[term], rows.part_shape(rows.PARTS[term], sizes))
+               for k in range(count)]
+        for term in row.terms()
+    }  # fmt: skip
+    return rows.stored(row.name, row.content, row.along, parts, sizes).shape
 
 
 def group(kind: str) -> PartGroup:

@@ -14,12 +14,16 @@ to go back, and none knows attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from paramtool.model.view import View
+
+KEPT = 256
+"""For so many kinds of pieces an answer is remembered: a model has many tensors of few shapes."""
 
 
 class Digit(NamedTuple):
@@ -50,7 +54,7 @@ class Piece(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the box."""
-        return tuple(_length(digits) for digits in self.digits)
+        return _lengths(self.digits)
 
     def view(self, tensor: View) -> View:
         """The view of the box's elements, an axis for each digit, given a view of the tensor."""
@@ -75,8 +79,14 @@ def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
     ((Digit(length=2, axis=0, step=1),), (Digit(length=3, axis=1, step=1),))
     """
     shape = tuple(shape)
-    digits = tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape))
-    return Stored(name, shape, (Piece(part or name, (0,) * len(shape), digits, (0,) * len(shape)),))
+    return Stored(name, shape, (Piece(part or name, *_plain(shape)),))
+
+
+@lru_cache(maxsize=KEPT)
+def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...]]:
+    """The start, the digits and the place of a part that is a whole tensor."""
+    zeros = (0,) * len(shape)
+    return zeros, tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape)), zeros
 
 
 class Pair(NamedTuple):
@@ -96,7 +106,7 @@ def joined(mine: Iterable[Piece], other: Iterable[Piece]) -> Iterator[Pair]:
 
 def _common(a: Piece, b: Piece) -> Iterator[Pair]:
     """What two pieces of a part have in common."""
-    axes = [list(_along(*axis)) for axis in zip(a.start, a.digits, b.start, b.digits, strict=True)]
+    axes = _axes_in_common(a.start, a.digits, b.start, b.digits)
     for chosen in product(*axes):
         start = tuple(one.start for one in chosen)
         yield Pair(
@@ -105,15 +115,23 @@ def _common(a: Piece, b: Piece) -> Iterator[Pair]:
         )
 
 
+@lru_cache(maxsize=KEPT)
+def _axes_in_common(
+    a_start: tuple[int, ...], a: tuple[Digits, ...], b_start: tuple[int, ...], b: tuple[Digits, ...]
+) -> tuple[tuple[_Shared, ...], ...]:
+    """For each axis of a part, the runs of indexes that two pieces have in common."""
+    return tuple(tuple(_along(*axis)) for axis in zip(a_start, a, b_start, b, strict=True))
+
+
 class _Shared(NamedTuple):
     """A run of indexes along one axis of a part, as both sides count it."""
 
     start: int
     mine: Digits
-    mine_at: dict[int, int]
+    mine_at: Mapping[int, int]
     """{axis of the tensor: how far the run begins along it}"""
     other: Digits
-    other_at: dict[int, int]
+    other_at: Mapping[int, int]
 
 
 def _along(a_start: int, a: Digits, b_start: int, b: Digits) -> Iterator[_Shared]:
@@ -141,6 +159,12 @@ def _same_run(start: int, mine: Digits, other_start: int, other: Digits) -> Iter
         for k in range(first.length):
             for one in _along(start + k * inner, mine[1:], other_start, other):
                 yield one._replace(mine_at=_plus(one.mine_at, first.axis, k * first.step))
+
+
+@lru_cache(maxsize=KEPT)
+def _lengths(digits: tuple[Digits, ...]) -> tuple[int, ...]:
+    """How many values each of several numbers has."""
+    return tuple(_length(one) for one in digits)
 
 
 def _length(digits: Digits) -> int:
@@ -201,15 +225,15 @@ def _refined(a: Digits, b: Digits) -> tuple[Digits, Digits] | None:
     return tuple(reversed(left)), tuple(reversed(right))
 
 
-def _plus(at: dict[int, int], axis: int, distance: int) -> dict[int, int]:
+def _plus(at: Mapping[int, int], axis: int, distance: int) -> dict[int, int]:
     return {**at, axis: at.get(axis, 0) + distance}
 
 
-def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
+def _sum(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
     return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in a.keys() | b.keys()}
 
 
-def _moved(at: tuple[int, ...], by: Iterable[dict[int, int]]) -> tuple[int, ...]:
+def _moved(at: tuple[int, ...], by: Iterable[Mapping[int, int]]) -> tuple[int, ...]:
     found = list(at)
     for distances in by:
         for axis, distance in distances.items():

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from math import prod
+from math import lcm, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
-from paramtool.parts.sizes import COMPOSED, MEANINGS, Sizes, UnknownSize
+from paramtool.parts.sizes import CHECK, COMPOSED, MEANINGS, Sizes, UnknownSize
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
 PARTS: Mapping[str, str] = {
@@ -146,7 +146,10 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
 
     LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
     """
-    waiting = [(part, group, length) for part in parts for group, length in _pairs(part)]
+    kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
+    for part in parts:
+        kinds.setdefault((part.axes, part.shape), part)
+    waiting = [(part, group, length) for part in kinds.values() for group, length in _pairs(part)]
     again = True
     while again:
         again = False
@@ -158,14 +161,14 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
                     f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
                     if len(group) > 1
                     else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
-                    hint="the facts in config.json or --spec are those of another model, or another part of it",
+                    hint="the facts in config.json or --spec are those of another model or module; --at chooses",
                 )
             if len(unknown) == 1:
                 if not product_ or length % product_:
                     known = tuple(word for word in group if word != unknown[0])
                     raise LayoutError(
                         f"{part.name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
-                        hint="check the facts in config.json or --spec",
+                        hint=CHECK,
                     )
                 sizes = sizes.with_one(unknown[0], length // product_)
                 again = True
@@ -207,11 +210,12 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: S
     word, *others = lacking
     if others:
         raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
-    two, four = (_extent(items, along, sizes.with_one(word, length)) for length in (2, 4))
-    slope = (four - two) // 2
-    length = 2 + (shape[along] - two) // slope if slope else 0
-    if not slope or (shape[along] - two) % slope or length < 1:
-        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}")
+    unit = _unit(sizes)
+    once, twice = (_extent(items, along, sizes.with_one(word, length)) for length in (unit, 2 * unit))
+    slope = (twice - once) // unit
+    length = unit + (shape[along] - once) // slope if slope else 0
+    if not slope or (shape[along] - once) % slope or length < 1:
+        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}", hint=CHECK)
     return sizes.with_one(word, length)
 
 
@@ -225,7 +229,12 @@ def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
             return found
         except UnknownSize as error:
             found.append(error.word)
-            probe = probe.with_one(error.word, 2 * 3 * 4 * 5)
+            probe = probe.with_one(error.word, _unit(sizes))
+
+
+def _unit(sizes: Sizes) -> int:
+    """A length that divides by all that a size is ever divided by."""
+    return 2 * lcm(*(sizes.known.get(word, 1) for word in ("chunks", "kv_heads", "linear_key_heads", "rotary")))
 
 
 def _extent(items: Items, along: int, sizes: Sizes) -> int:
@@ -242,22 +251,26 @@ def _extent(items: Items, along: int, sizes: Sizes) -> int:
 def per_head(content: str, sizes: Sizes) -> Sizes:
     """Sizes for a pattern that gives each head its own key and value: then KV heads are heads.
 
-    LayoutError if they are known to be fewer.
+    Likewise values are as wide as keys if they take turns.  LayoutError if the two are known to differ.
     """
     found = words(content)
-    if "heads" not in found or found & {"kv_heads", "group", "chunk_kv_heads"} or not sizes.knows("heads"):
-        return sizes
-    if not any("kv_heads" in group for term in terms(content) for group in groups(PARTS[term])):
-        return sizes
-    if not sizes.knows("kv_heads"):
-        return sizes.with_one("kv_heads", sizes.of("heads"))
-    if sizes.of("kv_heads") != sizes.of("heads"):
-        raise LayoutError(
-            f"{content} has a key and a value for each head; found heads={sizes.of('heads')} "
-            f"kv_heads={sizes.of('kv_heads')}",
-            hint="qkv-per-group is the layout with fewer KV heads",
-        )
+    canonical = {word for term in terms(content) if term in PARTS for group in groups(PARTS[term]) for word in group}
+    for word, other in AS_MANY.items():
+        splits = {part for split in COMPOSED.get(word, ()) for part in split}
+        if word not in canonical or other not in found or found & {word, *splits} or not sizes.knows(other):
+            continue
+        if not sizes.knows(word):
+            sizes = sizes.with_one(word, sizes.of(other))
+        elif sizes.of(word) != sizes.of(other):
+            raise LayoutError(
+                f"{content} needs {word} = {other}; found {word}={sizes.of(word)} {other}={sizes.of(other)}",
+                hint="qkv-per-group is the layout for fewer KV heads" if word == "kv_heads" else "",
+            )
     return sizes
+
+
+AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
+"""{axis: the axis of a pattern that stands for it, too, where the pattern has no own}"""
 
 
 def words(content: str) -> set[str]:
@@ -280,7 +293,7 @@ def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
     return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
 
 
-class _Way(NamedTuple):
+class _AxisWay(NamedTuple):
     """How far one of an axis moves in the fused tensor."""
 
     axis: int
@@ -311,7 +324,7 @@ def _rest_of(block: Block, along: int, sizes: Sizes) -> tuple[int, ...]:
 
 
 def _placed(
-    items: Items, start: int, loops: Mapping[str, _Way], along: int, *, parts: Parts, sizes: Sizes
+    items: Items, start: int, loops: Mapping[str, _AxisWay], along: int, *, parts: Parts, sizes: Sizes
 ) -> Iterator[Piece]:
     """The pieces of blocks that begin at `start` along their axis, inside braces that repeat them."""
     for item in items:
@@ -319,7 +332,7 @@ def _placed(
             step = _extent(item.items, along, sizes)
             inner = dict(loops)
             for word in reversed(item.axes):
-                inner[word] = _Way(along, step)
+                inner[word] = _AxisWay(along, step)
                 step *= sizes.of(word)
             yield from _placed(item.items, start, inner, along, parts=parts, sizes=sizes)
             start += step
@@ -329,14 +342,14 @@ def _placed(
 
 
 def _block_pieces(
-    block: Block, start: int, loops: Mapping[str, _Way], along: int, *, parts: Parts, sizes: Sizes
+    block: Block, start: int, loops: Mapping[str, _AxisWay], along: int, *, parts: Parts, sizes: Sizes
 ) -> Iterator[Piece]:
     ways = dict(loops)
     for axis, group in enumerate(block.axes):
         step = 1
         for word in reversed(group):
             if not word.isdigit():
-                ways[word] = _Way(axis, step)
+                ways[word] = _AxisWay(axis, step)
             step *= sizes.of(word)
     at = tuple(start if axis == along else 0 for axis in range(len(block.axes)))
     term = block.terms[0][1]
@@ -345,19 +358,25 @@ def _block_pieces(
         way = ways.pop(EXPERTS)
         if len(tensors) != sizes.of(EXPERTS):
             raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
-        for expert, tensor in enumerate(tensors):
-            yield from _of_part(tensor, block.gates, ways, _shifted(at, way, expert), sizes=sizes)
+        yield from _of_experts(tensors, way, list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes)))
         return
     for tensor in tensors[:1]:
         yield from _of_part(tensor, block.gates, ways, at, sizes=sizes)
 
 
-def _shifted(at: tuple[int, ...], way: _Way, value: int) -> tuple[int, ...]:
+def _of_experts(tensors: Iterable[PartTensor], way: _AxisWay, first: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of all experts, which are those of the first, further along."""
+    for expert, tensor in enumerate(tensors):
+        for piece in first:
+            yield Piece(tensor.name, piece.start, piece.digits, _shifted(piece.at, way, expert))
+
+
+def _shifted(at: tuple[int, ...], way: _AxisWay, value: int) -> tuple[int, ...]:
     return tuple(k + value * way.step if axis == way.axis else k for axis, k in enumerate(at))
 
 
 def _of_part(
-    tensor: PartTensor, slice_: str, ways: Mapping[str, _Way], at: tuple[int, ...], *, sizes: Sizes
+    tensor: PartTensor, slice_: str, ways: Mapping[str, _AxisWay], at: tuple[int, ...], *, sizes: Sizes
 ) -> Iterator[Piece]:
     """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
     used: set[str] = set()
@@ -375,22 +394,22 @@ def _of_part(
             yield Piece(tensor.name, tuple(run.start for run in chosen), tuple(run.digits for run in chosen), here)
 
 
-class _Run(NamedTuple):
+class _AxisRun(NamedTuple):
     """Indexes along one axis of a part that a block holds."""
 
     start: int
     digits: Digits
-    moved: tuple[tuple[_Way, int], ...]
+    moved: tuple[tuple[_AxisWay, int], ...]
     """Along which ways, and how far, the run begins in the tensor."""
 
 
 def _axis(
-    group: tuple[str, ...], slice_: str, ways: Mapping[str, _Way], used: set[str], sizes: Sizes
-) -> Iterator[_Run]:
+    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], sizes: Sizes
+) -> Iterator[_AxisRun]:
     """The runs of one axis of a part: one, or one for each head if the block holds a slice of them."""
     sliced, after, length = SLICES.get(slice_, ("", "", ""))
     if sliced not in group:
-        yield _Run(0, tuple(_digits(group, ways, used, sizes)), ())
+        yield _AxisRun(0, tuple(_digits(group, ways, used, sizes)), ())
         return
     k = group.index(sliced)
     outer = [(word, way) for word in group[:k] for word, way in _ways(word, ways, used)]
@@ -402,22 +421,22 @@ def _axis(
         for (word, _), value in zip(outer, values, strict=True):
             index = index * sizes.of(word) + value
         start = (index * sizes.of(sliced) + begin) * inner
-        yield _Run(start, digits, tuple((way, value) for (_, way), value in zip(outer, values, strict=True)))
+        yield _AxisRun(start, digits, tuple((way, value) for (_, way), value in zip(outer, values, strict=True)))
 
 
-def _inside(word: str, ways: Mapping[str, _Way]) -> tuple[str, ...]:
+def _inside(word: str, ways: Mapping[str, _AxisWay]) -> tuple[str, ...]:
     """The axes of a slice: its own, or those that it is split into."""
     return ("two", "half") if word == "rotary" and word not in ways else (word,)
 
 
-def _ways(word: str, ways: Mapping[str, _Way], used: set[str]) -> Iterator[tuple[str, _Way]]:
+def _ways(word: str, ways: Mapping[str, _AxisWay], used: set[str]) -> Iterator[tuple[str, _AxisWay]]:
     """A word's way in the tensor, or those of the axes that it is split into there."""
     if word in ways:
         used.add(word)
         yield word, ways[word]
         return
-    if word == "kv_heads" and "heads" in ways:  # as many, see `per_head`
-        yield from _ways("heads", ways, used)
+    if (same := AS_MANY.get(word)) and same in ways:  # see `per_head`
+        yield from _ways(same, ways, used)
         return
     for split in COMPOSED.get(word, ()):
         if any(part in ways or part in COMPOSED for part in split) and all(
@@ -429,7 +448,7 @@ def _ways(word: str, ways: Mapping[str, _Way], used: set[str]) -> Iterator[tuple
     raise UsageError(f"a pattern has no axis {word!r} ({MEANINGS.get(word, 'not a known axis')})")
 
 
-def _digits(group: Iterable[str], ways: Mapping[str, _Way], used: set[str], sizes: Sizes) -> Iterator[Digit]:
+def _digits(group: Iterable[str], ways: Mapping[str, _AxisWay], used: set[str], sizes: Sizes) -> Iterator[Digit]:
     """The digits of one axis of a part."""
     for word in group:
         if word not in ways and sizes.knows(word) and sizes.of(word) == 1:

@@ -124,7 +124,6 @@ def _rest(sizes: Sizes) -> int:
 _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
     "two": lambda sizes: 2,
     "value_dim": lambda sizes: sizes.of("head_dim"),
-    "rotary": lambda sizes: sizes.of("head_dim"),
     "half": _half,
     "rest": _rest,
     "group": lambda sizes: _divided(sizes, "heads", "kv_heads"),

@@ -22,9 +22,16 @@ def _windows(copy: Copy) -> list[View]:
     return [copy.destination, *(view for _, view in copy.terms)]
 
 
+def _may_merge(a: Copy, b: Copy) -> bool:
+    """Whether two copies do the same with the same storages; most neighbours do not, and are told apart here."""
+    if len(a.terms) != len(b.terms) or a.shift != b.shift:
+        return False
+    return all(sign == other and x.storage == y.storage for (sign, x), (other, y) in zip(a.terms, b.terms, strict=True))
+
+
 def _alike(a: Copy, b: Copy) -> bool:
     """Whether two copies differ only in where their windows begin."""
-    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+    if not _may_merge(a, b):
         return False
     return all(
         (x.storage, x.dtype, x.shape, x.strides) == (y.storage, y.dtype, y.shape, y.strides)
@@ -68,9 +75,12 @@ def _with_windows(copy: Copy, windows: list[View], joined: Iterable[Copy] = ()) 
 
 def _collapsed(copy: Copy) -> Copy:
     """Merge axes that continue each other in every window."""
+    shape = copy.destination.shape
+    if not shape or (len(shape) == 1 and shape[0] != 1):
+        return copy
     windows = _windows(copy)
     axes: list[tuple[int, list[int]]] = []
-    for k, size in enumerate(copy.destination.shape):
+    for k, size in enumerate(shape):
         strides = [view.strides[k] for view in windows]
         if size == 1:
             continue
@@ -78,11 +88,11 @@ def _collapsed(copy: Copy) -> Copy:
             axes[-1] = (axes[-1][0] * size, strides)
         else:
             axes.append((size, strides))
-    shape = tuple(size for size, _ in axes)
+    merged = tuple(size for size, _ in axes)
     return _with_windows(
         copy,
         [
-            View(v.storage, v.dtype, v.offset, shape, tuple(strides[n] for _, strides in axes))
+            View(v.storage, v.dtype, v.offset, merged, tuple(strides[n] for _, strides in axes))
             for n, v in enumerate(windows)
         ],
     )
@@ -106,7 +116,7 @@ def _joined(copies: list[Copy]) -> Iterator[Copy]:
 
 
 def _continues(a: Copy, b: Copy) -> bool:
-    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+    if not _may_merge(a, b):
         return False
     return all(
         x.storage == y.storage and x.dtype == y.dtype and x.is_contiguous and y.is_contiguous

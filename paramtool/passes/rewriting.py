@@ -48,5 +48,6 @@ def sorted_targets(targets: list[Target], names: Iterable[Alias]) -> tuple[Targe
     first: dict[str, int] = {}
     for k, one in enumerate(names):
         position[one.name] = k
-        first.setdefault(one.owner, k)
+        if one.owner != one.name:
+            first.setdefault(one.owner, k)
     return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))

@@ -6,8 +6,9 @@ once.  It is one alias set when loaded only if the source ties the names that th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
@@ -23,9 +24,11 @@ class NewTensors:
     """Where the old ones are; with a name of the source it says which use of that name is meant."""
     targets: tuple[Target, ...]
     roles: Mapping[str, str]
-    """{new name: which of the new tensors it is}, for tensors of one constant."""
+    """{new name: which of the new tensors it is}, for tensors of one constant and for `are_apart`."""
     names: tuple[str, ...]
     """The old tensors."""
+    are_apart: bool = False
+    """Whether each of them is a tensor of its own, even if two are made of the same bytes."""
 
 
 @dataclass(slots=True)
@@ -42,32 +45,71 @@ class StoredOnce:
 def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     """All new tensors; `whole` has the alias sets of the source."""
     found = StoredOnce()
-    owners: dict[object, str] = {}
-    alias_sets: dict[object, str] = {}
+    owners: dict[_MadeTensor, tuple[str, tuple[str, ...]]] = {}
+    alias_sets: dict[tuple[str, tuple[str, ...]], str] = {}
     went: dict[tuple[str, str], set[str]] = {}
-    for one in made:
-        sources = _sources(one, whole)
+    todo = [(one, _sources(one, whole)) for one in made]
+    several = _several(todo, whole)
+    for one, sources in todo:
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _key(target, one.roles.get(target.name, target.name), theirs)
-            owner = owners.setdefault(key, target.name)
-            alias_set = alias_sets.setdefault((key, theirs), target.name)
+            key = _MadeTensor(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
+            owner, firsts = owners.setdefault(key, (target.name, theirs))
+            alias_set = owner if firsts == theirs else alias_sets.setdefault((owner, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
-            window = contiguous(owner, target.dtype, target.shape)
+            own = target.view
+            window = own if owner == target.name else contiguous(owner, target.dtype, target.shape)
             evidence = why if alias_set == owner else "content"
-            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, target.view)
+            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, own)
             if owner == target.name:
                 found.targets.append(target)
-            for name in made_of:
-                went.setdefault((one.at, name), set()).add(alias_set)
+            for name, memory in zip(made_of, theirs, strict=True):
+                if memory in several:
+                    went.setdefault((one.at, name), set()).add(alias_set)
             if len(set(theirs)) < len(theirs) and _reads_twice(target):
-                found.lost += (
-                    name for name, alias_set in zip(made_of, theirs, strict=True) if theirs.count(alias_set) > 1
-                )
+                uses = Counter(theirs)
+                found.lost += (name for name, memory in zip(made_of, theirs, strict=True) if uses[memory] > 1)
     found.lost += _parted(went, whole)
     return found
+
+
+class _MadeTensor:
+    """A new tensor, equal to those that are the same one.
+
+    What decides it is long for a stack of experts, and only looked at again where another tensor has the same hash.
+    """
+
+    __slots__ = ("_hash", "is_apart", "role", "target", "theirs")
+
+    def __init__(self, target: Target, role: str, theirs: tuple[str, ...], is_apart: bool) -> None:
+        self.target, self.role, self.theirs, self.is_apart = target, role, theirs, is_apart
+        self._hash = hash(self._key())
+
+    def _key(self) -> object:
+        """Equal for one tensor; zeros are one if they are the same part of tied networks."""
+        copies = self.target.copies
+        places = ((copy.destination, copy.terms, copy.shift) for copy in copies)
+        found = tuple((view.dtype, view.offset, view.shape, view.strides, *rest) for view, *rest in places)
+        own = (self.role, self.theirs) if self.is_apart or not any(copy.terms for copy in copies) else None
+        return self.target.dtype, self.target.shape, found, own
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _MadeTensor) and self._key() == other._key()
+
+
+def _several(todo: Iterable[tuple[NewTensors, Mapping[str, Iterable[str]]]], whole: AliasGraph) -> set[str]:
+    """The alias sets of the source that several of the old names are of, or one name that several networks use."""
+    uses = Counter(
+        whole.names[name].alias_set
+        for _, sources in todo
+        for name in {name for made_of in sources.values() for name in made_of}
+    )
+    return {memory for memory, count in uses.items() if count > 1}
 
 
 def _reads_twice(target: Target) -> bool:
@@ -75,7 +117,14 @@ def _reads_twice(target: Target) -> bool:
     windows = [view for copy in target.copies for _, view in copy.terms]
     if not all(view.is_injective for view in windows):
         return True
-    return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
+    near: dict[object, list[View]] = {}
+    for view in sorted(windows, key=lambda view: view.byte_start):
+        others = near.setdefault(view.storage, [])
+        others[:] = [other for other in others if other.byte_stop > view.byte_start]
+        if any(overlaps(view, other) for other in others):
+            return True
+        others.append(view)
+    return False
 
 
 def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
@@ -104,10 +153,3 @@ def _sources(one: NewTensors, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
 
 def _meet(a: View, b: View) -> bool:
     return a.storage == b.storage and a.byte_start < b.byte_stop and b.byte_start < a.byte_stop
-
-
-def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
-    """A key that is equal for targets that are one tensor; zeros are if they are the same part of tied networks."""
-    copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
-    constant = not any(copy.terms for copy in target.copies)
-    return (target.dtype, target.shape, copies, (own, theirs) if constant else None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from shlex import quote
 
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, listed, plural, some
+from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, few
@@ -24,9 +27,9 @@ from paramtool.passes.compat.check import Apart, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
-from paramtool.torch._live import tensors_of
+from paramtool.torch._live import described, tensors_of
 from paramtool.torch._places import Places, Tensors, places
-from paramtool.torch._saved_names import RenamedCheckpoint, renamed
+from paramtool.torch._saved_names import RenamedCheckpoint, renamed, saved_wanted
 from paramtool.torch.tensors import batches, torch_type
 
 
@@ -101,14 +104,17 @@ def load_model(
     device = torch.device(device) if device is not None else None
     check_request(tensors, assign, device, dtype)
     chosen, part = _part(whole, tensors, only, prefix)
-    named = _as_the_model_calls_it(model, tensors, part)
+    named, as_it_is = _as_the_model_calls_it(model, tensors, part), part
     part = named.part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
     windows = ((name, plain_window(entry.value)) for name, entry in present.items())
     found = {name: torch_type(view) for name, view in windows if view is not None}
     target = places(model, tensors, found, assign=assign, device=device, dtype=dtype)
     verdict, questions = judge(wanted_by(target.described()), part, whole)
-    _refuse(where, verdict, replace(part, entries=present), strict)
+    try:
+        _refuse(where, verdict, replace(part, entries=present), strict)
+    except ModelError as error:
+        raise _with_dialect(error, path, as_it_is, model, tensors=tensors) from None
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
@@ -160,6 +166,19 @@ def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> No
     refuse_dataless(taken)
     if strict and (verdict.lacks or verdict.unused):
         raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
+
+
+def _with_dialect(error: ModelError, path: Path, part: Checkpoint, model: nn.Module, *, tensors: Tensors) -> ModelError:
+    """The error with the dialect that the model would load, where the file is one of the same model's."""
+    from paramtool.commands.dialect_hint import convert_to
+
+    target = convert_to(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
+    if not target:
+        return error
+    line = f"paramtool convert {quote(os.fspath(path))} --to {target} -o out{'' if is_folder(path) else '.safetensors'}"
+    return ModelError(
+        error.message, hint=f"its names are those of another dialect: `{line}` writes what the model loads"
+    )
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm, vllm_0_33
@@ -25,37 +28,56 @@ TABLES = (
     gluonnlp.TABLE,
     gluonnlp.INTERLEAVED,
 )
+PER_GROUP = [
+    (megatron.TABLE, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+    (meta.TABLE, "LlamaForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+    (vllm.TABLE, "Llama4ForCausalLM", "model.layers.0.self_attn.{}_proj.weight"),
+]
+PER_HEAD = [
+    (gluonnlp.INTERLEAVED, "BertModel", "encoder.layer.0.attention.self.{}.weight"),
+]
+"""(table, model, what its queries, keys and values are called): facts that no shape shows decide about rows."""
 SIZES = {
     "heads": 6,
     "kv_heads": 3,
     "head_dim": 4,
+    "rotary": 4,
     "value_dim": 4,
     "experts": 3,
     "ffn": 5,
     "in": 7,
     "out": 7,
     "rows": 6,
+    "q_rank": 3,
+    "latent": 5,
 }
 FIELDS = {"layer": "2", "kind": "weight", "path": "model.layers.1.part", "rest": "weight"}
 
 
 def _families() -> list[tuple[DialectTable, str]]:
-    return [(table, family.models[0]) for table in TABLES for family in table.families]
+    return [(table, family.models[0]) for table in TABLES for family in table.families if family.rows]
 
 
-def _hub(row: Row) -> dict[str, tuple[int, ...]]:
+def _facts(dialect: Dialect) -> Sizes:
+    """What a config would say: as many KV heads as heads where the tables have no groups."""
+    is_per_head = any("{heads:" in row.pattern + row.held for row in dialect.family.rows)
+    known = {word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "rotary", "experts", "q_rank")}
+    return Sizes({**known, "kv_heads": SIZES["heads"]} if is_per_head else known)
+
+
+def _hub(row: Row, lengths: Mapping[str, int] = SIZES) -> dict[str, tuple[int, ...]]:
     """Tensors of transformers 4 that the row takes."""
     found = {}
+    sizes = Sizes({**lengths, "kv_heads": lengths["heads"]} if "{heads:" in row.pattern + row.held else lengths)
     for term, text in row.parts.items():
         axes = (row.axes or {}).get(term) or rows.PARTS.get(term, "out in")
-        sizes = Sizes(SIZES)
         shape = rows.part_shape(axes, sizes)
         if row.held:
-            shape = (rows._extent(rows.parse(row.held, rows.WORDS), 0, sizes), SIZES["in"])
-        for expert in range(3 if "{expert}" in text else 1):
+            shape = (rows._extent(rows.parse(row.held, rows.WORDS), 0, sizes), lengths["in"])
+        for expert in range(lengths["experts"] if "{expert}" in text else 1):
             found[Template(text).filled({**FIELDS, "expert": str(expert)})] = shape
     if row.when:
-        found[Template(row.when).filled(FIELDS)] = (3, 7)
+        found.setdefault(Template(row.when).filled(FIELDS), (3, 7))
     return found
 
 
@@ -72,7 +94,7 @@ def _numbered(hub: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
 def test_each_row_there_and_back(table: DialectTable, model: str) -> None:
     dialect = Dialect(table, model)
-    facts = Sizes({**{word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")}})
+    facts = _facts(dialect)
     for row in (row for row in dialect.family.rows if not row.is_read_only):
         hub = _numbered(_hub(row))
         made = dialect.write(shapes(hub), lambda name: facts)
@@ -87,7 +109,7 @@ def test_each_row_there_and_back(table: DialectTable, model: str) -> None:
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
 def test_names_that_are_only_read_hold_the_same_parts(table: DialectTable, model: str) -> None:
     dialect = Dialect(table, model)
-    facts = Sizes({word: SIZES[word] for word in ("heads", "kv_heads", "head_dim", "experts")})
+    facts = _facts(dialect)
     for row in (row for row in dialect.family.rows if row.is_read_only):
         fields = {**FIELDS, "expert": "0"}
         names = [Template(text).filled(fields) for text in row.parts.values()]
@@ -99,7 +121,10 @@ def _shape(row: Row) -> tuple[int, ...]:
     """A shape that the tensor of a row may have."""
     if not row.is_fused:
         return (7, 7)
-    items, sizes = rows.parse(row.pattern, rows.WORDS), Sizes({**SIZES})
+    items, sizes = (
+        rows.parse(row.pattern, rows.WORDS),
+        Sizes({**SIZES, "kv_heads": 6} if "{heads:" in row.pattern else SIZES),
+    )
     block = next(rows._blocks(items))
     return tuple(
         rows._extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()
@@ -140,3 +165,56 @@ def test_stored_is_in_the_order_of_the_file() -> None:
     )
     assert [one.name for one in made] == ["other", "norm.weight"]
     assert all(isinstance(one, Stored) for one in made)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+@pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
+def test_any_sizes_there_and_back(table: DialectTable, model: str, data: st.DataObject) -> None:
+    """The places of a tensor's parts tile it, and every element comes back, whatever the sizes are."""
+    dialect = Dialect(table, model)
+    is_per_head = any("{heads:" in row.pattern + row.held for row in dialect.family.rows)
+    group = 1 if is_per_head else data.draw(st.integers(1, 4), label="group")
+    sizes = {word: data.draw(st.integers(1, 5), label=word) for word in ("kv_heads", "experts", "ffn", "in", "out")}
+    dim = 2 * data.draw(st.integers(1, 4), label="half")
+    known = {"heads": group * sizes["kv_heads"], "kv_heads": sizes["kv_heads"], "head_dim": dim, "rotary": dim}
+    facts = Sizes({**known, "experts": sizes["experts"], "q_rank": SIZES["q_rank"]})
+    rows_ = [row for row in dialect.family.rows if not row.is_read_only]
+    row = data.draw(st.sampled_from(rows_), label="row")
+    hub = _numbered(_hub(row, {**SIZES, **sizes, **known, "value_dim": dim, "rows": 3}))
+    plain = [whole(name, tuple(hub[name].shape)) for name in hub]
+    there = moved(hub, plain, dialect.write(shapes(hub), lambda name: facts))
+    assert sorted(value for one in there.values() for value in one.flatten().tolist()) == sorted(
+        value for one in hub.values() for value in one.flatten().tolist()
+    )
+    back = moved(there, dialect.read(shapes(there), lambda name: facts), plain)
+    assert all(torch.equal(back[name], hub[name]) for name in hub)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.sampled_from(PER_GROUP + PER_HEAD))
+def test_another_fact_gives_other_bytes(
+    kv_heads: int, group: int, half: int, case: tuple[DialectTable, str, str]
+) -> None:
+    """Twice the heads of half the size have the same shapes, and another order of rows."""
+    table, model, name = case
+    group = group if case in PER_GROUP else 1
+    terms = ("query", "key", "value") if case in PER_HEAD else ("q", "k", "v")
+    dim = 4 * half
+    rows_ = (group * kv_heads * dim, kv_heads * dim, kv_heads * dim)
+    hub = _numbered({name.format(term): (count, 3) for term, count in zip(terms, rows_, strict=True)})
+    plain = [whole(one, tuple(hub[one].shape)) for one in hub]
+    found = []
+    for factor in (1, 2):
+        facts = Sizes(
+            {
+                "heads": factor * group * kv_heads,
+                "kv_heads": factor * kv_heads,
+                "head_dim": dim // factor,
+                "rotary": dim // factor,
+            }
+        )
+        made = Dialect(table, model).write(shapes(hub), lambda _, facts=facts: facts)
+        found.append(moved(hub, plain, made))
+    assert shapes(found[0]) == shapes(found[1])
+    assert any(not torch.equal(found[0][one], found[1][one]) for one in found[0])

@@ -83,8 +83,6 @@ def test_what_follows(given_sizes: dict[str, int], follows: dict[str, int]) -> N
     [
         ({"heads": 30, "kv_heads": 8}, "heads=30 (x), kv_heads=8 (x): heads must be a multiple of kv_heads"),
         ({"heads": 8, "kv_heads": 2, "group": 2}, "heads must be kv_heads times group"),
-        ({"rotary": 7}, "rotary=7 (x): rotary must be even"),
-        ({"rotary": 66, "head_dim": 64}, "rotary must be at most head_dim"),
         ({"linear_key_heads": 3, "linear_value_heads": 4}, "must be a multiple of linear_key_heads"),
         ({"state_heads": 6, "groups": 4}, "state_heads must be a multiple of groups"),
         ({"heads": 0}, "heads=0 (x): expected a number from 1"),

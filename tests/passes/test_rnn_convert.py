@@ -18,7 +18,8 @@ from paramtool.layouts.networks import Network
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous
-from paramtool.passes.rnn import _coalesce, convert
+from paramtool.passes import coalesce
+from paramtool.passes.rnn import convert
 from tests.passes.made import view
 
 Value = dict[object, float]
@@ -298,7 +299,7 @@ def copy_of(to: int, *terms: tuple[int, int], count: int = 2, shift: float = 0.0
 def test_what_continues_what(second: Copy, is_joined: bool) -> None:
     """Same signs, shift and storages, and a step that all windows make; anything else stays a copy of its own."""
     first = copy_of(0, (1, 10))
-    found = _coalesce.coalesced([first, second])
+    found = coalesce.coalesced([first, second])
     assert len(found) == (1 if is_joined else 2)
     assert [name for copy in found for name in copy.names] == [*first.names, *second.names]
 
@@ -318,5 +319,5 @@ def test_put_together_they_write_the_same(parts: list[tuple[int, int, int, int]]
         pairs = ((places(one.destination), places(v), s) for one in some for s, v in one.terms)
         return sorted((a, b, sign) for here, there, sign in pairs for a, b in zip(here, there, strict=True))
 
-    joined = _coalesce.coalesced(copies)
+    joined = coalesce.coalesced(copies)
     assert written(joined) == written(copies) and len(joined) <= len(copies)

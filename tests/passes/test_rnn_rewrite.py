@@ -14,7 +14,9 @@ from paramtool.layouts import spec as specs
 from paramtool.model import alias
 from paramtool.model import plan as plans
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
-from paramtool.passes.rnn import _ties, convert, find, rewrite
+from paramtool.passes import stored_once
+from paramtool.passes.rnn import convert, find, rewrite
+from paramtool.passes.stored_once import NewTensors
 from tests.passes.made import checkpoint, view
 
 LSTM = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2), "bias_ih_l0": (8,), "bias_hh_l0": (8,)}
@@ -130,7 +132,16 @@ def test_what_is_untied_is_said() -> None:
 def test_ties_of_single_tensors_stay() -> None:
     """Two networks that share one matrix share the tensor that it becomes, and no other."""
     file = checkpoint(under("a", FIRST) | under("b", SECOND | {"weight_hh_l0": FIRST["weight_hh_l0"]}))
-    found = _ties.shared(converted(file, "mxnet"), alias.build(file, parts=False))
+    new = [
+        NewTensors(
+            one.source.at,
+            one.targets,
+            {name: own for own, name in one.tensors.items()},
+            (*one.source.tensors.values(),),
+        )
+        for one in converted(file, "mxnet")
+    ]
+    found = stored_once.shared(new, alias.build(file, parts=False))
     assert not found.lost and len(found.targets) == 7
     assert {name for name, one in found.names.items() if not one.is_owner} == {"b_l0_h2h_weight"}
     assert found.names["b_l0_h2h_weight"].alias_set == "a_l0_h2h_weight"

@@ -244,4 +244,5 @@ TABLE = DialectTable(
         "Megatron pads the vocabulary to a multiple of 128 unless told otherwise; rows are neither added nor removed "
         "here.",
     ),
+    vocabulary=("model.embed_tokens.weight", "lm_head.weight"),
 )

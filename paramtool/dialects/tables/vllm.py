@@ -19,6 +19,10 @@ _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
 _GATED = "gate[ffn in] up[ffn in]"
 _STACK = "gate[experts ffn in] up[experts ffn in]"
 _EXPERTS = "{path}.experts.routed_experts."
+_KERNELS = (
+    "Some kernels rearrange experts after loading and before saving: FlashInfer's puts up before gate, AITER's "
+    "shuffles (layers/fused_moe/oracle/unquantized.py); this is the form of the others."
+)
 _MOE = "layers/fused_moe/unquantized_fused_moe_method.py:60"
 
 
@@ -53,7 +57,8 @@ def _generated() -> Iterator[ModelRows]:
             *(_fused(name, parts, source) for name, parts in fused),
             *(_renamed(*rename) for rename in renames),
         ]
-        yield ModelRows(tuple(models.split()), tuple(rows), layouts=_layouts(fused, experts))
+        caveats = (_KERNELS,) if experts else ()
+        yield ModelRows(tuple(models.split()), tuple(rows), caveats, layouts=_layouts(fused, experts))
 
 
 def _layouts(fused: tuple[tuple[str, tuple[str, ...]], ...], experts: tuple[str, ...]) -> str:
@@ -100,14 +105,18 @@ _FALCON = (
     ),
 )
 _GPT2 = tuple(
-    Row(
-        f"{{path}}.{name}.weight",
-        {"w": f"{{path}}.{name}.weight"},
-        "w[out in]",
-        axes={"w": "in out"},
-        source="models/gpt2.py",
-    )
+    row
     for name in ("c_attn", "attn.c_proj", "c_fc", "mlp.c_proj")
+    for row in (
+        Row(
+            f"{{path}}.{name}.weight",
+            {"w": f"{{path}}.{name}.weight"},
+            "w[out in]",
+            axes={"w": "in out"},
+            source="models/gpt2.py:249-259",
+        ),
+        Row(f"{{path}}.{name}.bias", {"w": f"{{path}}.{name}.bias"}),
+    )
 )
 _STACKED = {
     "w13_weight": ("gate_up_proj", "experts in ffn", "w[experts ffn in]"),
@@ -166,20 +175,40 @@ _GRANITE_MOE = (
     Row("{path}.gate.weight", {"w": "{path}.router.layer.weight"}, source="models/granitemoe.py:308"),
     _fused("qkv_proj", ("q_proj", "k_proj", "v_proj"), "models/granitemoe.py:386"),
 )
+_MLA = (
+    *_experts("gate_proj", "down_proj", "up_proj"),
+    _ALL[1],
+    Row(
+        "{path}.fused_qkv_a_proj.weight",
+        {"q_a": "{path}.q_a_proj.weight", "kv_a": "{path}.kv_a_proj_with_mqa.weight"},
+        "q_a[q_rank in] kv_a[latent in]",
+        axes={"q_a": "q_rank in", "kv_a": "latent in"},
+        when="{path}.q_a_proj.weight",
+        source="models/deepseek_v2.py:1051, 1594-1620",
+    ),
+)
+_NEXT_TOKENS = "vLLM leaves the layers for multi-token prediction out of this model; they are kept here"
 _BY_HAND = (
-    ModelRows(("Qwen2MoeForCausalLM",), _QWEN2_MOE, layouts="qkv, gate-up, experts"),
-    ModelRows(("Glm4MoeForCausalLM",), _GLM4_MOE, layouts="qkv, gate-up, experts"),
+    ModelRows(
+        ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
+        _MLA,
+        (_KERNELS, _NEXT_TOKENS),
+        layouts="MLA down projections, gate-up, experts",
+    ),
+    ModelRows(("Qwen2MoeForCausalLM",), _QWEN2_MOE, (_KERNELS,), layouts="qkv, gate-up, experts"),
+    ModelRows(("Glm4MoeForCausalLM",), _GLM4_MOE, (_KERNELS,), layouts="qkv, gate-up, experts"),
+    ModelRows(("Glm4ForCausalLM",), _ALL[:1], (_NEXT_TOKENS,), layouts="qkv"),
     ModelRows(("GPT2LMHeadModel",), _GPT2, layouts="transposed"),
     ModelRows(("BloomForCausalLM",), _BLOOM, layouts="qkv"),
     ModelRows(("FalconForCausalLM",), _FALCON, layouts="qkv"),
     ModelRows(
         ("Llama4ForCausalLM",),
         _LLAMA4,
-        ("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM",),
+        ("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM", _KERNELS),
         layouts="qkv in halves, gate-up, experts",
     ),
-    ModelRows(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv, experts-interleaved"),
-    ModelRows(("GraniteMoeForCausalLM",), _GRANITE_MOE, layouts="qkv, experts"),
+    ModelRows(("GptOssForCausalLM",), _GPT_OSS, (_KERNELS,), layouts="qkv, experts-interleaved"),
+    ModelRows(("GraniteMoeForCausalLM",), _GRANITE_MOE, (_KERNELS,), layouts="qkv, experts"),
 )
 
 _CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
@@ -199,7 +228,6 @@ TABLE = DialectTable(
         "Tensor parallel size 1: `model-rank-0-part-0.safetensors` of save_sharded_state, load format sharded_state.",
         "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither added "
         "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
-        "Some kernels rearrange experts after loading and before saving: FlashInfer's puts up before gate, AITER's "
-        "shuffles (layers/fused_moe/oracle/unquantized.py); this is the form of the others.",
     ),
+    vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
 )

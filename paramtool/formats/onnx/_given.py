@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.formats.onnx import proto
-from paramtool.formats.onnx._tensor import Found, Stored
+from paramtool.formats.onnx._tensor import Found, OnnxTensor
 from paramtool.formats.protobuf import Message, Reader
 from paramtool.model.storage import ByteRange
 
@@ -41,7 +41,7 @@ def sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
 
 def content(reader: Reader, stored: Found | object) -> bytes | None:
     """The bytes of a small tensor that is stored in the model file itself; None for other tensors."""
-    if not isinstance(stored, Stored) or stored.packed:
+    if not isinstance(stored, OnnxTensor) or stored.packed:
         return None
     place = stored.backing
     if not isinstance(place, ByteRange):

@@ -30,7 +30,7 @@ MAX_UNPACKED_NBYTES = 16 << 20
 """The most bytes of varints that are unpacked in one file; the result may be eight times as large."""
 
 
-class Stored(NamedTuple):
+class OnnxTensor(NamedTuple):
     """A tensor whose bytes were found."""
 
     dtype: DType
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
     """The real shape of a packed tensor."""
 
 
-Found = Stored | Unreadable
+Found = OnnxTensor | Unreadable
 Place = ByteRange | Inline | Unreadable
 """Where a tensor's bytes are, or why they cannot be read."""
 
@@ -79,7 +79,7 @@ class Tensors:
         backing = self._backing(message, code, nbytes, dtype.block_bytes, span=span)
         if isinstance(backing, Unreadable):
             return backing
-        return Stored(dtype, stored_shape, backing, packed, shape if packed else ())
+        return OnnxTensor(dtype, stored_shape, backing, packed, shape if packed else ())
 
     def _backing(self, message: Message, code: int, nbytes: int, size: int, *, span: Span) -> Place:
         holders = [name for name in ("raw_data", "string_data", *TYPED_FIELDS) if name in message]

@@ -24,7 +24,7 @@ from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _given, _layers, _networks, _rnn, proto
-from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
+from paramtool.formats.onnx._tensor import Found, OnnxTensor, Tensors, dims
 from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
 from paramtool.model.storage import ByteRange, SourceFile, Storage
@@ -225,7 +225,7 @@ class GraphWalk:
     ) -> None:
         """Note what a node takes initializers as."""
         found = {name: self.found[name] for name in inputs if name in self.found}
-        shapes = {name: one.shape for name, one in found.items() if isinstance(one, Stored)}
+        shapes = {name: one.shape for name, one in found.items() if isinstance(one, OnnxTensor)}
         if shapes or operator == "Add":
             numbers = {
                 name: self.reader.number(attributes[name], "i")
@@ -274,7 +274,7 @@ class GraphWalk:
         states = {name: found for name in _rnn.STATES if (found := self.state(node.given(name), prefix, scope))}
         tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
         stored = {name: self.found[value] for name, value in tensors.items()}
-        shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
+        shapes = {name: value.shape for name, value in stored.items() if isinstance(value, OnnxTensor)}
         at = prefix + node.label
         self.uses.recurrent.append((at, node.operator, tuple(tensors.values())))
         where = f"{node.operator} node {at!r:.200}"
@@ -327,7 +327,7 @@ class GraphWalk:
             return scope[value]
         source = self.expanded.get(prefix + value, "")
         found = self.found.get(source)
-        if not isinstance(found, Stored) or len(found.shape) != 3 or found.shape[1] != 1:
+        if not isinstance(found, OnnxTensor) or len(found.shape) != 3 or found.shape[1] != 1:
             return ""
         data = _given.content(self.reader, found)
         return source if data is None or any(data) else ""
@@ -339,8 +339,8 @@ class GraphWalk:
         what a program wrote.
         """
         found = self.found[name]
-        if not isinstance(found, Stored) or name not in self.constants:
-            return not isinstance(found, Stored) or "float" in found.dtype.name
+        if not isinstance(found, OnnxTensor) or name not in self.constants:
+            return not isinstance(found, OnnxTensor) or "float" in found.dtype.name
         return "float" in found.dtype.name and prod(found.shape) > 1 and name not in self.spread.values()
 
     def is_zero(self, span: Span) -> bool:
@@ -354,7 +354,7 @@ class GraphWalk:
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""
         found = self.found[name]
-        shape = found.shape if isinstance(found, Stored) else ()
+        shape = found.shape if isinstance(found, OnnxTensor) else ()
         return len(shape) == 3 and shape[1] == 1 and (not node.whole("layout") or shape[0] == 1)
 
     def defect(self, text: str) -> None:
@@ -385,12 +385,12 @@ def _metadata(walk: GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
 class _OnnxStorages:
     """Storages of the tensors.  Overlapping ranges, which external data may have, are one storage."""
 
-    def __init__(self, parts: Sequence[Stored]) -> None:
+    def __init__(self, parts: Sequence[OnnxTensor]) -> None:
         self.blocks = _blocks([part.backing for part in parts if isinstance(part.backing, ByteRange)])
         self.numbers: dict[ByteRange, int] = {}
         self.made: dict[int, Storage] = {}
 
-    def view(self, part: Stored) -> View:
+    def view(self, part: OnnxTensor) -> View:
         """The view of a tensor; ValueError if it does not begin at a whole element of its storage."""
         start = 0
         if isinstance(part.backing, ByteRange):
@@ -429,10 +429,10 @@ def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     return storages.made, entries
 
 
-def _parts(found: Found | Sparse) -> dict[str, Stored]:
+def _parts(found: Found | Sparse) -> dict[str, OnnxTensor]:
     """The stored tensors that a tensor consists of."""
     parts = {"values": found.values, "indices": found.indices} if isinstance(found, Sparse) else {"": found}
-    return {label: part for label, part in parts.items() if isinstance(part, Stored)}
+    return {label: part for label, part in parts.items() if isinstance(part, OnnxTensor)}
 
 
 def _value(found: Found | Sparse, storages: _OnnxStorages) -> Value:

@@ -14,7 +14,8 @@ It is text under the metadata key `paramtool.parts`:
 `dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
 `fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
 The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.  `positions`
-are those of the tensors that the file had instead, among all of its tensors: going back restores them.
+are those of the tensors that the file had instead, among all of its tensors: going back restores them.  `companion` is
+there for scales, packed codes and the like: `weight_scale_inv`; pattern and sizes are then those of the weight.
 """
 
 from __future__ import annotations
@@ -45,6 +46,21 @@ class FusedTensor:
     """{term of the pattern: the names of its parts}"""
     positions: Mapping[str, int] = field(default_factory=dict)
     """{name that the file had instead: its position among all names}"""
+    companion: str = ""
+    """What it is beside a weight, such as `weight_scale_inv`; pattern and sizes are then the weight's."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parts."""
+        return tuple(name for names in self.parts.values() for name in names)
+
+    def is_like(self, other: FusedTensor) -> bool:
+        """Whether another is the same tensor made of the same parts, whatever their positions."""
+        mine, theirs = (
+            (one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts), one.companion)
+            for one in (self, other)
+        )
+        return mine == theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ def _encoded(one: FusedTensor) -> dict[str, Any]:
         "sizes": dict(one.sizes),
         "parts": {term: list(names) for term, names in one.parts.items()},
         "positions": dict(one.positions),
+        **({"companion": one.companion} if one.companion else {}),
     }
 
 
@@ -109,13 +126,21 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
     along = item["along"]
     if type(along) is not int or not 0 <= along < 8:
         raise ValueError(f"along is {along!r}, which is no axis")
-    parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
+    once = {name: name for name in item.get("positions", {})}  # a name that is there twice is kept once
+    parts = {_text(term): tuple(once.get(_text(n), n) for n in names) for term, names in item["parts"].items()}
     positions = {_text(name): place for name, place in item.get("positions", {}).items()}
     if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions.values()):
         raise ValueError("positions is not made of numbers")
     return FusedTensor(
-        _text(item["tensor"]), _text(item["layout"]), _text(item["pattern"]), along, sizes, parts, positions
-    )  # fmt: skip
+        _text(item["tensor"]),
+        _text(item["layout"]),
+        _text(item["pattern"]),
+        along,
+        sizes,
+        parts,
+        positions,
+        _text(item.get("companion", "")),
+    )
 
 
 def _text(value: object) -> str:

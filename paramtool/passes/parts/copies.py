@@ -6,7 +6,8 @@ the target is long, it becomes a copy of its own, so that the engine writes run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from paramtool.errors import LayoutError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
-from paramtool.parts.pieces import Piece, Stored, joined
+from paramtool.parts.pieces import KEPT, Digits, Pair, Piece, Stored, joined
 from paramtool.passes.coalesce import coalesced
 
 RUN_NBYTES = 4096
@@ -24,7 +25,7 @@ MAX_RUNS = 1 << 16
 """A target of more runs than this is assembled in memory, band by band."""
 
 
-class Held(NamedTuple):
+class HeldPiece(NamedTuple):
     """A piece of a part in a tensor of the source."""
 
     name: str
@@ -39,20 +40,20 @@ class Sources:
 
     where: str
     """The file, for messages."""
-    by_part: Mapping[str, Sequence[Held]]
+    by_part: Mapping[str, Sequence[HeldPiece]]
     """{part: the pieces that hold its elements; where several hold the same, the first is read}"""
-    repeated: tuple[tuple[Held, Held], ...]
+    repeated: tuple[tuple[HeldPiece, HeldPiece], ...]
     """Pieces that hold the same elements as another before them, and must be equal to it."""
 
 
 def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
-    by_part: dict[str, list[Held]] = {}
+    by_part: dict[str, list[HeldPiece]] = {}
     repeated = []
-    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Held] = {}
+    first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
         for piece in tensor.pieces:
-            held = Held(tensor.name, piece, views[tensor.name])
+            held = HeldPiece(tensor.name, piece, views[tensor.name])
             known = first.setdefault((piece.part, piece.start, piece.shape), held)
             if known is not held:
                 repeated.append((known, held))
@@ -78,47 +79,91 @@ def target(stored: Stored, found: Sources) -> Target:
     """A new tensor; LayoutError names parts that are lacking, or of another type."""
     copies: list[Copy] = []
     dtypes: dict[str, str] = {}
-    dtype = None
+    whole = None
     for piece in stored.pieces:
         held = found.by_part.get(piece.part, ())
         for one in held:
             dtypes.setdefault(one.view.dtype.name, one.name)
-            dtype = dtype or one.view.dtype
-        if not held or dtype is None:
+            whole = whole or contiguous(stored.name, one.view.dtype, stored.shape)
+        if whole is None or not held:
             raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file has no {piece.part!r}")
         if len(dtypes) == 1:
-            copies += _copies(contiguous(stored.name, dtype, stored.shape), piece, held)
+            copies += _copies(whole, piece, held)
     if len(dtypes) > 1:
         said = ", ".join(f"{name!r} is {word}" for word, name in dtypes.items())
         raise LayoutError(
             f"{found.where}: {stored.name!r} would be made of tensors of several types: {said}; expected one",
             hint="convert --dtype gives them one type first",
         )
-    assert dtype is not None
+    assert whole is not None
     made = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
     if sum(copy.destination.numel for copy in made) != prod(stored.shape):
         raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file lacks elements of its parts")
-    return Target(stored.name, dtype, stored.shape, tuple(_in_runs(made)))
+    return Target(stored.name, whole.dtype, stored.shape, tuple(_in_runs(made)))
 
 
-def _copies(whole: View, piece: Piece, held: Sequence[Held]) -> Iterator[Copy]:
-    by_piece = {id(one.piece): one for one in held}
-    for one in by_piece.values():
-        for pair in joined([piece], [one.piece]):
-            yield _sorted(Copy(pair.mine.view(whole), ((1, pair.other.view(one.view)),), names=(one.name,)))
+def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Copy]:
+    """The copies that fill a piece of a tensor, each from one piece of another."""
+    begin = _begin(piece, whole)
+    for one in held:
+        view, names = one.view, (one.name,)
+        there = _begin(one.piece, view)
+        places = (piece.start, piece.digits, one.piece.start, one.piece.digits)
+        for run in _runs_in_common(places, whole.strides, view.strides):
+            yield Copy(
+                View(whole.storage, whole.dtype, begin + run.here, run.shape, run.steps_here),
+                ((1, View(view.storage, view.dtype, there + run.there, run.shape, run.steps_there)),),
+                names=names,
+            )
 
 
-def _sorted(copy: Copy) -> Copy:
-    """The same with axes in the order of the target, the slowest first."""
-    here, there = copy.destination, copy.terms[0][1]
-    axes = [k for k, size in enumerate(here.shape) if size > 1]
-    axes.sort(key=lambda k: (-here.strides[k], -there.strides[k]))
-    return Copy(_with_axes(here, axes), ((1, _with_axes(there, axes)),), names=copy.names)
+def _begin(piece: Piece, tensor: View) -> int:
+    """The element of a storage at which a piece of a tensor begins."""
+    return tensor.offset + sum(k * stride for k, stride in zip(piece.at, tensor.strides, strict=True))
 
 
-def _with_axes(view: View, axes: Sequence[int]) -> View:
-    shape, strides = tuple(view.shape[k] for k in axes), tuple(view.strides[k] for k in axes)
-    return View(view.storage, view.dtype, view.offset, shape, strides)
+class _Common(NamedTuple):
+    """The same elements in two tensors, counted from where two pieces begin; the slowest axis of the first leads."""
+
+    here: int
+    there: int
+    shape: tuple[int, ...]
+    steps_here: tuple[int, ...]
+    steps_there: tuple[int, ...]
+
+
+_Places = tuple[tuple[int, ...], tuple[Digits, ...], tuple[int, ...], tuple[Digits, ...]]
+"""(start, digits) of one piece and of another"""
+
+
+@lru_cache(maxsize=KEPT)
+def _runs_in_common(places: _Places, steps: tuple[int, ...], others: tuple[int, ...]) -> tuple[_Common, ...]:
+    """What two pieces have in common, wherever they are in tensors with these strides."""
+    start, digits, other_start, other_digits = places
+    mine = Piece("", start, digits, (0,) * len(steps))
+    other = Piece("", other_start, other_digits, (0,) * len(others))
+    return tuple(_common(pair, steps, others) for pair in joined([mine], [other]))
+
+
+def _common(pair: Pair, steps: tuple[int, ...], others: tuple[int, ...]) -> _Common:
+    axes = [
+        (mine.length, mine.step * steps[mine.axis], other.step * others[other.axis])
+        for a, b in zip(pair.mine.digits, pair.other.digits, strict=True)
+        for mine, other in zip(a, b, strict=True)
+        if mine.length > 1
+    ]
+    axes.sort(key=lambda axis: (-axis[1], -axis[2]))
+    found: list[tuple[int, int, int]] = []
+    for length, here, there in axes:
+        if found and found[-1][1:] == (length * here, length * there):  # continues the axis before it
+            length *= found.pop()[0]
+        found.append((length, here, there))
+    here, there = (
+        sum(k * step for k, step in zip(piece.at, strides, strict=True))
+        for piece, strides in ((pair.mine, steps), (pair.other, others))
+    )
+    shape, steps_here, steps_there = zip(*found, strict=True) if found else ((), (), ())
+    return _Common(here, there, shape, steps_here, steps_there)
 
 
 def _in_runs(copies: Sequence[Copy]) -> Iterator[Copy]:
@@ -165,15 +210,13 @@ def _at(view: View, index: Sequence[int]) -> View:
 
 def window(old: Stored, made: Stored, wanted: View) -> View | None:
     """An old tensor as a view of a new one, in its own shape; None if its elements are not at equal distances."""
-    pairs = [
-        pair
-        for piece in old.pieces
-        for pair in joined([piece], [other for other in made.pieces if other.part == piece.part])
-    ]
-    whole = contiguous(made.name, wanted.dtype, made.shape)
+    own, whole = contiguous(old.name, wanted.dtype, old.shape), contiguous(made.name, wanted.dtype, made.shape)
     copies = [
-        _sorted(Copy(pair.mine.view(contiguous(old.name, wanted.dtype, old.shape)), ((1, pair.other.view(whole)),)))
-        for pair in pairs
+        copy
+        for piece in old.pieces
+        for copy in _copies(
+            own, piece, [HeldPiece(made.name, one, whole) for one in made.pieces if one.part == piece.part]
+        )
     ]
     found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
     if len(found) != 1 or not found[0].destination.is_contiguous or found[0].destination.numel != prod(old.shape):

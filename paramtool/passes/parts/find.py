@@ -11,8 +11,9 @@ A group that lacks a part is an error and never half fused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural, some
@@ -35,12 +36,16 @@ FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
     "convs": ("conv1d",),
 }  # fmt: skip
 """{kind of a group: what files call the tensor that holds it}; docs/layouts.md says who."""
+WEIGHTS = ("", "weight", "qweight", "weight_packed", "blocks")
+"""What the weight of a module is called behind the module's name, packed or not."""
 BARE_SEPARATOR = "_"
 """Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
-_NUMBER = re.compile(r"(.*)\.(\d+)")
+_NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
+LISTED = 4
+"""So many missing experts are listed."""
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One tensor of each part of a group: all weights, or all biases."""
 
     suffix: str
@@ -56,7 +61,7 @@ class ApartGroup(NamedTuple):
     """The module that has them."""
     names: tuple[str, ...]
     """What its parts are called."""
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
 
 
 class FusedGroup(NamedTuple):
@@ -70,10 +75,10 @@ class FusedGroup(NamedTuple):
     """(suffix, the fused tensors in the order of the rows)"""
 
 
-def _split(name: str) -> Iterator[tuple[str, str, str]]:
-    """(module, name in it, suffix) at every dot."""
+def _split(name: str, wanted: Container[str]) -> Iterator[tuple[str, str, str]]:
+    """(module, name in it, suffix) at every dot before a name that is wanted."""
     words = name.split(".")
-    for k in range(len(words)):
+    for k in [k for k, word in enumerate(words) if word in wanted]:
         yield ".".join(words[:k]), words[k], ".".join(words[k + 1 :])
 
 
@@ -91,8 +96,8 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
     variants = {part: variant for variant in reversed(list(kind.names)) for part in variant}
     found: dict[tuple[str, tuple[str, ...]], dict[tuple[str, int], dict[str, str]]] = {}
     for name in names:
-        for module, child, suffix in _split(name):
-            if child not in variants or (not suffix and not kind.inside):
+        for module, child, suffix in _split(name, variants):
+            if not suffix and not kind.inside:
                 continue
             expert, base = 0, module
             if kind.inside:
@@ -138,9 +143,9 @@ def _apart_group(
         return None, f"{base or '(top)'}: has {', '.join(sorted(seen))} and no {', '.join(lacking)}"
     suffixes = dict.fromkeys(suffix for suffix, _ in tensors)
     experts = sorted({expert for _, expert in tensors})
-    if kind.inside and experts != list(range(len(experts))):
-        missing = sorted(set(range(experts[-1] + 1)) - set(experts))
-        return None, f"{base}: has {plural(len(experts), 'expert')} and no expert {some([str(k) for k in missing], 4)}"
+    if kind.inside and experts[-1] >= len(experts):
+        missing = _missing(experts)
+        return None, f"{base}: has {plural(len(experts), 'expert')} and no expert {missing}"
     members = []
     for suffix in suffixes:
         parts: dict[str, tuple[str, ...]] = {}
@@ -151,8 +156,20 @@ def _apart_group(
                 others = [c for c in variant if any(c in tensors.get((suffix, e), {}) for e in experts)]
                 return None, f"{called!r} is missing; {', '.join(others)} have {suffix or 'it'}"
             parts[term] = tuple(name for name in own if name is not None)
-        members.append(Member(suffix, parts))
+        members.append(GroupMember(suffix, parts))
     return ApartGroup(base, variant, tuple(members)), ""
+
+
+def _missing(experts: Sequence[int]) -> str:
+    """The numbers that are left out; a name can have a number so large that they cannot be listed.
+
+    >>> _missing([0, 3, 7])
+    '1, 2, 4, 5 and 1 more'
+    """
+    there = set(experts)
+    first = [str(k) for k in islice((k for k in range(experts[-1]) if k not in there), LISTED)]
+    more = experts[-1] + 1 - len(there) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: str) -> list[FusedGroup]:
@@ -174,7 +191,7 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
                     found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
     groups = []
     for base, by_suffix in found.items():
-        weights = next((one for suffix, one in by_suffix.items() if suffix.lstrip("._") in ("", "weight")), None)
+        weights = next((by_suffix[suffix] for suffix in by_suffix if suffix.lstrip("._") in WEIGHTS), None)
         if weights is None:
             continue
         if len(weights) < len(rows):
@@ -200,7 +217,7 @@ def _known(layout: PartLayout, name: str) -> tuple[str, ...]:
 
 def _children(name: str) -> Iterator[tuple[str, str, str]]:
     """(module, name in it, suffix with its separator): `attn.in_proj_weight` is `in_proj` with `_weight`, too."""
-    for base, child, suffix in _split(name):
+    for base, child, suffix in _split(name, name.split(".")):
         yield base, child, f".{suffix}" if suffix else ""
         if not suffix:
             for kind in ("weight", "bias"):

@@ -13,15 +13,19 @@ from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
+from paramtool.parts.companions import Packing
 from paramtool.parts.layout import FusedRow, PartLayout, group
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
-from paramtool.passes.parts.find import ApartGroup, FusedGroup, Member, joined
+from paramtool.passes.parts import following
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joined
 
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""
 WEIGHT, BIAS = "weight", "bias"
+USUAL = Packing()
+"""Of quantised weights of which nobody says more."""
 
 
 class Joint(NamedTuple):
@@ -33,10 +37,14 @@ class Joint(NamedTuple):
     along: int
     sizes: Mapping[str, int]
     parts: Mapping[str, tuple[PartTensor, ...]]
+    apart: tuple[Stored, ...]
+    """The parts as tensors of their own."""
+    companion: str = ""
+    """What it is beside a weight, such as `weight_scale_inv`; pattern, sizes and parts' shapes are then the weight's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PartNames:
     """What parts and fused tensors are called, where not as usual."""
 
     given: Mapping[str, str]
@@ -53,37 +61,46 @@ def fused(
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
     *,
-    names: Names,
+    names: PartNames,
+    packing: Packing = USUAL,
 ) -> Iterator[Joint]:
-    """The fused tensors of groups whose parts are apart; LayoutError says why one cannot be fused."""
+    """The fused tensors of groups whose parts are apart, with scales and packed codes; LayoutError says why not."""
     for one in groups:
         for member in one.members:
             for row in layout.tensors:
-                yield _fused_row(one, member, row, layout, shapes=shapes, sizes_of=sizes_of, names=names)
+                made = _fused_row(
+                    one, member, row, layout, shapes=shapes, sizes_of=sizes_of, names=names, packing=packing
+                )
+                yield made
 
 
 def _fused_row(
     one: ApartGroup,
-    member: Member,
+    member: GroupMember,
     row: FusedRow,
     layout: PartLayout,
     *,
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
-    names: Names,
+    names: PartNames,
+    packing: Packing,
 ) -> Joint:
-    content, along = pattern_of(row, member.suffix)
+    is_companion = member.suffix not in ("", WEIGHT, BIAS)
+    content, along = (row.content, row.along) if is_companion else pattern_of(row, member.suffix)
+    shape_of = following.elements(one, shapes, packing) if is_companion else shapes.__getitem__
     facts = Sizes(sizes_of(one.at))
     exact = {
-        term: [PartTensor(name, axes_of(term, content), shapes[name]) for name in member.tensors[term]]
+        term: [PartTensor(name, axes, shape_of(name)) for name in member.tensors[term]]
         for term in row.terms()
+        for axes in (axes_of(term, content),)
     }
     facts = rows.per_head(content, facts)
     rows.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
     content = loosened(content)
     parts = {
-        term: tuple(part.__class__(part.name, axes_of(term, content), part.shape) for part in found)
+        term: tuple(PartTensor(part.name, axes, part.shape) for part in found)
         for term, found in exact.items()
+        for axes in (axes_of(term, content),)
     }
     if any(rows.EXPERTS in axes for axes in (content,)):
         facts = facts.with_one(rows.EXPERTS, len(parts[row.terms()[0]]))
@@ -93,7 +110,13 @@ def _fused_row(
         stored = rows.stored(name, content, along, parts, sizes)
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
-    return Joint(stored, layout.name, content, along, _used(content, sizes), parts)
+    made = Joint(stored, layout.name, content, along, used(content, sizes), parts, alone(parts))
+    return following.following(made, member.suffix, shapes, packing) if is_companion else made
+
+
+def alone(parts: Mapping[str, Iterable[PartTensor]]) -> tuple[Stored, ...]:
+    """Parts as tensors of their own."""
+    return tuple(whole(part.name, part.shape) for found in parts.values() for part in found)
 
 
 def lacking(at: str, layout: PartLayout, error: UnknownSize) -> LayoutError:
@@ -114,7 +137,7 @@ def fused_name(at: str, child: str, suffix: str, is_bare: bool) -> str:
     """
     if not is_bare:
         return joined(at, child, suffix)
-    return joined(at, child if suffix in ("", WEIGHT) else f"{child}_{suffix}")
+    return joined(at, child if suffix in ("", WEIGHT) else f"{child}_{suffix.removeprefix('weight_')}")
 
 
 def pattern_of(row: FusedRow, suffix: str) -> tuple[str, int]:
@@ -163,7 +186,7 @@ def loosened(content: str) -> str:
     return " ".join(texts)
 
 
-def _used(content: str, sizes: Sizes) -> dict[str, int]:
+def used(content: str, sizes: Sizes) -> dict[str, int]:
     """The sizes of a pattern's words, and of the axes of its parts."""
     words = rows.words(content)
     for term in rows.terms(content):
@@ -177,34 +200,40 @@ def unfused(
     shapes: Mapping[str, tuple[int, ...]],
     sizes_of: SizesOf,
     *,
-    names: Names,
+    names: PartNames,
+    packing: Packing = USUAL,
 ) -> Iterator[Joint]:
     """The fused tensors of groups, with the parts that they hold; LayoutError says why one cannot be taken apart."""
     kind = group(layout.group)
     for one in groups:
         sizes = Sizes(sizes_of(one.at))
-        for suffix, tensors in sorted(one.members, key=lambda item: item[0].lstrip("._") not in ("", WEIGHT)):
-            for row, name in zip(layout.tensors, tensors, strict=True):
+        for suffix, tensors in sorted(one.members, key=lambda item: _end(item[0]) != WEIGHT):
+            is_companion = _end(suffix) not in (WEIGHT, BIAS)
+            for k, (row, name) in enumerate(zip(layout.tensors, tensors, strict=True)):
                 if not name:
                     continue
-                content, along = pattern_of(row, suffix.lstrip("._"))
+                content, along = (row.content, row.along) if is_companion else pattern_of(row, _end(suffix))
+                shape = following.fused_elements(one, k, shapes, packing) if is_companion else shapes[name]
                 try:
-                    sizes = rows.solved(name, content, along, shapes[name], sizes)
-                    sizes = _one_width(name, sizes)
+                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes))
                     shapes_of = {term: rows.part_shape(axes_of(term, content), sizes) for term in row.terms()}
                 except UnknownSize as error:
                     raise lacking(one.at, layout, error) from None
-                end = suffix.lstrip("._") or WEIGHT
                 parts = {
                     term: tuple(
-                        PartTensor(
-                            joined(one.at, inside, names.of(kind.parts[term]), end), axes_of(term, content), shape
-                        )
+                        PartTensor(joined(one.at, inside, names.of(kind.parts[term]), _end(suffix)), axes, size)
                         for inside in _insides(kind.inside, sizes)
                     )
-                    for term, shape in shapes_of.items()
+                    for term, size in shapes_of.items()
+                    for axes in [axes_of(term, content)]
                 }
-                yield _joint(name, content, along, sizes, parts, shapes=shapes, layout=layout.name)
+                made = _joint(name, content, along, sizes, parts, shapes={name: shape}, layout=layout.name)
+                yield following.following(made, _end(suffix), shapes, packing) if is_companion else made
+
+
+def _end(suffix: str) -> str:
+    """What a tensor is of its module: `weight` for a bare name."""
+    return suffix.lstrip("._") or WEIGHT
 
 
 def _one_width(name: str, sizes: Sizes) -> Sizes:
@@ -237,12 +266,12 @@ def _joint(
 ) -> Joint:
     stored = rows.stored(name, content, along, parts, sizes)
     if shapes is not None and stored.shape != shapes[name]:
-        said = " ".join(f"{word}={size}" for word, size in _used(content, sizes).items() if word != "in")
+        said = " ".join(f"{word}={size}" for word, size in used(content, sizes).items() if word != "in")
         raise LayoutError(
             f"{name!r} has shape {list(shapes[name])}; layout {layout} with {said} has {list(stored.shape)}",
             hint="the facts in config.json or --spec are those of another model, or another layout is meant",
         )
-    return Joint(stored, layout, content, along, _used(content, sizes), parts)
+    return Joint(stored, layout, content, along, used(content, sizes), parts, alone(parts))
 
 
 def recorded(
@@ -250,33 +279,33 @@ def recorded(
     content: str,
     along: int,
     sizes: Mapping[str, int],
-    parts: Mapping[str, Sequence[str]],
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None,
+    parts: Mapping[str, Sequence[str]],
+    shapes: Mapping[str, tuple[int, ...]],
     layout: str,
+    is_fused: bool,
+    companion: str = "",
+    packing: Packing = USUAL,
 ) -> Joint:
-    """A fused tensor as a record describes it.
+    """A fused tensor as a record describes it, in a file that has it (`is_fused`) or its parts.
 
-    `shapes` are those of a file that has it: LayoutError if its tensor is another.  Without them the file has its parts.
+    LayoutError if the file has neither, or another.
     """
-    if shapes is not None and tensor not in shapes:
+    if is_fused and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
     known = Sizes(sizes)
     made = {
-        term: tuple(
-            PartTensor(name, axes_of(term, content), rows.part_shape(axes_of(term, content), known)) for name in names
-        )
+        term: tuple(PartTensor(name, axes, shape) for name in names)
         for term, names in parts.items()
+        for axes in (axes_of(term, content),)
+        for shape in (rows.part_shape(axes, known),)
     }
-    return _joint(tensor, content, along, known, made, shapes=shapes, layout=layout)
+    if not companion:
+        return _joint(tensor, content, along, known, made, shapes=shapes if is_fused else None, layout=layout)
+    weight = _joint(tensor, content, along, known, made, shapes=None, layout=layout)
+    return following.following(weight, companion, shapes, packing)
 
 
 def parts_of(joints: Iterable[Joint]) -> list[Stored]:
     """The parts of fused tensors as tensors of their own."""
-    found = {
-        part.name: whole(part.name, part.shape)
-        for joint in joints
-        for parts in joint.parts.values()
-        for part in parts
-    }  # fmt: skip
-    return list(found.values())
+    return list({part.name: part for joint in joints for part in joint.apart}.values())

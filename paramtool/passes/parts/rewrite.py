@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
@@ -9,10 +10,11 @@ from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, Link
-from paramtool.model.plan import Plan, Target
+from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
+from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
+from paramtool.passes import objects_differ
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.parts import copies
 from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
@@ -28,7 +30,7 @@ class Rearranged:
     made: tuple[Stored, ...]
     """Tensors of the output."""
     positions: Mapping[str, int] = field(default_factory=dict)
-    """{name in the output: its position among all}, for names that are restored; others follow what they are made of."""
+    """{name in the output: its position}, for names that are restored; others follow what they are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,30 @@ def rewritten(
     """
     where = checkpoint.files[0].path
     _check_nothing_lost(where, change)
+    checkpoint = _without_repeats(checkpoint, change)
     found = _sorted_out(change)
     _refuse_clashes(where, checkpoint, found, keep_names)
     whole = alias.build(checkpoint, parts=False)
-    held = copies.sources(where, tuple(found.read.values()), checkpoint.views())
-    new = [copies.target(one, held) for one in found.made]
+    new, requires = _new_tensors(checkpoint, found)
     made = shared(_groups(new, found, whole), whole)
     firsts = _firsts(checkpoint, new)
-    kept = {name: checkpoint.entries[name] for name in checkpoint.entries if keep_names and name in found.read}
+    again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
+    kept = {
+        name: entry
+        for name, entry in checkpoint.entries.items()
+        if keep_names and (name in found.read or name in again)
+    }
     swapped = swaps(firsts, set(found.read), kept)
-    swapped |= {old: (name,) for old, name in found.renamed.items() if old != name}
+    swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
     rest = _without(checkpoint, found, swapped)
     base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
-    known = {**base.names, **_marked(checkpoint, new, made)}
+    known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
+    known |= {
+        old: known[new]._replace(name=old, evidence="declared", set_evidence="declared")
+        for old, new in again.items()
+        if new in known
+    }
     for old, name in found.renamed.items():
         firsts.setdefault(old, []).append(name)
     order = [name for name in in_order(checkpoint, base, firsts, kept) if name in known]
@@ -80,14 +92,13 @@ def rewritten(
         base,
         targets=sorted_targets([*base.targets, *made.targets], names.values()),
         names=names,
-        requires=tuple(copies.requirements(held)),
+        requires=requires,
     )
-    same = {old: name for old, name in found.renamed.items() if old == name}
+    same = {old for old, name in found.renamed.items() if old == name}
+    taken = set(found.renamed.values())
     outcome = Outcome(
         rest=rest,
-        untouched={
-            name: rest.entries[name] for name in base.order if name in same or name not in found.renamed.values()
-        },
+        untouched={name: rest.entries[name] for name in base.order if name in same or name not in taken},
         windows=kept,
         made=frozenset([target.name for target in new])
         | {name for old, name in found.renamed.items() if old != name and name in names},
@@ -111,9 +122,26 @@ def _restored(order: Iterable[str], positions: Mapping[str, int]) -> Iterator[st
     yield from reversed(waiting)
 
 
+def renames(change: Rearranged) -> Mapping[str, str]:
+    """{old name: new name} of tensors that stay what they are, also of those that keep their names."""
+    return _sorted_out(change).renamed
+
+
+def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
+    """Each tensor that is made of others, for itself, also where two are made of the same; errors as of `rewritten`."""
+    return _new_tensors(checkpoint, _sorted_out(change))[0]
+
+
+def _new_tensors(checkpoint: Checkpoint, found: _Sorted) -> tuple[list[Target], tuple[Requirement, ...]]:
+    """The new tensors, and what of the source has to be equal for them."""
+    held = copies.sources(checkpoint.files[0].path, tuple(found.read.values()), checkpoint.views())
+    return [copies.target(one, held) for one in found.made], tuple(copies.requirements(held))
+
+
 def _sorted_out(change: Rearranged) -> _Sorted:
     """Which tensors get another name only, and which are made."""
-    alone = {tensor.pieces[0].part: tensor for tensor in change.read if _is_alone(tensor)}
+    uses = Counter(piece.part for tensor in change.made for piece in tensor.pieces)
+    alone = {part: tensor for tensor in change.read if _is_alone(tensor) and uses[part := tensor.pieces[0].part] == 1}
     renamed: dict[str, str] = {}
     made = []
     for tensor in change.made:
@@ -161,6 +189,39 @@ def _boxes(tensors: Iterable[Stored]) -> dict[str, int]:
     return found
 
 
+def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
+    """A checkpoint without the tensors that are made, where they are views of those that they are made of.
+
+    So are files that `keep_names` wrote, both ways: parts in a fused tensor, and the fused tensor around its parts.
+    """
+    read = {one.name for one in change.read}
+    by_part: dict[str, list[Stored]] = {}
+    for tensor in change.read:
+        for part in {piece.part for piece in tensor.pieces}:
+            by_part.setdefault(part, []).append(tensor)
+    gone = set()
+    for made in change.made:
+        if made.name in checkpoint.entries and made.name not in read:
+            old = {one.name: one for piece in made.pieces for one in by_part.get(piece.part, ())}
+            if old and all(_is_view(checkpoint, made, one) or _is_view(checkpoint, one, made) for one in old.values()):
+                gone.add(made.name)
+    if not gone:
+        return checkpoint
+    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in gone}
+    return replace(checkpoint, entries=entries, objects=objects_differ.without(checkpoint.objects, gone))
+
+
+def _is_view(checkpoint: Checkpoint, small: Stored, large: Stored) -> bool:
+    """Whether one tensor of a checkpoint is that window on another which its parts are."""
+    mine, other = checkpoint.entries[small.name].value, checkpoint.entries[large.name].value
+    if not isinstance(mine, View) or not isinstance(other, View) or not other.is_contiguous:
+        return False
+    if mine.shape != small.shape or other.shape != large.shape or mine.storage != other.storage:
+        return False
+    window = copies.window(small, large, mine)
+    return window is not None and window.on(other.storage, other.byte_start + window.byte_start) == mine
+
+
 def _refuse_clashes(where: str, checkpoint: Checkpoint, found: _Sorted, keep_names: bool) -> None:
     """PlanError if two tensors of the output would have one name."""
     gone = set(found.renamed) | (set() if keep_names else set(found.read))
@@ -199,7 +260,8 @@ def _groups(new: Sequence[Target], found: _Sorted, whole: AliasGraph) -> Iterato
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
         targets = tuple(new[k] for k in members)
-        yield NewTensors(old[0], targets, {target.name: target.name for target in targets}, tuple(old))
+        roles = {target.name: str(k) for k, target in enumerate(targets)}
+        yield NewTensors(old[0], targets, roles, tuple(old), are_apart=True)
 
 
 def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
@@ -224,12 +286,16 @@ def _without(checkpoint: Checkpoint, found: _Sorted, swapped: Mapping[str, tuple
         checkpoint,
         entries=entries,
         objects=objects.swap(checkpoint.objects, dict(swapped)),
-        modules=tuple(one for one in checkpoint.modules if not any(_is_inside(name, one.at) for name in changed)),
+        modules=_outside(checkpoint.modules, changed),
     )
 
 
-def _is_inside(name: str, at: str) -> bool:
-    return name == at or name.startswith(f"{at}." if at else "")
+def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Module, ...]:
+    """The modules that have none of some tensors."""
+    if not modules:
+        return ()
+    around = {name[:k] for name in changed for k, letter in enumerate(f"{name}.") if letter == "."}
+    return tuple(one for one in modules if one.at not in around and not (around and not one.at))
 
 
 def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
@@ -248,13 +314,14 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
 
 
 def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
-    """The new names; they are parameters, or require gradients, if everything that they are made of does."""
-    found = dict(made.names)
+    """New names; they are parameters, or require gradients, if everything that they are made of does."""
+    found = {}
     for target in new:
         entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]
         trains = all(entry.requires_grad for entry in entries)
         kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
-        found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
+        if trains or kind:
+            found[target.name] = made.names[target.name]._replace(requires_grad=trains, kind=kind)
     return found
 
 
@@ -273,8 +340,9 @@ def _windows(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce) -> Iterat
         if new is None or view is None:
             raise PlanError(
                 f"{checkpoint.files[0].path}: {name!r} is not a view of the new tensors: its elements are not at equal "
-                "distances there",
-                hint="drop --keep-names to leave the old names out",
+                "distances there, and the layout keeps no name for it",
+                hint="without --keep-names the record still says how to take the output apart (paramtool unfuse); "
+                "layouts in which each part is one run, such as qkv, gate-up and experts, keep all names",
             )
         at = made.names[new.name]
         evidence = "declared" if at.alias_set == at.owner else "content"

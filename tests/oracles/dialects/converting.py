@@ -42,6 +42,13 @@ WORDS = {
     "gate-up": Words("gate-up", "gate_up_proj"),
     "up-gate": Words("up-gate", "gate_up_proj"),
     "gate-up-interleaved": Words("gate-up-interleaved", "gate_up_proj"),
+    "kv": Words("kv", "kv_proj"),
+    "kv-per-head": Words("kv-per-head", "kv_proj"),
+    "gate-up linear": Words("experts"),
+    "gate-up-interleaved linear": Words("experts-interleaved"),
+    "gate-up matmul": Words("experts-transposed"),
+    "gate-up-interleaved matmul": Words("experts-transposed-interleaved"),
+    "gate-up flat": Words("experts-flat"),
 }  # fmt: skip
 """{layout of `equations`: what paramtool calls it}; it has no word for the others, which are nobody's."""
 

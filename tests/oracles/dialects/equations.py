@@ -143,6 +143,26 @@ def put(parts: Mapping[str, torch.Tensor], layout: str, sizes: Sizes, axis: int 
     return torch.stack([parts[part].select(axis, row) for part, row in order], dim=axis)
 
 
+KV = ("kv", "vk", "kv-per-head")
+
+
+def keys_and_values(fused: torch.Tensor, layout: str, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(k, v) of what is fused along its first axis, for so many heads of one size."""
+    half = fused.shape[0] // 2
+    of_head = half // heads
+    k = {
+        "kv": list(range(half)),
+        "vk": list(range(half, 2 * half)),
+        "kv-per-head": [2 * of_head * head + d for head in range(heads) for d in range(of_head)],
+    }[layout]
+    v = {
+        "kv": list(range(half, 2 * half)),
+        "vk": list(range(half)),
+        "kv-per-head": [2 * of_head * head + of_head + d for head in range(heads) for d in range(of_head)],
+    }[layout]
+    return fused[k], fused[v]
+
+
 # --- gate and up -----------------------------------------------------------------------------------------------------
 
 

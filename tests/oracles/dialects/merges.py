@@ -2,7 +2,8 @@
 
 vLLM 0.33.0          model_executor/layers/linear.py: QKVParallelLinear has the rows of q, k and v one below the other,
                      MergedColumnParallelLinear gate and up; SiluAndMul: silu of the first half times the second
-Megatron-Core        self_attention.linear_qkv: each group's heads of q, its k, its v; mlp.linear_fc1: gate above up
+Megatron-Core        self_attention.linear_qkv: each group's heads of q, its k, its v; mlp.linear_fc1: gate above up;
+                     norms inside the linear layers, as Transformer Engine has them
                      (Megatron-Bridge 067f987df, models/conversion/param_mapping.py 1654, 2591)
 Meta's Llama         wq and wk have the values that turn together side by side
                      (transformers 5.23.0, models/llama/convert_llama_weights_to_hf.py, permute)
@@ -26,13 +27,19 @@ META = {
     "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.down_proj": "feed_forward.w2",
     "mlp.up_proj": "feed_forward.w3", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
-MEGATRON = {
-    "self_attn.o_proj": "self_attention.linear_proj", "mlp.down_proj": "mlp.linear_fc2",
-    "input_layernorm": "input_layernorm", "post_attention_layernorm": "pre_mlp_layernorm",
+MEGATRON = {"self_attn.o_proj": "self_attention.linear_proj", "mlp.down_proj": "mlp.linear_fc2"}
+MEGATRON_NORMS = {
+    "input_layernorm": "self_attention.linear_qkv.layer_norm", "post_attention_layernorm": "mlp.linear_fc1.layer_norm",
 }  # fmt: skip
 TIMM = {
     "attention.o_proj": "attn.proj", "mlp.fc1": "mlp.fc1", "mlp.fc2": "mlp.fc2", "layernorm_before": "norm1",
     "layernorm_after": "norm2",
+}  # fmt: skip
+
+
+ENCODER = {
+    "attention.output.dense": "self_attn.out_proj", "attention.output.LayerNorm": "norm1",
+    "intermediate.dense": "linear1", "output.dense": "linear2", "output.LayerNorm": "norm2",
 }  # fmt: skip
 
 
@@ -86,6 +93,7 @@ def megatron(tensors: Tensors, sizes: Sizes) -> dict[str, torch.Tensor]:
         made |= {f"{at}.self_attention.linear_qkv.{k}": v for k, v in _fused(layer, QKV, sizes, layout).items()}
         made |= {f"{at}.mlp.linear_fc1.{kind}": value for kind, value in _gate_up(layer).items()}
         made |= _renamed(layer, MEGATRON, at)
+        made |= {f"{at}.{name}_weight": layer[f"{own}.weight"] for own, name in MEGATRON_NORMS.items()}
     return made
 
 
@@ -121,6 +129,28 @@ def timm(tensors: Tensors, sizes: Sizes) -> dict[str, torch.Tensor]:
         at = f"blocks.{number}"
         made |= {f"{at}.attn.qkv.{kind}": value for kind, value in _fused(layer, names, sizes, "qkv").items()}
         made |= _renamed(layer, TIMM, at)
+    return made
+
+
+BERT_QKV = {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value"}
+
+
+def torch_encoder(tensors: Tensors, sizes: Sizes) -> dict[str, torch.Tensor]:
+    """The layers of a BERT as `torch.nn.TransformerEncoder` has them."""
+    made = {}
+    for number, layer in _layers(tensors, "bert.encoder.layer").items():
+        at = f"layers.{number}"
+        made |= {f"{at}.self_attn.in_proj_{kind}": v for kind, v in _fused(layer, BERT_QKV, sizes, "qkv").items()}
+        made |= _renamed(layer, ENCODER, at)
+    return made
+
+
+def interleaved(tensors: Tensors, sizes: Sizes) -> dict[str, torch.Tensor]:
+    """q, k and v of a BERT as gluon-nlp hands them to MXNet's interleaved operators."""
+    made = {}
+    for number, layer in _layers(tensors, "bert.encoder.layer").items():
+        cell = f"encoder.transformer_cells.{number}.attention_cell"
+        made |= {f"{cell}.in_{kind}": v for kind, v in _fused(layer, BERT_QKV, sizes, "qkv-per-head").items()}
     return made
 
 

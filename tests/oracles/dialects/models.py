@@ -76,6 +76,8 @@ class Experts:
     """linear: [experts, out, in];  matmul: [experts, in, out];  flat: [experts x out, in]."""
     names: Mapping[str, str] = field(default_factory=dict)
     """{gate, up, down: the name inside the module in a file of transformers-4}, with {} for the expert; or nothing."""
+    inside: str = ""
+    """Where paramtool puts the list of experts, after the name of the module."""
     stacks: tuple[str, str] = ("gate_up_proj", "down_proj")
     """The names inside the module in memory."""
     activation: str = "silu"
@@ -303,7 +305,7 @@ FAMILIES = (
          "ffn_config": {"ffn_hidden_size": 40, "moe_num_experts": 5, "moe_top_k": 3, "hidden_size": 72,
                         "ffn_act_fn": {"name": "silu"}}},
         _attention(r"norm_attn_norm\.attn$", "out_proj", fused="Wqkv", layout="qkv", clip=2.5),
-        Experts(r"ffn\.experts$", "gate-up", "flat"),
+        Experts(r"ffn\.experts$", "gate-up", "flat", inside=".mlp"),
     ),
     Family(
         "JetMoE", "JetMoeForCausalLM",

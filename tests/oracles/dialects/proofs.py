@@ -7,18 +7,18 @@ BOUND and FAR.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from tests.oracles.dialects.equations import GATED, Sizes, other_layouts, pairs_of_halves
+from paramtool.errors import LayoutError
+from tests.oracles.dialects import converting
+from tests.oracles.dialects.equations import GATED, KV, keys_and_values, other_layouts, pairs_of_halves
 from tests.oracles.dialects.models import Attention, Experts, Family, Gated, results
 from tests.oracles.dialects.reference import (
     FLAT,
@@ -31,8 +31,9 @@ from tests.oracles.dialects.reference import (
     with_attention,
     with_experts,
     with_gated,
+    with_kv,
 )
-from tests.oracles.dialects.sources import Source, fused, in_proj, parts_apart
+from tests.oracles.dialects.sources import Source, fused, in_proj, listed, parts_apart
 
 BOUND, FAR = 1e-5, 0.05
 """Of the error of a right conversion, and of a wrong one."""
@@ -91,10 +92,14 @@ def unfused(case: Case, source: Source) -> Proof:
 
     def error(layout: str) -> float:
         state = source.apart(layout)
-        return case.attention(lambda module, own: parts_apart(state, own, module))
+        return case.attention(lambda module, own: parts_apart(state, module))
 
     right = attention.layout
-    wrong = {layout: error(layout) for layout in other_layouts(right, sizes(attention)) if source.knows(layout)}
+    wrong = {}
+    for layout in other_layouts(right, sizes(attention)):
+        if source.knows(layout):
+            with suppress(LayoutError):  # a wrong layout may be refused
+                wrong[layout] = error(layout)
     return Proof(case.family.name, f"unfuse {right}", OURS, error(right), wrong)
 
 
@@ -135,13 +140,20 @@ def gates(case: Case, state_of: Callable[[str], Mapping[str, torch.Tensor]] | No
 
         return case.off(with_gated(case.model, case.family, case.given, parts))
 
-    others = GATED[1:] if own.fused else ("up-gate",)
+    others = [
+        layout
+        for layout in (GATED[1:] if own.fused else ("up-gate",))
+        if state_of is None or layout in converting.WORDS
+    ]
     what = "unfuse gate-up" if own.fused else "gate and up apart"
     return Proof(case.family.name, what, OURS, error("gate-up"), {layout: error(layout) for layout in others})
 
 
-def experts(case: Case, parts_of: Callable[[str, Experts, str], Any] | None = None) -> Proof:
-    """The experts of a family; the other orders of gate and up are wrong."""
+def experts(case: Case, state_of: Callable[[str], Mapping[str, torch.Tensor]] | None = None) -> Proof:
+    """The experts of a family; the other orders of gate and up are wrong.
+
+    `state_of` gives a state with a list of experts, by an order and an orientation.
+    """
     own = case.family.experts
     assert own is not None
     config: Any = case.model.config
@@ -149,19 +161,39 @@ def experts(case: Case, parts_of: Callable[[str, Experts, str], Any] | None = No
 
     def error(layout: str) -> float:
         def parts(module: str, own: Experts) -> Any:
-            if parts_of is not None:
-                return parts_of(module, own, layout)
+            if state_of is not None:
+                return listed(state_of(f"{layout} {own.orientation}"), module + own.inside)
             return experts_of(case.state, own, module, count, layout)
 
         return case.off(with_experts(case.model, case.family, case.given, parts))
 
     others = [layout for layout in (FLAT if own.orientation == "flat" else GATED) if layout != own.layout]
+    if state_of is not None:
+        others = [layout for layout in others if f"{layout} {own.orientation}" in converting.WORDS]
     wrong = {layout: error(layout) for layout in others}
     return Proof(case.family.name, f"experts, {own.layout}, {own.orientation}", OURS, error(own.layout), wrong)
 
 
 EXPERTS = 5
 """Of every family that does not say so in its config's usual place."""
+
+
+def kv(case: Case, state_of: Callable[[str], Mapping[str, torch.Tensor]] | None = None) -> Proof:
+    """JetMoE's keys and values, which are one weight; `state_of` gives a state with both apart, by a layout."""
+
+    def error(layout: str) -> float:
+        def parts(module: str) -> tuple[torch.Tensor, torch.Tensor]:
+            if state_of is not None:
+                state = state_of(layout)
+                return state[f"{module}.k_proj.weight"], state[f"{module}.v_proj.weight"]
+            return keys_and_values(
+                case.state[f"{module}.kv_proj.weight"], layout, case.model.config.num_key_value_heads
+            )
+
+        return case.off(with_kv(case.model, case.given, parts))
+
+    others = [layout for layout in KV[1:] if state_of is None or layout in converting.WORDS]
+    return Proof(case.family.name, "unfuse kv", OURS, error("kv"), {layout: error(layout) for layout in others})
 
 
 def rotary_pairs(case: Case, turned: Callable[[torch.Tensor, int], torch.Tensor] = pairs_of_halves) -> Proof:
@@ -183,36 +215,3 @@ def rotary_pairs(case: Case, turned: Callable[[torch.Tensor, int], torch.Tensor]
         "pairs read as halves": case.attention(parts),
     }
     return Proof(case.family.name, "rotary pairs", OURS, case.attention(parts, in_pairs), wrong)
-
-
-def by_mxnet(case: Case, state: Mapping[str, torch.Tensor], layout: str, python: Path, folder: Path) -> float:
-    """The error of a model whose attention MXNet's interleaved operators compute from weights of a state."""
-    runs = 0
-
-    def how(x: torch.Tensor, parts: Any, own: Attention, given: Any, module: Any) -> torch.Tensor:
-        nonlocal runs
-        runs += 1
-        read, write = folder / f"{layout} {runs} in.npz", folder / f"{layout} {runs} out.npz"
-        np.savez(
-            read, x=x.transpose(0, 1).numpy(), heads=own.heads, weight=parts["in_proj"].numpy(),
-            bias=parts["in_proj.bias"].numpy(),
-        )  # fmt: skip
-        script = Path(__file__).with_name("run_mxnet.py")
-        subprocess.run([python, "-W", "ignore", script, read, write], check=True, capture_output=True)
-        with np.load(write) as found:
-            return torch.from_numpy(found["self"]).transpose(0, 1)
-
-    return case.attention(lambda module, own: in_proj(state, module, layout), how)
-
-
-def mxnet(case: Case, source: Source, python: Path, folder: Path) -> Proof:
-    """q, k and v put together for each head, as mxnet's interleaved operators take them (mxnet #18077)."""
-    judge = "MXNet's interleaved_matmul_selfatt_qk and _valatt"
-
-    def error(layout: str) -> float:
-        return by_mxnet(case, source.together(layout), layout, python, folder)
-
-    return Proof(case.family.name, "fuse qkv-per-head", judge, error("qkv-per-head"), {"qkv": error("qkv")})
-
-
-__all__ = ["Sizes"]

@@ -173,6 +173,40 @@ def with_attention(
     return found
 
 
+def with_kv(model: nn.Module, given: State, parts_of: Callable[[str], tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """JetMoE's results where k and v [heads head_dim, N] of each attention are what `parts_of` gives of its module.
+
+    Its queries are those of several experts, each with all heads, so k and v are repeated as a whole; the output
+    projections of its experts are called `experts.reduce`.
+    """
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not hasattr(module, "kv_proj"):
+                continue
+            own: Any = module
+            seen: dict[str, Any] = {}
+
+            def before(module: nn.Module, args: Any, kwargs: Any, seen: Any = seen) -> None:
+                seen.update(bound(module, args, kwargs))
+
+            def instead(x: Any, routes: Any, own: Any = own, seen: Any = seen, name: str = name) -> Any:
+                q = own.experts.map(seen["hidden_states"])[0].unflatten(-1, (-1, own.head_dim)).flatten(2, 3)
+                k, v = parts_of(name)
+                parts = {"q": torch.eye(1), "k": k, "v": v}
+                k, v = (_linear(seen["hidden_states"], parts, part, own.num_key_value_heads) for part in "kv")
+                q, k = (_turned(one, "halves", seen, own) for one in (q.transpose(1, 2), k))
+                k, v = (one.repeat(1, own.top_k, 1, 1) for one in (k, v))
+                scores = torch.einsum("bhld,bhmd->bhlm", q, k) * own.head_dim**-0.5
+                later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+                made = torch.einsum("bhlm,bhmd->blhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
+                return type(own.experts).reduce(own.experts, made.flatten(2).reshape(x.shape), routes)
+
+            stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            own.experts.reduce = instead
+            stack.callback(delattr, own.experts, "reduce")
+        return results(model, given)
+
+
 # --- gated MLPs ------------------------------------------------------------------------------------------------------
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -7,7 +7,6 @@ that paramtool's tables can fail.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,9 @@ import torch
 from torch import nn
 
 from tests.oracles.dialects import converting
-from tests.oracles.dialects.equations import put, taken
-from tests.oracles.dialects.models import Attention, Experts, Family, Gated, saved, tensors
-from tests.oracles.dialects.reference import State, attention_modules, experts_of, gate_and_up, sizes
+from tests.oracles.dialects.equations import GATED, put, taken
+from tests.oracles.dialects.models import Attention, Family, saved, tensors
+from tests.oracles.dialects.reference import State, attention_modules, sizes
 
 PARTS = ("q_proj", "k_proj", "v_proj")
 
@@ -61,7 +60,7 @@ class Ours:
                 if name in made:
                     axis = int(attention.transposed and kind == "weight")
                     found = taken(made.pop(name), layout, sizes(attention), axis)
-                    made |= {f"{module}.{part}_proj.{kind}": value for part, value in found.items()}
+                    made |= {f"{module}.{part}_proj.{kind}": _linear(value, axis) for part, value in found.items()}
         return made
 
     def together(self, layout: str) -> State:
@@ -117,6 +116,17 @@ class Paramtool:
     def together(self, layout: str) -> State:
         return tensors(self._once(converting.fuse, self.input, f"together {layout}", layout))
 
+    def unfused(self, words: str, **more: Any) -> State:
+        """The model with what one of `converting.WORDS` names taken apart."""
+        out = self.folder / f"unfused {words}"
+        if self.family.gated and words in GATED:  # a name such as Wi says nothing, so its place is said
+            more = {"at": [f"*.{self.family.gated.fused}"], **more}
+        return tensors(out if out.exists() else converting.unfuse(self.input, out, words, **more))
+
+    def restored(self, words: str) -> Path:
+        """What was taken apart so, fused again."""
+        return converting.fuse(self.folder / f"unfused {words}", self.folder / f"restored {words}", words)
+
     def fused_again(self, layout: str) -> Path:
         """What was taken apart, fused again."""
         self.apart(layout)
@@ -135,9 +145,9 @@ class Paramtool:
         return self._word(layout) in converting.WORDS
 
 
-def plain(attention: Attention) -> Attention:
-    """The same attention with q, k and v apart, under their usual names."""
-    return replace(attention, fused="", apart=PARTS)
+def _linear(value: torch.Tensor, axis: int) -> torch.Tensor:
+    """A part as a Linear has it, [out, in], of a weight that is fused along an axis."""
+    return value.T.contiguous() if axis else value
 
 
 def fused(attention: Attention, layout: str) -> Attention:
@@ -145,12 +155,11 @@ def fused(attention: Attention, layout: str) -> Attention:
     return replace(attention, fused=fused_name(layout), layout=layout)
 
 
-def parts_apart(state: State, attention: Attention, module: str) -> dict[str, torch.Tensor]:
+def parts_apart(state: State, module: str) -> dict[str, torch.Tensor]:
     """q, k and v of a module whose parts are apart, [out, in], and their biases."""
     found = {}
     for part, name in zip("qkv", PARTS, strict=True):
-        weight = state[f"{module}.{name}.weight"]
-        found[part] = weight.T if attention.transposed else weight
+        found[part] = state[f"{module}.{name}.weight"]
         if (bias := state.get(f"{module}.{name}.bias")) is not None:
             found[f"{part}.bias"] = bias
     return found
@@ -162,20 +171,14 @@ def in_proj(state: State, module: str, layout: str) -> dict[str, torch.Tensor]:
     return {"in_proj": state[f"{at}.weight"], "in_proj.bias": state[f"{at}.bias"]}
 
 
-def listed(state: State, experts: Experts, module: str) -> dict[str, torch.Tensor]:
-    """gate, up and down [experts, ...] of a file with a list of experts."""
+def listed(state: State, module: str) -> dict[str, torch.Tensor]:
+    """gate, up and down [experts, ...], and their biases, of a state with a list of experts."""
     found = {}
-    for part, name in experts.names.items():
-        rows = []
-        while (tensor := state.get(f"{module}.{name.format(len(rows))}")) is not None:
-            rows.append(tensor)
-        found[part] = torch.stack(rows)
+    for part in ("gate", "up", "down"):
+        for kind, mark in (("weight", ""), ("bias", ".bias")):
+            rows: list[torch.Tensor] = []
+            while (tensor := state.get(f"{module}.{len(rows)}.{part}_proj.{kind}")) is not None:
+                rows.append(tensor)
+            if rows:
+                found[part + mark] = torch.stack(rows)
     return found
-
-
-def in_version_4(module: str) -> str:
-    """The name of a module with experts in a file of transformers-4, of those families that were renamed."""
-    return re.sub(r"\.mlp\.experts$", ".block_sparse_moe.experts", module)
-
-
-__all__ = ["Experts", "Gated", "Ours", "Paramtool", "Source", "experts_of", "gate_and_up"]

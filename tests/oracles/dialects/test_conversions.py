@@ -13,7 +13,7 @@ from tests.oracles.dialects import converting, forms, proofs
 from tests.oracles.dialects.models import BY_NAME, tensors
 from tests.oracles.dialects.proofs import Case, Proof
 from tests.oracles.dialects.sources import Ours, Paramtool
-from tests.oracles.dialects.test_equations import FUSED, MXNET, TORCH
+from tests.oracles.dialects.test_equations import EXPERTS, FUSED, GATED, TORCH
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
@@ -82,7 +82,22 @@ def test_groups(tmp_path: Path) -> None:
     forms.same(tensors(theirs.input), tensors(theirs.apart_again("qkv-per-group")), "there and back")
 
 
-@pytest.mark.skipif(not MXNET.exists(), reason="make oracles makes MXNet's environment")
-def test_mxnet_runs_it(tmp_path: Path) -> None:
-    case, _, theirs = sources("BERT", tmp_path)
-    check(proofs.mxnet(case, theirs, MXNET, tmp_path))
+@pytest.mark.parametrize("name", [name for name in GATED if BY_NAME[name].gated.fused])
+def test_gate_and_up(name: str, tmp_path: Path) -> None:
+    case, _, theirs = sources(name, tmp_path)
+    check(proofs.gates(case, theirs.unfused))
+    forms.same(tensors(theirs.input), tensors(theirs.restored("gate-up")), "there and back")
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts(name: str, tmp_path: Path) -> None:
+    case, _, theirs = sources(name, tmp_path)
+    own = case.family.experts
+    check(proofs.experts(case, theirs.unfused))
+    forms.same(tensors(theirs.input), tensors(theirs.restored(f"{own.layout} {own.orientation}")), "there and back")
+
+
+def test_keys_and_values(tmp_path: Path) -> None:
+    case, _, theirs = sources("JetMoE", tmp_path)
+    check(proofs.kv(case, theirs.unfused))
+    forms.same(tensors(theirs.input), tensors(theirs.restored("kv")), "there and back")

@@ -5,8 +5,6 @@ These tests ask nothing of paramtool: they say that the proofs in the other file
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,6 @@ from tests.oracles.dialects.models import BY_NAME, FAMILIES
 from tests.oracles.dialects.proofs import Case, Proof
 from tests.oracles.dialects.sources import Ours
 
-MXNET = Path(__file__).parents[3] / ".venv-oracles/mxnet1/bin/python"
 FUSED = [family.name for family in FAMILIES if family.attention and family.attention[0].fused]
 GATED = [family.name for family in FAMILIES if family.gated]
 EXPERTS = [family.name for family in FAMILIES if family.experts]
@@ -58,6 +55,10 @@ def test_torch_runs_what_is_fused_plainly(name: str) -> None:
     check(proofs.fused_for_torch(one, Ours(one.family, one.model)))
 
 
+def test_keys_and_values() -> None:
+    check(proofs.kv(case("JetMoE")))
+
+
 def test_groups_of_megatron() -> None:
     one = case("Llama")
     check(proofs.fused_for_groups(one, Ours(one.family, one.model), "qkv-per-group"))
@@ -65,12 +66,6 @@ def test_groups_of_megatron() -> None:
 
 def test_pairs_of_meta() -> None:
     check(proofs.rotary_pairs(case("Llama")))
-
-
-@pytest.mark.skipif(not MXNET.exists(), reason="make oracles makes MXNet's environment")
-def test_mxnet_runs_what_is_fused_for_each_head(tmp_path: Path) -> None:
-    one = case("BERT")
-    check(proofs.mxnet(one, Ours(one.family, one.model), MXNET, tmp_path))
 
 
 # --- the equations themselves ----------------------------------------------------------------------------------------

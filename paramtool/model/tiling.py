@@ -1,0 +1,121 @@
+"""Whether many windows on one storage are disjoint, in time and memory that grow with their number and not their size.
+
+Windows that follow each other are told apart by where they begin.  Those that take turns have their slowest axis in
+common, as the gates and the ups of interleaved experts have; without that axis they follow each other, or take turns in
+a smaller room:
+
+    gate   start 0   (ffn, 2 * in) (in, 1)          start 0    (in, 1)
+    up     start in  (ffn, 2 * in) (in, 1)    ->    start in   (in, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from paramtool.model.view import View, overlaps
+
+MANY = 64
+"""Of so many windows that nothing tells apart, pairs are compared; of more, every byte is marked."""
+
+
+class _Box(NamedTuple):
+    """A window in bytes, or what is left of it without its slowest axes."""
+
+    start: int
+    stop: int
+    axes: tuple[tuple[int, int], ...]
+    """(step, length) of the axes that are left, the slowest first"""
+    view: View
+    """The whole window."""
+
+
+def are_disjoint(views: Iterable[View]) -> bool:
+    """Whether no two windows on one storage have a byte in common.
+
+    No window may contain an element twice.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> left, right = (View(0, DTYPES["float32"], k, (10, 4), (8, 1)) for k in (0, 4))
+    >>> are_disjoint([left, right]), are_disjoint([left, right, left])
+    (True, False)
+    """
+    return _disjoint([_box(view) for view in views if view.numel])
+
+
+def _box(view: View) -> _Box:
+    if view.is_contiguous:
+        return _Box(view.byte_start, view.byte_stop, (), view)
+    size = view.dtype.block_bytes
+    axes = sorted(((step * size, n) for n, step in zip(view.shape, view.strides, strict=True) if n > 1), reverse=True)
+    return _Box(view.byte_start, view.byte_stop, tuple(axes), view)
+
+
+def _disjoint(boxes: list[_Box]) -> bool:
+    return all(_take_turns(near) for near in _near(boxes))
+
+
+def _near(boxes: list[_Box]) -> Iterator[list[_Box]]:
+    """The boxes whose spans meet, directly or by others, without those that stand alone."""
+    found: list[_Box] = []
+    stop = 0
+    for box in sorted(boxes, key=lambda box: box.start):
+        if found and box.start >= stop:
+            if len(found) > 1:
+                yield found
+            found = []
+        stop = max(stop, box.stop) if found else box.stop
+        found.append(box)
+    if len(found) > 1:
+        yield found
+
+
+def _take_turns(boxes: Sequence[_Box]) -> bool:
+    """Whether boxes whose spans meet are disjoint all the same."""
+    first = boxes[0].axes[:1]
+    if not first or any(box.axes[:1] != first for box in boxes):
+        return _compared(boxes)
+    ((step, length),) = first
+    inner = [_Box(box.start, box.stop - (length - 1) * step, box.axes[1:], box.view) for box in boxes]
+    if max(box.stop for box in inner) - min(box.start for box in inner) > step:
+        return _compared(boxes)
+    return _disjoint(inner)
+
+
+def _compared(boxes: Sequence[_Box]) -> bool:
+    """The same for boxes that have no axis in common."""
+    if not any(box.axes for box in boxes):  # runs whose spans meet
+        return False
+    views = [box.view for box in boxes]
+    if len(views) <= MANY:
+        return not any(overlaps(view, other) for k, view in enumerate(views) for other in views[:k])
+    return _marked_once(views)
+
+
+def _marked_once(views: Sequence[View]) -> bool:
+    """Whether no byte is in two windows, found by marking every one."""
+    low = min(view.byte_start for view in views)
+    marks = bytearray(max(view.byte_stop for view in views) - low)
+    for view in views:
+        for start, stop in _runs(view):
+            run = slice(start - low, stop - low)
+            if marks.count(1, run.start, run.stop):
+                return False
+            marks[run] = b"\1" * (stop - start)
+    return True
+
+
+def _runs(view: View) -> Iterator[tuple[int, int]]:
+    """The bytes (start, stop) of each element of a window, or of each run of them."""
+    box = _box(view)
+    starts, size = [box.start], view.dtype.block_bytes
+    axes = list(box.axes)
+    if not axes:
+        yield box.start, box.stop
+        return
+    if axes[-1][0] == size:
+        size *= axes.pop()[1]
+    for step, length in axes:
+        starts = [start + k * step for start in starts for k in range(length)]
+    for start in starts:
+        yield start, start + size

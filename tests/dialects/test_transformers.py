@@ -1,0 +1,239 @@
+"""`transformers-4` and `transformers-5`: laws, values, and files that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paramtool.dialects.transformers import dialects, read, write
+from paramtool.errors import LayoutError
+from paramtool.parts.pieces import joined
+from tests.dialects.asking_transformers import numbered, shapes_of, values_of
+
+Shapes = dict[str, tuple[int, ...]]
+MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+OLMO = {
+    "architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "linear_num_key_heads": 4,
+    "linear_key_head_dim": 12, "linear_num_value_heads": 4, "linear_value_head_dim": 24,
+}  # fmt: skip
+KIMI = {"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear"}
+VISION = {
+    "architectures": ["Kimi_K25ForConditionalGeneration"], "model_type": "kimi_k25",
+    "vision_config": {"num_attention_heads": 3}, "text_config": {"model_type": "deepseek_v3"},
+}  # fmt: skip
+QWEN = {
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
+    "text_config": {"model_type": "qwen3_vl_moe_text", "hidden_size": 8, "moe_intermediate_size": 6},
+}  # fmt: skip
+ERNIE = {"architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe"}
+INKLING = {"architectures": ["InklingForConditionalGeneration"], "model_type": "inkling_mm_model"}
+
+
+def mixtral(experts: int = 3, layers: int = 2, hidden: int = 4, inner: int = 6) -> Shapes:
+    found: Shapes = {"model.embed_tokens.weight": (32, hidden)}
+    for layer in range(layers):
+        head = f"model.layers.{layer}.block_sparse_moe"
+        for expert in range(experts):
+            for w, shape in (("w1", (inner, hidden)), ("w2", (hidden, inner)), ("w3", (inner, hidden))):
+                found[f"{head}.experts.{expert}.{w}.weight"] = shape
+        found[f"{head}.gate.weight"] = (experts, hidden)
+    return found
+
+
+def there_and_back(four: Shapes, config: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The values of `transformers-5`, after the laws held."""
+    five = write(four, config)
+    assert sorted(read(shapes_of(five), config)) == sorted(five)
+    parts = numbered(four)
+    made = {one.name: values_of(one, parts) for one in five}
+    every = np.concatenate([one.ravel() for one in made.values()])
+    assert (np.sort(every) == np.arange(len(every))).all(), "every element once"
+    assert len(every) == sum(one.size for one in parts.values())
+    return made
+
+
+@given(st.integers(1, 12), st.integers(1, 2), st.integers(1, 5), st.integers(1, 5))
+def test_mixtral(experts: int, layers: int, hidden: int, inner: int) -> None:
+    four = mixtral(experts, layers, hidden, inner)
+    made = there_and_back(four, MIXTRAL)
+    parts = numbered(four)
+    head = "model.layers.0.block_sparse_moe.experts"
+    gates = [np.concatenate([parts[f"{head}.{k}.w1.weight"], parts[f"{head}.{k}.w3.weight"]]) for k in range(experts)]
+    assert (made["model.layers.0.mlp.experts.gate_up_proj"] == np.stack(gates)).all()
+    downs = [parts[f"{head}.{k}.w2.weight"] for k in range(experts)]
+    assert (made["model.layers.0.mlp.experts.down_proj"] == np.stack(downs)).all()
+
+
+def test_joins_of_unequal_parts() -> None:
+    """OLMo-Hybrid's three convolutions; transformers writes them as three parts of 64 rows."""
+    head = "model.layers.0.linear_attn"
+    read_parts = {
+        piece.part: (piece.start, piece.shape, piece.at)
+        for one in read({f"{head}.conv1d.weight": (192, 1, 4)}, OLMO)
+        for piece in one.pieces
+    }
+    zero = (0, 0, 0)
+    assert read_parts == {
+        f"{head}.q_conv1d.weight": (zero, (48, 1, 4), (0, 0, 0)),
+        f"{head}.k_conv1d.weight": (zero, (48, 1, 4), (48, 0, 0)),
+        f"{head}.v_conv1d.weight": (zero, (96, 1, 4), (96, 0, 0)),
+    }
+    four = {f"{head}.{x}_conv1d.weight": (96 if x == "v" else 48, 1, 4) for x in "qkv"}
+    made = there_and_back(four, OLMO)
+    assert (made[f"{head}.conv1d.weight"] == np.concatenate(list(numbered(four).values()))).all()
+
+
+@pytest.mark.parametrize(
+    "config, rows, said",
+    [
+        ({key: value for key, value in OLMO.items() if key != "linear_value_head_dim"}, 192, "'linear_value_head_dim'"),
+        (OLMO, 190, "48 \\+ 48 \\+ 96 = 192"),
+        (KIMI, 190, "3 equal parts"),
+    ],
+)
+def test_a_join_that_the_config_does_not_explain(config: dict[str, Any], rows: int, said: str) -> None:
+    module = "linear_attn" if config is not KIMI else "self_attn"
+    with pytest.raises(LayoutError, match=said) as caught:
+        read({f"model.layers.0.{module}.conv1d.weight": (rows, 1, 4)}, config)
+    assert "conv1d.weight" in str(caught.value)
+
+
+def test_parts_of_other_sizes_than_the_config_says() -> None:
+    """Equal parts, as transformers writes them: they are not those of the model."""
+    head = "model.layers.0.linear_attn"
+    with pytest.raises(LayoutError, match=r"\[64, 64, 64\].*\[48, 48, 96\]"):
+        write({f"{head}.{x}_conv1d.weight": (64, 1, 4) for x in "qkv"}, OLMO)
+
+
+def test_rotary_pairs_in_a_fused_projection() -> None:
+    four = {"vision_tower.encoder.blocks.0.wqkv.weight": (36, 2), "vision_tower.encoder.blocks.0.wqkv.bias": (36,)}
+    made = there_and_back(four, VISION)
+    head = "model.vision_tower.layers.0.attn"
+    weight = numbered(four)["vision_tower.encoder.blocks.0.wqkv.weight"].reshape(3, 12, 2)
+    halves = weight.reshape(3, 3, 2, 2, 2).swapaxes(2, 3).reshape(3, 12, 2)  # heads of 4: (pair, 2) -> (2, pair)
+    assert (made[f"{head}.q_proj.weight"] == halves[0]).all()
+    assert (made[f"{head}.k_proj.weight"] == halves[1]).all()
+    assert (made[f"{head}.v_proj.weight"] == weight[2]).all()
+    with pytest.raises(LayoutError, match="num_attention_heads"):
+        write(four, {**VISION, "vision_config": {}})
+    with pytest.raises(LayoutError, match="12 rows are not 5 heads of pairs"):
+        write(four, {**VISION, "vision_config": {"num_attention_heads": 5}})
+
+
+def test_interleaved_gate_and_up() -> None:
+    four = {"model.llm.layers.0.mlp.w13_dn.weight": (12, 2)}
+    made = there_and_back(four, INKLING)
+    weight = numbered(four)["model.llm.layers.0.mlp.w13_dn.weight"]
+    assert (made["model.language_model.layers.0.mlp.gate_proj.weight"] == weight[0::2]).all()
+    assert (made["model.language_model.layers.0.mlp.up_proj.weight"] == weight[1::2]).all()
+
+
+def test_experts_of_two_towers() -> None:
+    four = {
+        f"model.layers.1.mlp.experts.{k}.{w}.weight": (3, inner) if w == "down_proj" else (inner, 3)
+        for k, inner in enumerate((6, 6, 4, 4))
+        for w in ("gate_proj", "up_proj", "down_proj")
+    }  # fmt: skip
+    five = shapes_of(write(four, ERNIE))
+    head = "model.language_model.layers.1.mlp"
+    assert five == {
+        f"{head}.text_moe.experts.gate_up_proj": (2, 12, 3), f"{head}.vision_moe.experts.gate_up_proj": (2, 8, 3),
+        f"{head}.text_moe.experts.down_proj": (2, 3, 6), f"{head}.vision_moe.experts.down_proj": (2, 3, 4),
+    }  # fmt: skip
+    there_and_back(four, ERNIE)
+    odd = {name: shape for name, shape in four.items() if ".3." not in name}
+    with pytest.raises(LayoutError, match="expected 2 equal towers"):
+        write(odd, ERNIE)
+    with pytest.raises(LayoutError, match="3, 2 experts, expected equal numbers"):
+        read({**five, f"{head}.text_moe.experts.down_proj": (3, 3, 6)}, ERNIE)
+
+
+def test_experts_in_either_orientation() -> None:
+    name = "model.language_model.layers.0.mlp.experts.gate_up_proj"
+    assert shapes_of(write({name: (2, 8, 12)}, QWEN)) == {name: (2, 12, 8)}
+    assert shapes_of(write({name: (2, 12, 8)}, QWEN)) == {name: (2, 12, 8)}
+    square = {**QWEN, "text_config": {**QWEN["text_config"], "moe_intermediate_size": 4}}  # type: ignore[dict-item]
+    with pytest.raises(LayoutError, match="two axes of one length"):
+        write({name: (2, 8, 8)}, square)
+    with pytest.raises(LayoutError, match=r"\[12, 8\] or \[8, 12\]"):
+        write({name: (2, 9, 12)}, QWEN)
+
+
+# --- Refused ---------------------------------------------------------------------------------------------------------
+
+
+def without(shapes: Shapes, *words: str) -> Shapes:
+    return {name: shape for name, shape in shapes.items() if not all(word in name for word in words)}
+
+
+@pytest.mark.parametrize(
+    "four, said",
+    [
+        (without(mixtral(), "layers.1", "experts.1."), r"missing.*\n.*number 1"),
+        (without(mixtral(), "layers.1", "experts.2.w3"), r"(?s)missing.*experts\.2\.w3"),
+        (without(mixtral(), "layers.0", "w1"), r"'.experts.\*.w1.weight', which is not in the file"),
+        ({**mixtral(), "model.layers.0.block_sparse_moe.experts.1.w1.weight": (5, 4)}, r"number 1 has shape \[5, 4\]"),
+        ({**mixtral(), "model.layers.0.block_sparse_moe.experts.0.w1.weight_scale": (6,)}, r"stay apart(?s:.)*scale"),
+        ({**mixtral(), "model.layers.1.mlp.gate.weight": (3, 4)}, r"1 name is not(?s:.)*model\.layers\.1\.mlp\.gate"),
+        ({"a.LayerNorm.gamma": (4,), "a.LayerNorm.weight": (4,)}, "are both 'a.LayerNorm.weight'"),
+    ],
+    ids=["expert", "up", "all gates", "shape", "scale", "both dialects", "twice"],
+)
+def test_files_that_are_not_whole(four: Shapes, said: str) -> None:
+    with pytest.raises(LayoutError, match=said):
+        write(four, MIXTRAL)
+
+
+def test_half_converted() -> None:
+    four, five = mixtral(), shapes_of(write(mixtral(), MIXTRAL))
+    mixed = without(four, "layers.1") | without(five, "layers.0")
+    assert dialects(four, MIXTRAL) == ("transformers-4",)
+    assert dialects(five, MIXTRAL) == ("transformers-5",)
+    assert dialects(mixed, MIXTRAL) == ()
+    assert dialects(["model.norm.weight"], MIXTRAL) == ("transformers-4", "transformers-5")
+    for convert in (read, write):
+        with pytest.raises(LayoutError, match=r"not of the dialect(?s:.)*layers"):
+            convert(mixed, MIXTRAL)
+    with pytest.raises(LayoutError, match="of the other dialect"):
+        write(five, MIXTRAL)
+    with pytest.raises(LayoutError, match="not of the dialect"):
+        read(four, MIXTRAL)
+
+
+def test_half_of_a_pair() -> None:
+    config = {"architectures": ["Dinov2Model"], "model_type": "dinov2"}
+    with pytest.raises(LayoutError, match=r"'mlp\.up_proj\.weight', which is not in the file"):
+        read({"encoder.layer.0.mlp.gate_proj.weight": (4, 2)}, config)
+
+
+@pytest.mark.parametrize(
+    "config, said",
+    [
+        ({}, "`architectures` is missing"),
+        ({"architectures": []}, "`architectures` is missing"),
+        ({"architectures": ["NoSuchModel"]}, "'NoSuchModel' is not a model"),
+        ({"architectures": ["LayoutLMv2Model"]}, "is not in the table"),
+    ],
+)
+def test_configs_that_name_no_model(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(LayoutError, match=said):
+        write({"a": (1,)}, config)
+
+
+def test_the_hub_is_what_it_is() -> None:
+    for convert in (read, write):
+        stored = convert(mixtral(), {}, "transformers-4")
+        assert shapes_of(stored) == mixtral()
+        assert all(list(joined(one.pieces, one.pieces)) for one in stored)
+
+
+def test_names_that_the_model_decides() -> None:
+    """transformers asks the model: `.norm.` is `.kv_norm.` everywhere but at the end of the model."""
+    config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}
+    four = {"model.norm.weight": (4,), "layers.0.attn.norm.weight": (4,)}
+    assert set(shapes_of(write(four, config))) == {"model.norm.weight", "layers.0.self_attn.kv_norm.weight"}

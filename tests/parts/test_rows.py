@@ -1,0 +1,196 @@
+"""Laws of rows: each layout is its reference, its places tile, both ways give the same bytes, and facts matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from paramtool.errors import LayoutError
+from paramtool.parts import rows
+from paramtool.parts.layout import PartLayout, all_part_layouts, group
+from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.rows import PARTS, PartTensor
+from paramtool.parts.sizes import Sizes
+from paramtool.passes.parts import fuse
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
+from tests.parts.moving import elements, moved, numbered
+from tests.parts.references import REFERENCES, fused
+
+LAYOUTS = all_part_layouts()
+REPEATS = {"qkv-scalar-gate-expanded": "s"}
+"""{layout: the part whose elements it holds several times}"""
+FREE = {"in": "in", "out": "in", "taps": "taps"}
+by_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+
+
+def test_every_layout_has_a_reference() -> None:
+    assert REFERENCES.keys() == {layout.name for layout in LAYOUTS}
+    assert {layout.group for layout in LAYOUTS} == {kind for kind in {one.group for one in LAYOUTS} if group(kind)}
+
+
+def _one_head(layout: PartLayout) -> bool:
+    """Whether queries, keys and values have as many heads of the same size."""
+    contents = " ".join(row.content for row in layout.tensors)
+    return "{heads: q[head_dim in] k" in contents or "{heads head_dim" in contents
+
+
+@st.composite
+def sizes_of(draw: st.DrawFn, layout: PartLayout, least: int = 1) -> dict[str, int]:
+    """Facts and widths that a layout can have, in which no two axes need to be equal."""
+
+    def some(most: int = 4) -> int:
+        return draw(st.integers(least, most))
+
+    chunks, group_, half = some(3), some(3), some(3)
+    kv_heads = chunks * some(2)
+    found = {
+        "kv_heads": kv_heads,
+        "heads": kv_heads * group_,
+        "chunks": chunks,
+        "rotary": 2 * half,
+        "head_dim": 2 * half + draw(st.integers(0, 3)),
+        "value_dim": some(5),
+        "ffn": chunks * some(5),
+        "experts": some(4),
+        "in": some(5),
+        "taps": some(4),
+        "linear_key_heads": some(3),
+        "linear_key_dim": some(4),
+        "linear_value_dim": some(4),
+    }
+    found["linear_value_heads"] = found["linear_key_heads"] * some(3)
+    found["out"] = found["in"]
+    if _one_head(layout):
+        found |= {"heads": kv_heads, "value_dim": found["value_dim"] if "v[value_dim" in str(layout) else 0}
+        found["value_dim"] = found["value_dim"] or found["head_dim"]
+    return found
+
+
+class Laid:
+    """A group of parts of a layout, apart and fused by the reference, weights or biases."""
+
+    def __init__(self, layout: PartLayout, sizes: Mapping[str, int], suffix: str) -> None:
+        self.layout, self.sizes, self.suffix = layout, sizes, suffix
+        self.kind = group(layout.group)
+        known = Sizes(sizes)
+        experts = range(sizes["experts"]) if self.kind.inside else (None,)
+        self.parts: dict[str, tuple[Stored, ...]] = {}
+        for term, child in self.kind.parts.items():
+            axes = PARTS[term] if suffix == "weight" else rows.without(PARTS[term], rows.inputs(term))
+            shape = rows.part_shape(axes, known)
+            names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
+            self.parts[term] = tuple(whole(name, shape) for name in names)
+        self.apart = [one for tensors in self.parts.values() for one in tensors]
+        self.arrays = numbered(self.apart)
+        self.shapes = {one.name: one.shape for one in self.apart}
+        given = {term: [self.arrays[one.name] for one in tensors] for term, tensors in self.parts.items()}
+        named = {term + "_" * (term == "s"): a if self.kind.inside else a[0] for term, a in given.items()}
+        self.fused = fused(layout.name, named, sizes)
+
+    @property
+    def group(self) -> ApartGroup:
+        member = GroupMember(self.suffix, {term: tuple(one.name for one in own) for term, own in self.parts.items()})
+        return ApartGroup("at", tuple(self.kind.parts.values()), (member,))
+
+    def joints(self, facts: Mapping[str, int]) -> list[fuse.Joint]:
+        return [*fuse.fused([self.group], self.layout, self.shapes, lambda at: facts, names=fuse.PartNames({}))]
+
+    def apart_again(self, facts: Mapping[str, int]) -> dict[str, Any]:
+        """{part: its array}, as unfusing the reference's arrays gives them."""
+        names = [fuse.fused_name("at", row.name, self.suffix, row.is_bare) for row in self.layout.tensors]
+        arrays = dict(zip(names, self.fused, strict=True))
+        shapes = {name: array.shape for name, array in arrays.items()}
+        found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
+        joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
+        made = fuse.parts_of(joints)
+        return {name: array for name, array in moved([one.stored for one in joints], arrays, made).items()}
+
+
+def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
+    """What somebody has to say: the facts that the layout asks for, and those that are not as usual."""
+    words = {*layout.facts(), "heads", "kv_heads", "value_dim", "head_dim", "rotary", "experts"}
+    return {word: size for word, size in sizes.items() if word in words}
+
+
+SUFFIXES = st.sampled_from(["weight", "bias"])
+
+
+@by_layout
+@given(data=st.data(), suffix=SUFFIXES)
+def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+    """Fused by the table and fused by array operations are the same bytes, for weights and for biases."""
+    sizes = data.draw(sizes_of(layout))
+    assume(suffix == "weight" or layout.name != "experts-flat")  # a bias of outputs has no rows of experts
+    laid = Laid(layout, sizes, suffix)
+    joints = laid.joints(facts_of(layout, sizes))
+    made = moved(laid.apart, laid.arrays, [one.stored for one in joints])
+    assert [made[one.stored.name].tolist() for one in joints] == [array.tolist() for array in laid.fused]
+    assert [one.stored.shape for one in joints] == [array.shape for array in laid.fused]
+
+
+@by_layout
+@given(data=st.data(), suffix=SUFFIXES)
+def test_places_tile(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+    """Every element of a fused tensor belongs to one element of one part; every part is there, once unless repeated."""
+    sizes = data.draw(sizes_of(layout))
+    assume(suffix == "weight" or layout.name != "experts-flat")
+    laid = Laid(layout, sizes, suffix)
+    held: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for joint in laid.joints(facts_of(layout, sizes)):
+        places = [
+            (place, (piece.part, index)) for piece in joint.stored.pieces for index, place in elements(piece).items()
+        ]
+        assert sorted(place for place, _ in places) == [*np.ndindex(joint.stored.shape)]
+        held.update(what for _, what in places)
+    times = {
+        name: laid.sizes["head_dim"] if term == REPEATS.get(layout.name) else 1
+        for term, tensors in laid.parts.items()
+        for name in [one.name for one in tensors]
+    }
+    assert held == {(one.name, index): times[one.name] for one in laid.apart for index in np.ndindex(one.shape)}
+
+
+@by_layout
+@given(data=st.data(), suffix=SUFFIXES)
+def test_there_and_back(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+    """Taking apart what the reference fused gives the parts."""
+    sizes = data.draw(sizes_of(layout))
+    assume(suffix == "weight" or layout.name != "experts-flat")
+    laid = Laid(layout, sizes, suffix)
+    back = laid.apart_again(facts_of(layout, sizes))
+    assert {name: array.tolist() for name, array in back.items()} == {
+        name: array.tolist() for name, array in laid.arrays.items()
+    }
+
+
+MATTER = [
+    (layout, word)
+    for layout in LAYOUTS
+    for word in ("heads", "kv_heads", "head_dim", "value_dim", "chunks", "rotary", "experts")
+    if word in layout.facts() or (word == "rotary" and layout.name == "rope-pairs")
+]
+
+
+@pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
+@given(data=st.data())
+def test_a_changed_fact_gives_other_bytes_or_is_refused(layout: PartLayout, word: str, data: st.DataObject) -> None:
+    """Facts that a layout asks for decide: nobody gets the same parts from another number."""
+    sizes = data.draw(sizes_of(layout, least=2))
+    laid = Laid(layout, sizes, "weight")
+    facts = facts_of(layout, sizes)
+    if data.draw(st.booleans()):
+        facts.pop("head_dim")
+    changed = {**facts, word: data.draw(st.integers(1, 40).filter(lambda number: number != sizes[word]))}
+    try:
+        found = laid.apart_again(changed)
+    except LayoutError:
+        return
+    assert {name: array.tolist() for name, array in found.items()} != {
+        name: array.tolist() for name, array in laid.arrays.items()
+    }

@@ -1,0 +1,106 @@
+"""`load_model` of transformers' models from files in both of its dialects, and from files in others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import paramtool
+import paramtool.torch
+from paramtool.errors import ModelError
+from tests.hostile.command import quick
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 19, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32,
+}  # fmt: skip
+
+
+def llama() -> transformers.PreTrainedModel:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+
+
+def mixtral() -> transformers.PreTrainedModel:
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, num_local_experts=3))
+
+
+def qwen3_moe() -> transformers.PreTrainedModel:
+    """Tied embeddings."""
+    config = transformers.Qwen3MoeConfig(
+        **SIZES, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=12, decoder_sparse_step=1,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    return transformers.Qwen3MoeForCausalLM(config)
+
+
+Maker = Callable[[], transformers.PreTrainedModel]
+
+
+def logits(model: transformers.PreTrainedModel) -> torch.Tensor:
+    model.train(False)
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.arange(12).view(2, 6)).logits
+    return found
+
+
+def saved(make: Maker, folder: Path) -> tuple[transformers.PreTrainedModel, Path]:
+    """A model, and the folder that transformers makes of it: transformers-4."""
+    torch.manual_seed(0)
+    model = make()
+    model.save_pretrained(folder / "model")
+    return model, folder / "model"
+
+
+@pytest.mark.parametrize("make", [mixtral, qwen3_moe, llama])
+def test_both_dialects_of_transformers(tmp_path: Path, make: Maker) -> None:
+    """The converted folder gives the model and from_pretrained the same logits, bit by bit."""
+    model, folder = saved(make, tmp_path)
+    folders = [folder]
+    if make is not llama:  # whose two dialects are one
+        paramtool.convert(folder, tmp_path / "memory", target="transformers-5")
+        folders.append(tmp_path / "memory")
+        model.save_pretrained(tmp_path / "own", save_original_format=False)
+        assert not paramtool.verify(tmp_path / "memory", tmp_path / "own").differences
+    for one in folders:
+        for assign in (False, True):
+            torch.manual_seed(1)
+            other = make()
+            assert not torch.equal(logits(other), logits(model))
+            found = paramtool.torch.load_model(other, one, assign=assign)
+            assert not found.missing and not found.unexpected
+            assert torch.equal(logits(other), logits(model))
+            tied = other.get_parameter("model.embed_tokens.weight") is other.get_parameter("lm_head.weight")
+            assert tied == (make is qwen3_moe)
+        assert torch.equal(logits(type(model).from_pretrained(one)), logits(model))
+        (verdict,) = paramtool.torch.variants([make()], one)
+        assert verdict.loads
+
+
+@pytest.mark.parametrize(("make", "dialect"), [(mixtral, "vllm"), (mixtral, "megatron"), (llama, "vllm"),
+                                               (llama, "megatron"), (llama, "meta")])  # fmt: skip
+def test_another_dialect_says_what_to_do(tmp_path: Path, make: Maker, dialect: str) -> None:
+    """The command of the hint is run, and what it writes loads."""
+    model, folder = saved(make, tmp_path)
+    paramtool.convert(folder, tmp_path / "there", target=dialect)
+    with pytest.raises(ModelError) as refused:
+        paramtool.torch.load_model(make(), tmp_path / "there")
+    line = refused.value.hint.split("`")[1]
+    ran = quick(*shlex.split(line)[1:], cwd=tmp_path)
+    assert ran.code == 0, ran
+    other = make()
+    paramtool.torch.load_model(other, tmp_path / "out")
+    assert torch.equal(logits(other), logits(model))
+
+
+def test_another_model_has_no_such_hint(tmp_path: Path) -> None:
+    _, folder = saved(llama, tmp_path)
+    paramtool.convert(folder, tmp_path / "there", target="vllm")
+    with pytest.raises(ModelError) as refused:
+        paramtool.torch.load_model(mixtral(), tmp_path / "there")
+    assert "convert" not in refused.value.hint
