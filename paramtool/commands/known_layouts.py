@@ -38,7 +38,7 @@ def known_layouts(checkpoint: Checkpoint, at: Sequence[str], facts: Mapping[str,
     """
     where = checkpoint.files[0].path
     seen = seen_parts(checkpoint, facts)
-    groups = [one for one in seen.groups if one.form == "fused" and _is_at(one, at)] if seen is not None else []
+    groups = [one for one in seen.groups if one.form == "fused" and is_at(one, at)] if seen is not None else []
     if not groups:
         raise UsageError(
             f"{where}: no tensor at {', '.join(at) or 'any module'} has the name of a fused one",
@@ -59,9 +59,10 @@ def known_layouts(checkpoint: Checkpoint, at: Sequence[str], facts: Mapping[str,
     ]
 
 
-def _is_at(one: SeenGroup, at: Sequence[str]) -> bool:
+def is_at(one: SeenGroup, at: Sequence[str]) -> bool:
+    """Whether a group is at one of some patterns, or modules; any group is where there are none."""
     names = (one.first, one.at, *(f"{base}.{name}" for base in (one.first, one.at) for name in one.names))
-    return not at or any(fnmatchcase(name, pattern) or _is_inside(pattern, one.at) for name in names for pattern in at)
+    return not at or any(fnmatchcase(name, pattern) or _is_inside(pattern, name) for name in names for pattern in at)
 
 
 def _is_inside(pattern: str, at: str) -> bool:
@@ -71,6 +72,6 @@ def _is_inside(pattern: str, at: str) -> bool:
 
 def _patterns(one: SeenGroup, at: Sequence[str]) -> tuple[str, ...]:
     if at:
-        return tuple(pattern for pattern in at if _is_at(one, [pattern]))
+        return tuple(pattern for pattern in at if is_at(one, [pattern]))
     modules = one.at.replace("[", "[[]")
     return (modules,) if one.kind == "experts" else (f"{modules}.{one.names[0].removesuffix('_weight')}",)

@@ -167,4 +167,4 @@ def refusal(groups: list[SeenGroup], where: str) -> LayoutError:
         )
         lines.append(f"{group.at}: {', '.join(group.names)} fits {fits}")
     head = f"{where}: the layout of fused tensors is not known, and their shapes do not tell it:"
-    return LayoutError(listed(head, lines), hint=f"{groups[0].decides} decides")
+    return LayoutError(listed(head, lines), hint=f"{groups[0].decides}, decides")
