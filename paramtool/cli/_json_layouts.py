@@ -86,8 +86,8 @@ def _rearranged(found: Rearrangement) -> dict[str, Any]:
         "to": found.target,
         "is_dialect": found.is_dialect,
         "renamed": found.renamed,
-        "split": [one.name for one in found.change.read if len(one.pieces) > 1],
-        "joined": [one.name for one in found.change.made if len(one.pieces) > 1],
+        "split": list(found.split),
+        "joined": list(found.joined),
         "facts": dict(found.facts),
     }
 

@@ -174,15 +174,13 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
 
 def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
     """What became of attention, gated MLPs and experts, and the facts that decided it."""
-    made = [one for one in found.change.made if len(one.pieces) > 1]
-    read = [one for one in found.change.read if len(one.pieces) > 1]
     if found.is_dialect:
         yield ("dialect", f"{found.source} -> {found.target}", f"{plural(found.renamed, 'tensor')} renamed")
     else:
         yield ("layout", f"{found.source or 'parts'} -> {found.target or 'parts'}", plural(len(found.groups), "module"))
-    for what, tensors in (("split", read), ("joined", made)):
+    for what, tensors in (("split", found.split), ("joined", found.joined)):
         if tensors:
-            names = ", ".join(one.name for one in tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
+            names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
             yield (what, plural(len(tensors), "tensor"), elidable(names))
     by_source: dict[str, list[str]] = {}
     for fact, source in found.facts.items():
@@ -229,7 +227,7 @@ def _flag(found: Relayouted) -> str:
     renamed = any(one.at != one.source.at for one in found.converted)
     sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
     if found.rearranged is not None:
-        sources |= {one.name for one in found.rearranged.change.read}
+        sources |= set(found.rearranged.read)
     lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
     return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 

@@ -65,11 +65,27 @@ class Rearrangement:
     record: PartsRecord
     """What the output says of it."""
     warnings: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    """In a report, the tensors of the source that were rearranged or renamed."""
+    split: tuple[str, ...] = ()
+    """In a report, those of several parts."""
+    joined: tuple[str, ...] = ()
+    """In a report, the new tensors of several parts."""
 
     @property
     def is_recorded(self) -> bool:
         """Whether the output has something to say; if it restores what an earlier command found, it has not."""
         return bool(record.encode(self.record))
+
+    def reported(self) -> Rearrangement:
+        """The same for a report, when the plan is made: names instead of pieces, of which a model has many."""
+        return replace(
+            self,
+            change=Rearranged((), ()),
+            read=tuple(one.name for one in self.change.read),
+            split=tuple(one.name for one in self.change.read if len(one.pieces) > 1),
+            joined=tuple(one.name for one in self.change.made if len(one.pieces) > 1),
+        )
 
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
@@ -78,12 +94,38 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         name = layouts.parse(text)[0] if text else ""
         if name and (find_part_layout(name) is not None or name in dialects.NAMES):
             return True
+        if name:
+            _check_known(name)
     if not options.described or options.source is not None or options.target is not None:
         return False
     if record_of(checkpoint).fused:
         return True
     is_recurrent = bool(checkpoint.modules) or any(NETWORK.search(name) for name in checkpoint.entries)
     return not is_recurrent and known_layouts.has_fused(checkpoint)
+
+
+CHANGES_VALUES = {
+    "zero-centred-norm": "weights of norms minus 1", "zero-centered-norm": "weights of norms minus 1",
+    "norm-plus-one": "weights of norms plus 1", "a-log": "the logarithm of A",
+    "neg-exp-a-log": "minus the exponential of A_log",
+    "batchnorm-folded": "a batch norm folded into a weight", "folded-batchnorm": "a batch norm folded into a weight",
+    "fold-batchnorm": "a batch norm folded into a weight",
+}  # fmt: skip
+"""{what somebody could ask for as a layout: what it does to values}"""
+
+
+def _check_known(name: str) -> None:
+    """UsageError for the name of no layout, and for what changes values: going back would not give the same bytes."""
+    if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
+        raise UsageError(
+            f"{name} is no layout: it changes values ({what}), and rounding loses some of them",
+            hint="a layout moves elements and keeps their bits; change values with the program that needs it",
+        )
+    try:
+        layouts.find(name)
+    except UsageError as error:
+        error.hint += "; `paramtool layouts` lists those of attention, gated MLPs and experts, and the dialects, too"
+        raise
 
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:
@@ -167,7 +209,13 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions) -> PartNames:
+def _names(options: RelayoutOptions, layout: PartLayout) -> PartNames:
+    """The names that are asked for; UsageError for one that nothing of the layout has."""
+    usual = [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
+    if unknown := [name for name in options.rename or {} if name not in usual]:
+        raise UsageError(
+            f"--rename {unknown[0]!r}: layout {layout.name} has no such name; expected one of: {', '.join(usual)}"
+        )
     return PartNames(dict(options.rename or {}))
 
 
@@ -190,7 +238,12 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     if not joints or options.at:
         groups = find.apart(rest, group(layout.group), options.at, where)
         joints += fuse.fused(
-            groups, layout, shapes, lambda at: facts(at).sizes, names=_names(options), packing=packing_of(config)
+            groups,
+            layout,
+            shapes,
+            lambda at: facts(at).sizes,
+            names=_names(options, layout),
+            packing=packing_of(config),
         )
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
@@ -199,7 +252,11 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
     return Rearrangement(
-        Rearranged(tuple(parts_as_they_are(joints, shapes)), tuple(one.stored for one in joints), _positions(again)),
+        Rearranged(
+            tuple(parts_as_they_are(joints, shapes)),
+            tuple(one.stored for one in joints),
+            _positions(again, is_fused=False),
+        ),
         "",
         layout.name,
         False,
@@ -282,13 +339,15 @@ def _recorded(one: Joint, ranks: Mapping[str, int], *, is_fused: bool) -> FusedT
         one.along,
         dict(one.sizes),
         parts,
-        {name: ranks[name] for name in old},
+        tuple(ranks[name] for name in old),
         one.companion,
     )
 
 
-def _positions(again: Iterable[FusedTensor]) -> dict[str, int]:
-    return {name: place for one in again for name, place in one.positions.items()}
+def _positions(again: Iterable[FusedTensor], *, is_fused: bool) -> dict[str, int]:
+    """{name that is restored: its position}"""
+    names = ((one.names if is_fused else (one.tensor,), one.positions) for one in again)
+    return {name: place for own, places in names for name, place in zip(own, places, strict=False)}
 
 
 def _layouts_of(
@@ -315,7 +374,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         for layout, at, why in found:
             joints += fuse.unfused(
                 find.fused(shapes, layout, at, where), layout, shapes, lambda module: facts(module).sizes,
-                names=_names(options), packing=packing_of(config),
+                names=_names(options, layout), packing=packing_of(config),
             )  # fmt: skip
             said |= why
         named = ", ".join(layout.name for layout, _, _ in found)
@@ -323,7 +382,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     return Rearrangement(
-        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again)),
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again, is_fused=True)),
         named,
         "",
         False,

@@ -150,7 +150,7 @@ class Relayouted(WholeReport):
     def is_recorded(self) -> bool:
         """Whether the output says what was converted and cast, so that `verify` can do it again."""
         is_cast = self.typed is not None and bool(self.typed.casts)
-        is_kept = self.rearranged is None or (not self.rearranged.is_recorded or parts_record.KEY in self.plan.metadata)
+        is_kept = self.rearranged is None or parts_record.KEY in self.plan.metadata or not self.rearranged.is_recorded
         return (is_kept and (not self.converted or bool(self.plan.modules))) and (
             not is_cast or types_record.KEY in self.plan.metadata
         )
@@ -251,6 +251,7 @@ def _prepared(
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
     planned, outcome, typed = _planned(checkpoint, converted, where, options, rearranged=rearranged)
+    rearranged = rearranged and rearranged.reported()
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)

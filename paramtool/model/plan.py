@@ -161,11 +161,13 @@ class Plan(Displayed):
 
     def relations(self) -> dict[str, str]:
         """{alias: how its window relates to its owner}, for people: `overlap` on a span, else see `alias.relation`."""
-        wholes = {target.name: target.view for target in self.targets}
+        aliases = self.aliases
+        owners = {one.owner for one in aliases}
+        wholes = {target.name: target.view for target in self.targets if target.name in owners}
         wholes |= {name: self.names[name].window for name in self.derived}
         return {
             one.name: "overlap" if one.owner in self.anonymous else relation(one.window, wholes[one.owner])
-            for one in self.aliases
+            for one in aliases
         }
 
     def unmarked(self) -> Plan:

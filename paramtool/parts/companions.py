@@ -5,9 +5,9 @@
     q_proj.qweight  q_proj.qzeros  q_proj.scales  q_proj.g_idx  ...                        GPTQ
 
 Each has an element for a block of the weight's elements (`blocks`), so that its place follows from the weight's; where
-a block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as the
-scale of a whole tensor or the order of GPTQ's inputs, is one tensor for all of them: they must be equal, which only the
-bytes can show, and the tensors share a part, so that the plan asks for it.
+a block would be cut the answer is a LayoutError.  A companion that has no axis along which parts are joined, such as
+the scale of a whole tensor or the order of GPTQ's inputs, is one tensor for all of them: they must be equal, which only
+the bytes can show, and the tensors share a part, so that the plan asks for it.
 
 What a companion is follows from its name and its shape.  The names are those of the files:
   GPTQ    qweight [in/8, out], qzeros [groups, out/8], scales [groups, out], g_idx [in]; 8 codes of 4 bits in an int32

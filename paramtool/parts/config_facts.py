@@ -160,6 +160,8 @@ class Reader:
         key, value = self.value(keys)
         if isinstance(value, int) and not isinstance(value, bool):
             self.add(word, value, key)
+        elif key and isinstance(value, (str, float, bool)):
+            raise LayoutError(f"{self.where}{key} is {value!r:.40}; expected a whole number")
         elif key and value is not None:
             return  # a list with a number for each layer, or another class's form
         elif key and null:

@@ -307,14 +307,41 @@ def stored(name: str, content: str, along: int, parts: Parts, sizes: Sizes) -> S
     """
     sizes = learned(per_head(content, sizes), (tensor for tensors in parts.values() for tensor in tensors))
     sizes = per_head(content, sizes)
+    shape = shape_of(name, content, along, sizes)
+    pieces = list(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes))
+    return Stored(name, shape, tuple(pieces))
+
+
+def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:
+    """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
     items = parse(content, WORDS)
     shapes = {_rest_of(block, along, sizes) for block in _blocks(items)}
     if len(shapes) > 1:
         raise LayoutError(f"{name!r}: the blocks of {content} do not fit together: {sorted(shapes)}")
     rest = shapes.pop()
-    shape = (*rest[:along], _extent(items, along, sizes), *rest[along:])
-    pieces = list(_placed(items, 0, {}, along, parts=parts, sizes=sizes))
-    return Stored(name, shape, tuple(pieces))
+    return (*rest[:along], _extent(items, along, sizes), *rest[along:])
+
+
+MAX_PATTERN = 1000
+"""The longest pattern of a record, in characters; those of the tables have 200 at most."""
+
+
+def check(content: str, along: int, parts: Mapping[str, Sequence[object]]) -> None:
+    """LayoutError if a pattern from a record is none, or if these are not its parts."""
+    if len(content) > MAX_PATTERN:
+        raise LayoutError(f"a pattern has {len(content)} characters; expected at most {MAX_PATTERN}")
+    try:
+        blocks = list(_blocks(parse(content, WORDS)))
+    except UsageError as error:
+        raise LayoutError(error.message) from None
+    if unknown := [term for term in terms(content) if term not in PARTS]:
+        raise LayoutError(f"pattern {content!r}: {unknown[0]!r} is no part; expected one of: {', '.join(PARTS)}")
+    if any(along >= len(block.axes) or len(block.axes) != len(blocks[0].axes) for block in blocks):
+        raise LayoutError(f"pattern {content!r}: its blocks have no axis {along} in common")
+    if parts.keys() != set(terms(content)) or not all(parts.values()):
+        raise LayoutError(
+            f"pattern {content!r}: expected names for {', '.join(terms(content))}; found {', '.join(parts)}"
+        )
 
 
 def _rest_of(block: Block, along: int, sizes: Sizes) -> tuple[int, ...]:

@@ -45,18 +45,20 @@ class StoredOnce:
 def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     """All new tensors; `whole` has the alias sets of the source."""
     found = StoredOnce()
-    owners: dict[_MadeTensor, tuple[str, tuple[str, ...]]] = {}
+    owners: dict[_MadeTensor, _MadeTensor] = {}
     alias_sets: dict[tuple[str, tuple[str, ...]], str] = {}
     went: dict[tuple[str, str], set[str]] = {}
-    todo = [(one, _sources(one, whole)) for one in made]
-    several = _several(todo, whole)
-    for one, sources in todo:
+    made = list(made)
+    several = _several(made, whole)
+    for one in made:
+        sources = _sources(one, whole)
         for target in one.targets:
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
             key = _MadeTensor(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
-            owner, firsts = owners.setdefault(key, (target.name, theirs))
-            alias_set = owner if firsts == theirs else alias_sets.setdefault((owner, theirs), target.name)
+            first = owners.setdefault(key, key)
+            owner = first.target.name
+            alias_set = owner if first.theirs == theirs else alias_sets.setdefault((owner, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
             own = target.view
@@ -102,12 +104,12 @@ class _MadeTensor:
         return isinstance(other, _MadeTensor) and self._key() == other._key()
 
 
-def _several(todo: Iterable[tuple[NewTensors, Mapping[str, Iterable[str]]]], whole: AliasGraph) -> set[str]:
+def _several(made: Iterable[NewTensors], whole: AliasGraph) -> set[str]:
     """The alias sets of the source that several of the old names are of, or one name that several networks use."""
     uses = Counter(
         whole.names[name].alias_set
-        for _, sources in todo
-        for name in {name for made_of in sources.values() for name in made_of}
+        for one in made
+        for name in {*one.names, *(name for target in one.targets for copy in target.copies for name in copy.names)}
     )
     return {memory for memory, count in uses.items() if count > 1}
 

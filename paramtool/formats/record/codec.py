@@ -58,7 +58,9 @@ def refuse_own_keys(plan: Plan) -> None:
 
 def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
     """`alias: owner` for the aliases that are their whole owner."""
-    wholes = {target.name: target.view for target in plan.targets}
+    aliases = list(aliases)
+    owners = {alias.owner for alias in aliases}
+    wholes = {target.name: target.view for target in plan.targets if target.name in owners}
     return {
         alias.name: alias.owner
         for alias in aliases

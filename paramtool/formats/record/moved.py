@@ -59,7 +59,6 @@ def _moved(one: FusedTensor, there: Sequence[str], renamed: Mapping[str, str]) -
         one,
         tensor=moved(one.tensor),
         parts=parts,
-        positions={moved(name): place for name, place in one.positions.items()},
     )
     complete = all([found.tensor, *(name for names in parts.values() for name in names)])
     return found if complete else None

@@ -9,20 +9,20 @@ It is text under the metadata key `paramtool.parts`:
                 "pattern": "{heads: q[head_dim in] k[head_dim in] v[value_dim in]}",
                 "sizes": {"heads": 12, "head_dim": 64, "in": 768},
                 "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]},
-                "positions": {"h.0.q_proj.weight": 4, "h.0.k_proj.weight": 2, "h.0.v_proj.weight": 5}}]}
+                "positions": [4, 2, 5]}]}
 
 `dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
 `fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
 The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.  `positions`
-are those of the tensors that the file had instead, among all of its tensors: going back restores them.  `companion` is
-there for scales, packed codes and the like: `weight_scale_inv`; pattern and sizes are then those of the weight.
+are those of the tensors that the file had instead, among all of its tensors: of the parts in their order, or of the
+tensor that was taken apart.  Going back restores them.  `companion` is there for scales, packed codes and the like:
+`weight_scale_inv`; pattern and sizes are then those of the weight.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -44,8 +44,8 @@ class FusedTensor:
     sizes: Mapping[str, int]
     parts: Mapping[str, tuple[str, ...]]
     """{term of the pattern: the names of its parts}"""
-    positions: Mapping[str, int] = field(default_factory=dict)
-    """{name that the file had instead: its position among all names}"""
+    positions: tuple[int, ...] = ()
+    """Those of the parts, or that of the tensor, among all names of the file that had them."""
     companion: str = ""
     """What it is beside a weight, such as `weight_scale_inv`; pattern and sizes are then the weight's."""
 
@@ -97,7 +97,7 @@ def _encoded(one: FusedTensor) -> dict[str, Any]:
         "pattern": one.pattern,
         "sizes": dict(one.sizes),
         "parts": {term: list(names) for term, names in one.parts.items()},
-        "positions": dict(one.positions),
+        "positions": list(one.positions),
         **({"companion": one.companion} if one.companion else {}),
     }
 
@@ -126,11 +126,12 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
     along = item["along"]
     if type(along) is not int or not 0 <= along < 8:
         raise ValueError(f"along is {along!r}, which is no axis")
-    once = {name: name for name in item.get("positions", {})}  # a name that is there twice is kept once
-    parts = {_text(term): tuple(once.get(_text(n), n) for n in names) for term, names in item["parts"].items()}
-    positions = {_text(name): place for name, place in item.get("positions", {}).items()}
-    if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions.values()):
+    parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
+    positions = tuple(item.get("positions", ()))
+    if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions):
         raise ValueError("positions is not made of numbers")
+    if len(positions) not in (0, 1, sum(len(names) for names in parts.values())):
+        raise ValueError("positions is not as long as parts")
     return FusedTensor(
         _text(item["tensor"]),
         _text(item["layout"]),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from types import MappingProxyType
-from typing import Any
 
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import object_tree
@@ -131,23 +131,45 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
     for target in placed:
         begin[target.name] = reach
         reach += target.nbytes
-    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    for target in targets:
-        start = begin[target.name]
-        offsets = [start, start + target.nbytes]
-        header[target.name] = {
-            "dtype": CODE_OF[target.dtype.name],
-            "shape": target.shape,
-            "data_offsets": offsets,
-        }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-(HEADER_LENGTH.size + len(text)) % align)
-    if len(text) > MAX_SAFETENSORS_HEADER:
+    header = _header(targets, metadata, begin, align)
+    nbytes = len(header) - HEADER_LENGTH.size
+    if nbytes > MAX_SAFETENSORS_HEADER:
         raise PlanError(
-            f"the header would have {len(text)} bytes; safetensors allows {MAX_SAFETENSORS_HEADER}",
+            f"the header would have {nbytes} bytes; safetensors allows {MAX_SAFETENSORS_HEADER}",
             hint="--max-shard-size 5GB splits it",
         )
-    return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))
+    return OutputFile(name, (header, *placed))
+
+
+STEP = 1 << 20
+"""So many characters of a record are encoded at once."""
+
+
+def _header(targets: Sequence[Target], metadata: Mapping[str, str], begin: Mapping[str, int], align: int) -> bytes:
+    """The length of a header and its JSON text, made tensor by tensor: the objects of all take much more memory."""
+    encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    text = BytesIO()
+    text.write(HEADER_LENGTH.pack(0) + b"{")
+    if metadata:
+        text.write(f"{encoded(METADATA)}:{{".encode())
+        for k, (key, value) in enumerate(metadata.items()):
+            text.write(f'{"," if k else ""}{encoded(key)}:"'.encode())
+            for at in range(0, len(value), STEP):
+                text.write(encoded(value[at : at + STEP])[1:-1].encode())
+            text.write(b'"')
+        text.write(b"}," if targets else b"}")
+    for k, target in enumerate(targets):
+        start, shape = begin[target.name], ",".join(map(str, target.shape))
+        text.write(
+            f'{"," if k else ""}{encoded(target.name)}:{{"dtype":"{CODE_OF[target.dtype.name]}",'
+            f'"shape":[{shape}],"data_offsets":[{start},{start + target.nbytes}]}}'.encode()
+        )
+    text.write(b"}")
+    text.write(b" " * (-text.tell() % align))
+    nbytes = text.tell()
+    text.seek(0)
+    text.write(HEADER_LENGTH.pack(nbytes - HEADER_LENGTH.size))
+    return text.getvalue()
 
 
 def _rank(target: Target, align: int) -> tuple[bool, int]:

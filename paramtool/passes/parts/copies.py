@@ -48,7 +48,7 @@ class Sources:
 
 def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) -> Sources:
     """The parts that tensors of a source hold; LayoutError if a part is held in two ways that do not agree."""
-    by_part: dict[str, list[HeldPiece]] = {}
+    by_part: dict[str, tuple[HeldPiece, ...]] = {}
     repeated = []
     first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:

@@ -128,7 +128,7 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
 def _is_usual(kind: PartGroup, variant: tuple[str, ...], tensors: Mapping[tuple[str, int], Mapping[str, str]]) -> bool:
     """Whether an incomplete group is one, and not a module that happens to have a name of a part."""
     seen = {child for one in tensors.values() for child in one}
-    return variant == tuple(kind.parts.values()) and len(seen) > 1
+    return (variant == tuple(kind.parts.values()) or bool(kind.inside)) and len(seen) > 1
 
 
 def _apart_group(

@@ -7,9 +7,10 @@ and fused tensors are described by the same pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
@@ -24,6 +25,8 @@ from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joi
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""
 WEIGHT, BIAS = "weight", "bias"
+MAX_ELEMENTS = 1 << 44
+"""More elements than this has no tensor of any file."""
 USUAL = Packing()
 """Of quantised weights of which nobody says more."""
 
@@ -40,7 +43,7 @@ class Joint(NamedTuple):
     apart: tuple[Stored, ...]
     """The parts as tensors of their own."""
     companion: str = ""
-    """What it is beside a weight, such as `weight_scale_inv`; pattern, sizes and parts' shapes are then the weight's."""
+    """What it is beside a weight: `weight_scale_inv`.  Then pattern, sizes and parts' shapes are the weight's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,8 @@ def _fused_row(
         for term, found in exact.items()
         for axes in (axes_of(term, content),)
     }
-    if any(rows.EXPERTS in axes for axes in (content,)):
-        facts = facts.with_one(rows.EXPERTS, len(parts[row.terms()[0]]))
+    if rows.has_experts(content):
+        facts = _with_experts(one.at, facts, len(parts[row.terms()[0]]))
     name = fused_name(one.at, names.of(row.name), member.suffix, row.is_bare)
     sizes = rows.learned(facts, (part for found in parts.values() for part in found))
     try:
@@ -112,6 +115,16 @@ def _fused_row(
         raise lacking(one.at, layout, error) from None
     made = Joint(stored, layout.name, content, along, used(content, sizes), parts, alone(parts))
     return following.following(made, member.suffix, shapes, packing) if is_companion else made
+
+
+def _with_experts(at: str, facts: Sizes, count: int) -> Sizes:
+    """Facts with the number of experts; LayoutError if it is known to be another."""
+    if facts.known.get(rows.EXPERTS, count) != count:
+        raise LayoutError(
+            f"{at!r} has {plural(count, 'expert')}; expected experts={facts.known[rows.EXPERTS]}",
+            hint="experts are missing, or the facts in config.json or --spec are those of another model",
+        )
+    return facts.with_one(rows.EXPERTS, count)
 
 
 def alone(parts: Mapping[str, Iterable[PartTensor]]) -> tuple[Stored, ...]:
@@ -264,13 +277,16 @@ def _joint(
     shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
-    stored = rows.stored(name, content, along, parts, sizes)
-    if shapes is not None and stored.shape != shapes[name]:
+    shape = rows.shape_of(name, content, along, rows.per_head(content, sizes))
+    if shapes is not None and shape != shapes[name]:
         said = " ".join(f"{word}={size}" for word, size in used(content, sizes).items() if word != "in")
         raise LayoutError(
-            f"{name!r} has shape {list(shapes[name])}; layout {layout} with {said} has {list(stored.shape)}",
+            f"{name!r} has shape {list(shapes[name])}; layout {layout} with {said} has {list(shape)}",
             hint="the facts in config.json or --spec are those of another model, or another layout is meant",
         )
+    if prod(shape) > MAX_ELEMENTS:  # of a record, before its parts are listed
+        raise LayoutError(f"{name!r} would have {prod(shape)} elements; expected at most {MAX_ELEMENTS}")
+    stored = rows.stored(name, content, along, parts, sizes)
     return Joint(stored, layout, content, along, used(content, sizes), parts, alone(parts))
 
 
@@ -293,6 +309,7 @@ def recorded(
     """
     if is_fused and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
+    rows.check(content, along, parts)
     known = Sizes(sizes)
     made = {
         term: tuple(PartTensor(name, axes, shape) for name in names)

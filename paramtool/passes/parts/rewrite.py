@@ -63,8 +63,8 @@ def rewritten(
     checkpoint = _without_repeats(checkpoint, change)
     found = _sorted_out(change)
     _refuse_clashes(where, checkpoint, found, keep_names)
-    whole = alias.build(checkpoint, parts=False)
     new, requires = _new_tensors(checkpoint, found)
+    whole = alias.build(checkpoint, parts=False)
     made = shared(_groups(new, found, whole), whole)
     firsts = _firsts(checkpoint, new)
     again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
@@ -86,8 +86,8 @@ def rewritten(
     }
     for old, name in found.renamed.items():
         firsts.setdefault(old, []).append(name)
-    order = [name for name in in_order(checkpoint, base, firsts, kept) if name in known]
-    names = {name: known[name] for name in _restored(dict.fromkeys(order), change.positions)}
+    order = (name for name in in_order(checkpoint, base, firsts, kept) if name in known)
+    names = {name: known[name] for name in _restored(order, change.positions)}
     plan = replace(
         base,
         targets=sorted_targets([*base.targets, *made.targets], names.values()),
@@ -109,9 +109,8 @@ def rewritten(
 
 def _restored(order: Iterable[str], positions: Mapping[str, int]) -> Iterator[str]:
     """Names in their order, those that have a position at it, as far as the others leave room."""
-    names = list(order)
-    known = set(names)
-    waiting = sorted((name for name in positions if name in known), key=positions.__getitem__, reverse=True)
+    names = dict.fromkeys(order)
+    waiting = sorted((name for name in positions if name in names), key=positions.__getitem__, reverse=True)
     count = 0
     for name in (name for name in names if name not in positions):
         while waiting and positions[waiting[-1]] <= count:
@@ -314,7 +313,7 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
 
 
 def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
-    """New names; they are parameters, or require gradients, if everything that they are made of does."""
+    """New names that are parameters, or require gradients: if everything that they are made of is, or does."""
     found = {}
     for target in new:
         entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]

@@ -1,0 +1,293 @@
+"""fuse, unfuse and convert on bad input of attention, gated MLPs and experts: it is named, and nothing is written.
+
+`refused` checks what every refusal keeps to: the exit code, one error, no traceback, a folder that stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.hostile.command import quick, refused
+
+Tensors = dict[str, torch.Tensor]
+AT = "model.layers.0.self_attn"
+EXPERTS = "model.layers.0.block_sparse_moe.experts"
+CONFIG = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 24, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 10, "num_hidden_layers": 1, "vocab_size": 7,
+}  # fmt: skip
+MIXTRAL = {**CONFIG, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 3}
+
+
+def apart() -> Tensors:
+    """A layer of a small Llama, with a bias on each of its projections."""
+    found = {"model.embed_tokens.weight": torch.randn(7, 24)}
+    for part, heads in (("q", 6), ("k", 2), ("v", 2)):
+        found[f"{AT}.{part}_proj.weight"] = torch.randn(heads * 4, 24)
+        found[f"{AT}.{part}_proj.bias"] = torch.randn(heads * 4)
+    for part in ("gate", "up"):
+        found[f"model.layers.0.mlp.{part}_proj.weight"] = torch.randn(10, 24)
+    return found
+
+
+def experts() -> Tensors:
+    """The experts of a layer of a small Mixtral."""
+    shapes = {"w1": (10, 24), "w3": (10, 24), "w2": (24, 10)}
+    return {f"{EXPERTS}.{e}.{part}.weight": torch.randn(shape) for e in range(3) for part, shape in shapes.items()}
+
+
+def fused() -> Tensors:
+    """One fused attention."""
+    return {"h.0.attn.query_key_value.weight": torch.randn(72, 24), "h.0.attn.query_key_value.bias": torch.randn(72)}
+
+
+def saved(folder: Path, tensors: Tensors, config: Any = None, metadata: Mapping[str, str] | None = None) -> Path:
+    at = folder / "m"
+    at.mkdir()
+    save_file(tensors, at / "model.safetensors", dict(metadata or {}))
+    if config is not None:
+        (at / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return at
+
+
+def without(*names: str) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def with_(name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.update({name: make(tensors[name])})
+
+
+WRONG_PARTS: dict[str, tuple[Callable[[Tensors], None], int, tuple[str, ...]]] = {
+    "no v": (without(f"{AT}.v_proj.weight", f"{AT}.v_proj.bias"), 5, (AT, "v_proj")),
+    "a bias on two of three": (without(f"{AT}.k_proj.bias"), 5, (f"{AT}.k_proj.bias",)),
+    "another type": (with_(f"{AT}.k_proj.weight", torch.Tensor.half), 5, ("float16", "float32", f"{AT}.k_proj.weight")),
+    "another width": (with_(f"{AT}.k_proj.weight", lambda t: t[:, :8].clone()), 5, ("_proj.weight", "24")),
+    "another number of heads": (with_(f"{AT}.k_proj.weight", lambda t: t[:4].clone()), 5, ("kv_heads=2", "4")),
+    "three axes": (with_(f"{AT}.k_proj.weight", lambda t: t[None].clone()), 5, (f"{AT}.k_proj.weight", "[1, 8, 24]")),
+    "no rows": (with_(f"{AT}.k_proj.weight", lambda t: t[:0].clone()), 5, (f"{AT}.k_proj.weight",)),
+    "an unknown companion": (lambda t: t.update({f"{AT}.q_proj.magic": torch.ones(3)}), 5, ("magic",)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PARTS)
+@pytest.mark.parametrize("command", [("fuse", "--layout", "qkv-per-group"), ("convert", "--to", "megatron")])
+def test_parts_that_do_not_fit(case: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    change, code, says = WRONG_PARTS[case]
+    tensors = apart()
+    change(tensors)
+    saved(tmp_path, tensors, CONFIG)
+    if case == "an unknown companion" and command[0] == "convert":
+        says = ("magic",)
+    refused(quick, command[0], "m", *command[1:], "-o", "out", cwd=tmp_path, code=code, says=says)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    saved(tmp_path, {"x": torch.zeros(0, 3)}, CONFIG)
+    refused(quick, "fuse", "m", "--layout", "qkv", "-o", "out", cwd=tmp_path, code=5, says=("q_proj k_proj v_proj",))
+
+
+def test_names_that_are_taken(tmp_path: Path) -> None:
+    """A file that has parts and a fused tensor of the same name."""
+    saved(tmp_path, {**apart(), f"{AT}.qkv_proj.weight": torch.ones(3)}, CONFIG)
+    refused(quick, "fuse", "m", "--layout", "qkv", "-o", "out", cwd=tmp_path, code=6, says=(f"{AT}.qkv_proj.weight",))
+
+
+WRONG_FLAGS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
+    "--at without a match": (("--layout", "qkv", "--at", "encoder.*"), 5, ("encoder.*", "q_proj")),
+    "a spec of another kind": (("--layout", "qkv", "--spec", "gate-up chunks=2"), 2, ("gate-up", "qkv")),
+    "a spec of a network": (("--layout", "qkv", "--spec", "lstm layers=2"), 2, ("lstm",)),
+    "an unknown word": (("--layout", "qkv", "--spec", "qkv hats=3"), 2, ("hats",)),
+    "no number": (("--layout", "qkv", "--spec", "qkv heads=many"), 2, ("heads=many",)),
+    "a huge number": (("--layout", "qkv", "--spec", "qkv heads=1099511627776"), 2, ("1099511627776",)),
+    "another number than the config": (("--layout", "qkv", "--spec", "qkv heads=3"), 5, ("heads", "3", "6")),
+    "an unknown name": (("--layout", "qkv", "--rename", "hats=caps"), 2, ("hats", "qkv_proj")),
+    "--stack": (("--layout", "qkv", "--stack", "a,b=c"), 2, ("--stack",)),
+    "an unknown layout": (("--layout", "qkv-per-hat"), 2, ("qkv-per-hat",)),
+    "options of a layout": (("--layout", "qkv:heads=3"), 2, ("--spec",)),
+    "values that change": (("--layout", "zero-centred-norm"), 2, ("changes values",)),
+    "one head each": (("--layout", "qkv-per-head"), 5, ("heads=6", "kv_heads=2")),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FLAGS)
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_flags(case: str, form: tuple[str, ...], tmp_path: Path) -> None:
+    flags, code, says = WRONG_FLAGS[case]
+    saved(tmp_path, apart(), CONFIG)
+    refused(quick, "fuse", "m", *flags, "-o", "out", *form, cwd=tmp_path, code=code, says=() if form else says)
+
+
+WRONG_CONFIGS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "damaged": ("{", ("config.json",)),
+    "a list": ([], ("config.json",)),
+    "heads as text": ({**CONFIG, "num_attention_heads": "6"}, ("num_attention_heads",)),
+    "negative heads": ({**CONFIG, "num_attention_heads": -6}, ("num_attention_heads",)),
+    "heads that are true": ({**CONFIG, "num_attention_heads": True}, ("num_attention_heads",)),
+    "half a head": ({**CONFIG, "num_attention_heads": 1.5}, ("num_attention_heads",)),
+    "heads that do not divide": ({**CONFIG, "num_key_value_heads": 4}, ("heads=6", "kv_heads=4")),
+    "other heads": ({**CONFIG, "num_key_value_heads": 3}, ("kv_heads=3", f"{AT}.k_proj")),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CONFIGS)
+def test_configs(case: str, tmp_path: Path) -> None:
+    config, says = WRONG_CONFIGS[case]
+    saved(tmp_path, apart(), config)
+    code = 3 if case in ("damaged", "a list") else 5
+    refused(quick, "fuse", "m", "--layout", "qkv-per-group", "-o", "out", cwd=tmp_path, code=code, says=says)
+
+
+def test_chunks_from_the_wrong_level(tmp_path: Path) -> None:
+    """Chunks that the layer's KV heads do not divide by: the count is the model's."""
+    saved(tmp_path, apart(), CONFIG)
+    flags = ("--layout", "qkv-per-chunk", "--spec", "qkv chunks=4")
+    refused(quick, "fuse", "m", *flags, "-o", "out", cwd=tmp_path, code=5, says=("chunks=4",))
+
+
+WRONG_EXPERTS: dict[str, tuple[Callable[[Tensors], None], tuple[str, ...]]] = {
+    "no second": (
+        lambda t: (
+            [t.pop(f"model.layers.0.block_sparse_moe.experts.1.{part}.weight") for part in ("w1", "w2", "w3")] and None
+        ),
+        ("expert", "1"),
+    ),
+    "no up of the second": (without(f"{EXPERTS}.1.w3.weight"), ("w3.weight",)),
+    "no last": (
+        lambda t: (
+            [t.pop(f"model.layers.0.block_sparse_moe.experts.2.{part}.weight") for part in ("w1", "w2", "w3")] and None
+        ),
+        ("experts", "3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_EXPERTS)
+@pytest.mark.parametrize(
+    "command",
+    [("fuse", "--layout", "experts"), ("convert", "--to", "transformers-5"), ("convert", "--to", "vllm")],
+    ids=lambda words: words[-1],
+)
+def test_missing_experts(case: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    change, says = WRONG_EXPERTS[case]
+    tensors = experts()
+    change(tensors)
+    saved(tmp_path, tensors, MIXTRAL)
+    refused(quick, command[0], "m", *command[1:], "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+def test_two_dialects_in_one_file(tmp_path: Path) -> None:
+    """Some experts stacked, some apart."""
+    at = "model.layers.1.mlp.experts"
+    mixed = {f"{at}.gate_up_proj": torch.randn(3, 20, 24), f"{at}.down_proj": torch.randn(3, 24, 10)}
+    saved(tmp_path, {**experts(), **mixed}, {**MIXTRAL, "num_hidden_layers": 2})
+    refused(
+        quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=("transformers-4", at)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (("--layout", "qkv"), 5, ("heads",)),
+        (("--layout", "qkv", "--spec", "qkv heads=5"), 5, ("kv_heads",)),
+        (("--layout", "qkv", "--spec", "qkv heads=5 kv_heads=5"), 5, ("72",)),
+        (("--layout", "qkv-per-head", "--spec", "qkv heads=7"), 5, ("72",)),
+        (("--layout", "qkv-per-head", "--at", "h.1.*"), 5, ("h.1.*",)),
+        ((), 5, ("query_key_value",)),
+    ],
+)
+def test_fused_without_the_fact(flags: tuple[str, ...], code: int, says: tuple[str, ...], tmp_path: Path) -> None:
+    """No shape says how a fused tensor is divided."""
+    saved(tmp_path, fused())
+    refused(quick, "unfuse", "m", *flags, "-o", "out", cwd=tmp_path, code=code, says=says)
+
+
+def test_dialects_need_a_config(tmp_path: Path) -> None:
+    saved(tmp_path, apart())
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=2, says=("config.json",))
+
+
+def test_dialects_need_a_known_model(tmp_path: Path) -> None:
+    saved(tmp_path, apart(), {**CONFIG, "architectures": ["HatForCausalLM"], "model_type": "hat"})
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=("HatForCausalLM",))
+
+
+def test_copies_that_differ(tmp_path: Path) -> None:
+    """A gate that is repeated over its head goes back only if the copies are equal; the bytes say."""
+    from paramtool import fuse
+
+    scalar = {**{n: t for n, t in apart().items() if "bias" not in n}, f"{AT}.g_proj.weight": torch.randn(6, 24)}
+    at = saved(tmp_path, scalar, CONFIG)
+    fuse(at, tmp_path / "out", layout="qkv-scalar-gate-expanded")
+    from safetensors.torch import load_file
+
+    made = load_file(tmp_path / "out" / "model.safetensors")
+    weight = made[f"{AT}.linear_qkv.weight"]
+    assert weight.shape == (24 + 24 + 8 + 8, 24)
+    weight[13, 5] += 1  # the second copy of the first head's gate, in the first group
+    save_file(made, tmp_path / "out" / "model.safetensors")
+    flags = ("--layout", "qkv-scalar-gate-expanded", "-o", "back")
+    refused(quick, "unfuse", "out", *flags, cwd=tmp_path, code=5, says=("repeats", "g_proj"))
+
+
+RECORD = {
+    "tensor": "x.weight", "layout": "qkv", "along": 0, "pattern": "q[q_rows in] k[k_rows in] v[v_rows in]",
+    "sizes": {"q_rows": 2, "k_rows": 2, "v_rows": 2, "in": 3},
+    "parts": {"q": ["q.weight"], "k": ["k.weight"], "v": ["v.weight"]}, "positions": {},
+}  # fmt: skip
+HOSTILE: dict[str, Any] = {
+    "no JSON": "{",
+    "another version": {"version": 9},
+    "fused is a number": {"version": 1, "fused": 3},
+    "no pattern": {"version": 1, "fused": [{**RECORD, "pattern": 3}]},
+    "a pattern that is none": {"version": 1, "fused": [{**RECORD, "pattern": "q[[["}]},
+    "many braces": {"version": 1, "fused": [{**RECORD, "pattern": "{heads: " * 5000 + "q[in]" + "}" * 5000}]},
+    "a long pattern": {"version": 1, "fused": [{**RECORD, "pattern": "q[in] " * 100_000}]},
+    "huge sizes": {
+        "version": 1,
+        "fused": [{**RECORD, "sizes": {"q_rows": 1 << 62, "k_rows": 1, "v_rows": 1, "in": 9}}],
+    },
+    "more heads than fit": {
+        "version": 1,
+        "fused": [
+            {
+                **RECORD,
+                "pattern": "{heads: q.rot[(half two) in] q.rest[rest in]}",
+                "sizes": {"heads": 1 << 40, "head_dim": 4, "rotary": 2, "in": 3},
+                "parts": {"q": ["q.weight"]},
+            }
+        ],
+    },
+    "an axis that is none": {"version": 1, "fused": [{**RECORD, "along": 7}]},
+    "sizes that are none": {"version": 1, "fused": [{**RECORD, "sizes": {"q_rows": -1}}]},
+    "no such part": {"version": 1, "fused": [{**RECORD, "parts": {"hat": ["q.weight"]}}]},
+    "other parts": {"version": 1, "fused": [{**RECORD, "parts": {"q": [], "k": [], "v": []}}]},
+    "another shape": {"version": 1, "fused": [{**RECORD, "sizes": {"q_rows": 3, "k_rows": 2, "v_rows": 2, "in": 3}}]},
+    "no such tensor": {"version": 1, "fused": [{**RECORD, "tensor": "y.weight"}]},
+}
+
+
+DAMAGED = ("no JSON", "another version", "fused is a number", "no pattern", "sizes that are none")
+"""What is no record at all."""
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_records(case: str, tmp_path: Path) -> None:
+    """A record is foreign data: damaged or hostile, it is refused at once."""
+    record = HOSTILE[case]
+    text = record if isinstance(record, str) else json.dumps(record)
+    saved(tmp_path, {"x.weight": torch.randn(6, 3)}, metadata={"paramtool.parts": text})
+    code = 3 if case in DAMAGED else 5
+    refused(quick, "unfuse", "m", "-o", "out", cwd=tmp_path, code=code, says=("m/model.safetensors",))
