@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paramtool.passes.parts.groups import Known, SeenParts
 
 COULD_BE = re.compile(
-    r"q_proj|query|q_lin|to_q|wq|\bq\.weight|gate|w[13]\b|wi_0|qkv|c_attn|W_pack|att_proj|in_proj|kv_proj|to_kv|\bWi\b"
+    r"q_proj|query|q_lin|to_q|wq|\bq\.weight|gate|w[13]\b|wi_0|qkv|QKV|c_attn|W_pack|att_proj|in_proj|kv_proj|to_kv|\bWi\b"
     r"|dense_h_to_4h|weights_in|input_linear|w13|ff_proj|expert"
 )
 """What a name has that could be a part's, or that of a fused tensor."""

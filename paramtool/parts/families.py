@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("bark semantic coarse_acoustics fine_acoustics", "att_proj=qkv", "bark 159, 213"),
     ("molmo2_text molmo2", "att_proj=qkv ff_proj=up-gate", "map 978-985"),
     ("hrm_text", "gate_up_proj=gate-up", "map 429"),
-    ("jetmoe", "kv_proj=kv", "jetmoe 463"),
+    ("jetmoe", "kv_proj=kv experts=experts", "jetmoe 463, 252-254"),
     ("evolla granite_speech_encoder granite_speech_plus_encoder", "to_kv=kv",
      "evolla 644, granite_speech 180, granite_speech_plus 327"),
     ("layoutlmv2", "qkv_linear=qkv", "layoutlmv2 127-128"),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError
 from paramtool.parts import families
-from paramtool.parts.words import OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import FittingLayout, Known, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
@@ -73,9 +73,9 @@ def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
     found = families.of_family(model_type, config).layouts
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
     layouts = found.get(key, ())
-    if group.kind == "experts" and (group.names == STACKS[3]) != (layouts == ("experts-flat",)):
+    if group.kind == "experts" and (group.names == FLAT) != (layouts == ("experts-flat",)):
         return (), model_type
-    if group.kind == "experts" and group.names not in (STACKS[0], STACKS[3]):
+    if group.kind == "experts" and group.names not in (STACKS[0], FLAT, LAYER_STACKS):
         return (), model_type
     return layouts, model_type
 
@@ -133,7 +133,7 @@ def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> b
 
 def _stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
     """The layouts of stacks of experts."""
-    if names == STACKS[3]:
+    if names == FLAT:
         if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
             yield FittingLayout("experts-flat", (), "three matrices of one shape")
         return
