@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
@@ -66,18 +66,18 @@ def show_dialect(one: DialectSummary) -> Iterator[_render.Row]:
     yield ("version", one.version)
     if one.layouts:
         yield ("layouts", ", ".join(one.layouts))
-    models = one.models[: most(MANY_MODELS)]
-    more = len(one.models) - len(models)
-    yield (
-        "models",
-        _count(one),
-        brief(", ".join(models) + (f" and {more} more" if more else ""), ", ".join(one.models)),
-    )
+    yield ("models", _count(one), brief(_few(one.models), ", ".join(one.models)))
     reasons: dict[str, dict[str, str]] = {}
     for name, why in (one.refused or {}).items():
         reasons.setdefault(why.partition(": ")[0], {})[name] = why
     for head, names in reasons.items():
-        few = list(names)[: most(MANY_MODELS)]
-        more = f" and {len(names) - len(few)} more" if len(few) < len(names) else ""
-        yield ("refused", ", ".join(few) + more, head if len(names) > 1 else next(iter(names.values())))
+        yield ("refused", _few(names), head if len(names) > 1 else next(iter(names.values())))
     yield from (("note", text) for text in one.caveats)
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    every = list(names)
+    few = every[: most(MANY_MODELS)]
+    more = f" and {len(every) - len(few)} more" if len(few) < len(every) else ""
+    return ", ".join(few) + more

@@ -7,11 +7,11 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
 from paramtool.commands._guess_line import Tries
-from paramtool.commands.known_layouts import is_at
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import LayoutError, UsageError
@@ -31,6 +31,7 @@ from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.parts.facts import KINDS, from_spec
+from paramtool.parts.words import WEIGHTS
 from paramtool.passes.rnn import beside
 
 if TYPE_CHECKING:
@@ -162,15 +163,17 @@ def _fused(checkpoint: Checkpoint, at: str | None, spec: str) -> tuple[SeenGroup
     facts = from_spec(spec)[1].sizes if spec else {}
     seen = seen_parts(checkpoint, facts)
     groups = () if seen is None else tuple(one for one in seen.groups if one.form == "fused")
-    if at is None:
-        return groups
-    return tuple(one for one in groups if is_at(one, [at]) or any(is_at(one, [name]) for name in _modules_of(at)))
+    return groups if at is None else tuple(one for one in groups if _is_at(one, at))
 
 
-def _modules_of(name: str) -> Iterator[str]:
-    """A tensor's name without its last word: the module that has it."""
-    if name.rpartition(".")[2] in ("weight", "bias"):
-        yield name.rpartition(".")[0]
+def _is_at(one: SeenGroup, at: str) -> bool:
+    """Whether a group is at a module or a tensor: `*` in the group's own module is any number.
+
+    `at` is its module, its fused tensor or the module of that.
+    """
+    names = (one.at, *(f"{one.at}.{name}" for name in one.names))
+    inside = at.rpartition(".")[0] if at.rpartition(".")[2] in (*WEIGHTS, "bias") else at
+    return any(fnmatchcase(asked, name) for name in names for asked in (at, inside))
 
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:

@@ -8,13 +8,11 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
-from paramtool.commands import known_layouts
 from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import parts as record
@@ -42,8 +40,6 @@ OF_NETWORKS_ONLY = {
     "stack": "--stack", "ignore": "--ignore", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
 }  # fmt: skip
 """{an option that only recurrent networks have: its flag}"""
-NETWORK = re.compile(r"weight_hh|rnn|lstm|gru(?![a-z])|h2h", re.IGNORECASE)
-"""What names of recurrent networks have: `unfuse` without a layout is about those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +92,8 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
             return True
         if name:
             _check_known(name)
-    if not options.described or options.source is not None or options.target is not None:
-        return False
-    if record_of(checkpoint).fused:
-        return True
-    is_recurrent = bool(checkpoint.modules) or any(NETWORK.search(name) for name in checkpoint.entries)
-    return not is_recurrent and known_layouts.has_fused(checkpoint)
+    unsaid = options.described and options.source is None and options.target is None
+    return unsaid and bool(record_of(checkpoint).fused)
 
 
 CHANGES_VALUES = {
@@ -350,34 +342,27 @@ def _positions(again: Iterable[FusedTensor], *, is_fused: bool) -> dict[str, int
     return {name: place for own, places in names for name, place in zip(own, places, strict=False)}
 
 
-def _layouts_of(
-    checkpoint: Checkpoint, options: RelayoutOptions
-) -> list[tuple[PartLayout, tuple[str, ...], Mapping[str, str]]]:
-    """(layout, patterns of modules, who says so) of what is taken apart: the layout that was given, or known ones."""
-    if options.source is not None:
-        return [(_layout(options.source), tuple(options.at), {})]
-    found = known_layouts.known_layouts(checkpoint, options.at, _spec(options, "").sizes)
-    return [(_layout(one.layout), one.at, one.said) for one in found]
-
-
 def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
     where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
     joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
-    said: dict[str, str] = {}
     if not joints:
-        found = _layouts_of(checkpoint, options)
-        spec = _spec(options, found[0][0].group if len(found) == 1 and options.source is not None else "")
-        facts = facts_of(config, spec, used)
-        for layout, at, why in found:
-            joints += fuse.unfused(
-                find.fused(shapes, layout, at, where), layout, shapes, lambda module: facts(module).sizes,
-                names=_names(options, layout), packing=packing_of(config),
-            )  # fmt: skip
-            said |= why
-        named = ", ".join(layout.name for layout, _, _ in found)
+        layout = _layout(options.source)
+        facts = facts_of(config, _spec(options, layout.group), used)
+        groups = find.fused(shapes, layout, options.at, where)
+        joints = list(
+            fuse.unfused(
+                groups,
+                layout,
+                shapes,
+                lambda at: facts(at).sizes,
+                names=_names(options, layout),
+                packing=packing_of(config),
+            )
+        )
+        named = layout.name
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
@@ -388,7 +373,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         False,
         tuple((at, count) for at, count in _counted(joints).items()),
         0,
-        {**said, **_told(used, joints)},
+        _told(used, joints),
         replace(
             known,
             fused=tuple(one for one in known.fused if one.tensor not in gone),
