@@ -413,7 +413,7 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         sum(old != new for old, new in renamed.items()),
         {f"{word}={size}": said for (word, size), said in used.items()},
         replace(kept, dialect="" if back else target, source="" if back else source),
-        (*done.caveats, *_forgotten(known, kept)),
+        (*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (source, target), config)),
     )
 
 
@@ -433,6 +433,16 @@ def without_old_names(
     stored = {name: shape for name, shape in shapes.items() if name not in views}
     old = {one.name for one in dialect_change(stored, ways, config, facts).change.made} - stored.keys()
     return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
+
+
+def _unchanged(change: Rearranged, ways: tuple[str, str], config: Mapping[str, object]) -> Iterator[str]:
+    """A warning if nothing differs between two dialects: the model has no such tensors, or the config is another's."""
+    if set(change.read) == set(change.made):
+        model = dialects.architecture(config) or "this model"
+        yield (
+            f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {model}: all keep their names and forms; "
+            "if that is a surprise, config.json is of another model"
+        )
 
 
 class DialectChange(NamedTuple):
