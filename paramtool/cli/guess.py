@@ -58,7 +58,8 @@ def command(
     as_json: bool,
     **allowed: Any,
 ) -> int:
-    """List the recurrent networks that tensors could be, each with its reasons.
+    """List the recurrent networks that tensors could be, and the layouts that fused tensors of attention, gated MLPs
+    and experts could have, each with its reasons.
 
     If exactly one network fits and nothing is assumed, the last row is a command that paramtool has tried.  If several
     fit, a row names the fact that decides between them.  Many networks have the same length, and no shape shows the
@@ -67,6 +68,7 @@ def command(
     \b
     $ paramtool guess flat.pt
     $ paramtool guess old.params --at lstm_parameters --spec "lstm hidden=100"
+    $ paramtool guess model.safetensors --at 'model.layers.*.self_attn'
     """
     if toml is not None:
         _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
