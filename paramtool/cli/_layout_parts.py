@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import brief, elidable
+from paramtool.cli._table import brief
 from paramtool.cli._text import plural
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def listed(found: EveryLayout) -> Iterator[_render.Row]:
     """A row for each layout of parts, and for each dialect."""
     label = "parts"
     for layout in found.parts:
-        yield (label, layout.name, layout.title, layout.group, elidable(layout.models))
+        yield (label, layout.name, layout.title, layout.group)
         label = ""
     label = "dialect"
     for one in found.dialects:
@@ -52,9 +52,9 @@ def show(layout: PartLayout) -> Iterator[_render.Row]:
     if not facts:
         yield ("fact", "none", "the shapes show all sizes")
     if layout.models:
-        yield ("models", elidable(layout.models))
+        yield ("models", layout.models)
     if layout.source:
-        yield ("source", elidable(layout.source))
+        yield ("source", layout.source)
     yield from (("proof", proof) for proof in layout.proof)
     if layout.like:
         yield ("mistaken", ", ".join(layout.like), "the same shapes and other rows: no shape tells them apart")
