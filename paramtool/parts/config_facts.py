@@ -77,7 +77,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    for rule in (ROWS.get(key) or FUSED_ROWS[key]).split():
+    for rule in (ROWS[key] if key in ROWS else FUSED_ROWS[key]).split():
         reader.take(*rule.split("=", 1))
     for word in RANKS:
         if any(inner.get(one) for one in PLAIN[word]):
