@@ -10,7 +10,7 @@ from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
 
 HUB_TITLE = "the files that transformers 4 wrote, and that version 5 writes by default: the hub of all dialects"
-MEMORY_TITLE = "what transformers 5 has in memory, and saves with save_original_format=False"
+MEMORY_TITLE = "what transformers 5 has in memory, and saves where it keeps no original format"
 
 
 @dataclass(frozen=True, slots=True)
