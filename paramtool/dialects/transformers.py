@@ -3,7 +3,14 @@
 `transformers-4` has the names and tensors of the original files, which transformers 4 wrote and which `save_pretrained`
 of 5.23 writes by default: Mixtral's experts one by one.  `transformers-5` has the names and tensors of the model in
 memory, as `save_pretrained(save_original_format=False)` writes them: the experts of a layer in one tensor.  The hub is
-`transformers-4`.  Which rules a model has is in the table of `scopes`, sizes that no shape gives in `facts`.
+`transformers-4`.
+
+Where transformers 5.23 writes the same tensors in both forms and the files that people have are others, the hub is what
+people have: OLMo-Hybrid's convolutions of unequal sizes, and the stacks of Qwen3-VL-MoE, [experts, in, out] in its own
+files and [experts, out, in] in memory.  A file that transformers 5 wrote with the original names of the latter is of
+`transformers-5`, as its shapes show; square stacks show nothing and are refused.
+
+Which rules a model has is in the table of `scopes`, sizes that no shape gives in `facts`.
 """
 
 from __future__ import annotations
