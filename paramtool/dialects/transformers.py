@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from paramtool.dialects import chains, scopes
+from paramtool.dialects import chains, counts, scopes
 from paramtool.dialects.facts import NoFact
-from paramtool.dialects.operations import Misfit, Tensor, hub, stored
-from paramtool.dialects.renaming import Renamed, Renaming, Rule, Way, natural
+from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
+from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told
+from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.parts.pieces import Stored, whole
 
 Config = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
-FOUR, FIVE = "transformers-4", "transformers-5"
 
 
 def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
@@ -56,12 +56,7 @@ def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
 
     LayoutError where the model of the config is not known.
     """
-    names = list(names)
-    rules = scopes.rules(config)
-    forward = Renaming([*rules, *scopes.legacy()]).of(names)
-    old = [name for name, one in forward.items() if one.name != name or one.way]
-    new = _of_five(names, forward, rules)
-    return ((FOUR,) if not new else ()) + ((FIVE,) if not set(old) - set(new) else ())
+    return told(names, config).dialects
 
 
 def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
@@ -84,20 +79,14 @@ def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 
-def _backwards(rules: Iterable[Rule]) -> Renaming:
-    """Rules from the model to the file: without prefixes, of which it is not known whether the file had them
-    (revert_weight_conversion, core_model_loading.py 1897)."""
-    return Renaming([rule for rule in rules if rule.kind != "prefix"], back=True)
-
-
 def _hub(
-    tensors: Shapes, rules: Sequence[Rule], config: Config
+    tensors: Shapes, rules: Sequence[NameRule], config: Config
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[str, ...]]]:
     """The tensors of `transformers-4` that tensors of `transformers-5` are made of: {name: shape}, {name: of which}."""
-    back = _backwards(rules)
+    back = backwards(rules)
     found: dict[str, tuple[int, ...]] = {}
     origins: dict[str, tuple[str, ...]] = {}
-    groups: dict[str, tuple[Way, dict[int, str]]] = {}
+    groups: dict[str, tuple[RuleWay, dict[int, str]]] = {}
     made: dict[str, tuple[int, ...]] = {}
     of: dict[str, tuple[str, ...]] = {}
     for name, one in back.of(tensors).items():
@@ -122,7 +111,7 @@ def _add(found: dict[str, tuple[int, ...]], name: str, shape: tuple[int, ...], o
     found[name] = shape
 
 
-def _sources(name: str, way: Way, members: Mapping[int, str], given: tuple[Shapes, Config]) -> dict[str, Any]:
+def _sources(name: str, way: RuleWay, members: Mapping[int, str], given: tuple[Shapes, Config]) -> dict[str, Any]:
     """{name: shape} of the tensors of a file that some tensors of a model are made of, before they are renamed."""
     tensors, config = given
     rule = way.rule.back()  # forwards, as in the table
@@ -143,7 +132,7 @@ def _sources(name: str, way: Way, members: Mapping[int, str], given: tuple[Shape
     return found
 
 
-def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
+def _refused(name: str, rule: NameRule, error: Exception) -> LayoutError:
     what = f"{' + '.join(rule.sources)} -> {' + '.join(rule.targets)}"
     if isinstance(error, NoFact):
         return LayoutError(
@@ -156,14 +145,14 @@ def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
 # --- Forwards --------------------------------------------------------------------------------------------------------
 
 
-def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: Collection[str]) -> list[Stored]:
+def _forward(hub_shapes: Shapes, rules: Sequence[NameRule], config: Config, wanted: Collection[str]) -> list[Stored]:
     """The tensors of `transformers-5`; with the names that a file of them has, a name that is one of them stays."""
-    renamed = _as_the_model_has(Renaming([*rules, *scopes.legacy()]).of(hub_shapes), config)
-    if not wanted and (new := _of_five(hub_shapes, renamed, rules)):
-        changed = sum(one.changed for one in renamed.values())
-        _refuse_mixed(new, [], changed + len(new))
+    renamed = renamings(hub_shapes, rules, config)
+    if not wanted:
+        known = told(hub_shapes, config, renamed)
+        _refuse_mixed(known.five, [], len(known.four) + len(known.five))
     groups: dict[str, dict[int, list[tuple[str, Renamed]]]] = {}
-    ways: dict[str, Way] = {}
+    ways: dict[str, RuleWay] = {}
     taken: dict[str, str] = {}
     order: dict[str, tuple[str, str]] = {}
     for name, one in renamed.items():
@@ -191,31 +180,17 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
                 )
             taken[one_made.name] = one_made.name
             found.append(one_made)
+    counts.check_experts(found, config, wanted or hub_shapes)
     return found
 
 
-def _as_the_model_has(renamed: dict[str, Renamed], config: Config) -> dict[str, Renamed]:
-    """Names as the model has them, where the rules alone give others."""
-    names = scopes.names(scopes.architecture(config))
-    if not names:
-        return renamed
-    return {name: one._replace(name=scopes.as_named(one.name, names)) for name, one in renamed.items()}
-
-
-def _of_five(names: Iterable[str], forward: Mapping[str, Renamed], rules: Sequence[Rule]) -> list[str]:
-    """Names that no rule changes forwards, and that a rule changes backwards: `transformers-5` has them."""
-    unchanged = [name for name in names if not forward[name].changed]
-    back = _backwards(rules).of(unchanged)
-    return [name for name, one in back.items() if one.way is not None or one.name != name]
-
-
 def _made(
-    name: str, way: Way, members: Mapping[int, list[tuple[str, Renamed]]], given: tuple[Shapes, Config]
+    name: str, way: RuleWay, members: Mapping[int, list[tuple[str, Renamed]]], given: tuple[Shapes, Config]
 ) -> list[Stored]:
     """The tensors that one rule makes of some tensors of a file."""
     hub_shapes, config = given
     rule = way.rule
-    lists: list[list[Tensor]] = []
+    lists: list[list[MovedTensor]] = []
     numbers: list[int] = []
     for k, source in enumerate(rule.sources):
         if k not in members:
@@ -252,7 +227,7 @@ def _in_order(source: str, members: list[tuple[str, Renamed]]) -> list[str]:
     return [by_number[k] for k in range(len(by_number))]
 
 
-def _unpaired(name: str, rule: Rule, members: Mapping[int, list[tuple[str, Renamed]]]) -> LayoutError:
+def _unpaired(name: str, rule: NameRule, members: Mapping[int, list[tuple[str, Renamed]]]) -> LayoutError:
     """What of several lists has no counterpart in the others."""
     have = [{one.number for _, one in members[k]} for k in range(len(rule.sources))]
     every = set().union(*have)

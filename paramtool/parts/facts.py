@@ -25,14 +25,20 @@ WORDS = {
 """Every fact and what it counts."""
 _ATTENTION = ("heads", "kv_heads", "group", "head_dim", "value_dim", "rotary", "chunks", "hidden")
 _LINEAR = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks")
+_STATE = ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks")
 KINDS = {
     **dict.fromkeys(("qkv", "kv", "qk", "q-gate", "qkv-gate", "qkv-scalar-gate", "rope", "broadcast"), _ATTENTION),
     "gate-up": ("ffn", "chunks", "experts"),
-    "experts": ("experts", "ffn", "chunks"),
+    **dict.fromkeys(("experts", "shared-experts"), ("experts", "ffn", "chunks")),
     "latent": ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "hidden"),
-    "convs": _LINEAR,
+    "latent-kv": ("kv_rank", "rope", "hidden"),
+    "latent-heads": ("heads", "nope", "value_dim", "kv_rank"),
+    "latent-queries": ("heads", "nope", "rope", "q_rank"),
+    **dict.fromkeys(("convs", "linear", "linear-gates"), _LINEAR),
     "linear-attention": _LINEAR,
-    "state-space": ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks"),
+    **dict.fromkeys(("mamba", "mamba-steps", "state-space", "state-space-convs"), _STATE),
+    "qkv-mlp": (*_ATTENTION, "ffn"),
+    "modulation": ("hidden",),
 }
 """{kind of a group of parts: the facts that `--spec` may give for it}."""
 MAX_SIZE = 1 << 24

@@ -80,7 +80,7 @@ class PartLayout:
             shape = _sample(row)
             while True:
                 try:
-                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes)
+                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
                     for term in row.terms():
                         rows.part_shape(rows.PARTS[term], sizes)
                     break
@@ -93,7 +93,8 @@ class PartLayout:
 _SAMPLE = {
     "heads": 4, "kv_heads": 4, "head_dim": 6, "value_dim": 6, "rotary": 4, "chunks": 2, "ffn": 10, "experts": 3,
     "in": 5, "out": 5, "taps": 3, "linear_key_heads": 2, "linear_key_dim": 7, "linear_value_heads": 2,
-    "linear_value_dim": 7,
+    "linear_value_dim": 7, "q_rank": 9, "kv_rank": 11, "rope": 4, "nope": 6, "inner": 8, "state": 3, "groups": 2,
+    "state_heads": 4, "dt_rank": 5, "width": 5,
 }  # fmt: skip
 """Sizes that every layout can have."""
 
@@ -107,7 +108,7 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip
-    return rows.stored(row.name, row.content, row.along, parts, sizes).shape
+    return rows.stored(row.name, row.content, row.along, parts, sizes=sizes).shape
 
 
 def group(kind: str) -> PartGroup:

@@ -20,7 +20,7 @@ from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
@@ -40,6 +40,34 @@ PARTS: Mapping[str, str] = {
     "q_conv": "(linear_key_heads linear_key_dim) 1 taps",
     "k_conv": "(linear_key_heads linear_key_dim) 1 taps",
     "v_conv": "(linear_value_heads linear_value_dim) 1 taps",
+    "linear_q": "(linear_key_heads linear_key_dim) in",
+    "linear_k": "(linear_key_heads linear_key_dim) in",
+    "linear_v": "(linear_value_heads linear_value_dim) in",
+    "linear_z": "(linear_value_heads linear_value_dim) in",
+    "linear_b": "linear_value_heads in",
+    "linear_a": "linear_value_heads in",
+    "q_a": "q_rank in",
+    "kv_a": "kv_joint in",
+    "latent": "kv_rank in",
+    "k_rope": "rope in",
+    "k_nope": "(heads nope) in",
+    "v_b": "(heads value_dim) in",
+    "q_nope": "(heads nope) in",
+    "q_rope": "(heads rope) in",
+    "ssm_x": "inner in",
+    "ssm_z": "inner in",
+    "ssm_b": "(groups state) in",
+    "ssm_c": "(groups state) in",
+    "ssm_dt": "state_heads in",
+    "dt_low": "dt_rank in",
+    "b_state": "state in",
+    "c_state": "state in",
+    "x_conv": "inner 1 taps",
+    "b_conv": "(groups state) 1 taps",
+    "c_conv": "(groups state) 1 taps",
+    "mlp": "ffn in",
+    "shift": "width in",
+    "scale": "width in",
 }
 """{part: the axes of its own tensor}: those of a Linear of PyTorch, [outputs, inputs]."""
 EXPERTS = "experts"
@@ -186,7 +214,7 @@ def _said(words: Iterable[str], sizes: Sizes) -> str:
     return " x ".join(f"{word}={sizes.of(word)}" for word in words)
 
 
-def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: Sizes) -> Sizes:
+def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> Sizes:
     """The sizes that are known, with those that the shape of a fused tensor shows.
 
     One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
@@ -196,7 +224,9 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: S
     sizes = per_head(content, sizes)
     for block in _blocks(items):
         if len(block.axes) != len(shape):
-            raise LayoutError(f"{name!r} has shape {list(shape)}; expected {len(block.axes)} axes: {content}")
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}; expected {plural(len(block.axes), 'axis', 'axes')}: {content}"
+            )
         for axis, group in enumerate(block.axes):
             if axis == along:
                 continue
@@ -300,7 +330,7 @@ class _AxisWay(NamedTuple):
     step: int
 
 
-def stored(name: str, content: str, along: int, parts: Parts, sizes: Sizes) -> Stored:
+def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -> Stored:
     """The tensor that a pattern describes, with the pieces of its parts.
 
     LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
@@ -407,7 +437,7 @@ def _of_part(
 ) -> Iterator[Piece]:
     """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
     used: set[str] = set()
-    axes = [list(_axis(group, slice_, ways, used, sizes)) for group in groups(tensor.axes)]
+    axes = [list(_axis(group, slice_, ways, used, sizes=sizes)) for group in groups(tensor.axes)]
     repeated = [word for word in ways if word not in used and sizes.of(word) > 1]
     for values in product(*(range(sizes.of(word)) for word in repeated)):
         place = at
@@ -431,7 +461,7 @@ class _AxisRun(NamedTuple):
 
 
 def _axis(
-    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], sizes: Sizes
+    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], *, sizes: Sizes
 ) -> Iterator[_AxisRun]:
     """The runs of one axis of a part: one, or one for each head if the block holds a slice of them."""
     sliced, after, length = SLICES.get(slice_, ("", "", ""))

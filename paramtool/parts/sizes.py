@@ -16,7 +16,11 @@ COMPOSED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kv_heads": (("chunks", "chunk_kv_heads"),),
     "head_dim": (("two", "half"),),
     "ffn": (("chunks", "chunk_ffn"),),
-    "linear_value_heads": (("linear_key_heads", "value_group"),),
+    "linear_key_heads": (("chunks", "chunk_key_heads"),),
+    "linear_value_heads": (("linear_key_heads", "value_group"), ("chunks", "chunk_value_heads")),
+    "inner": (("chunks", "chunk_inner"),),
+    "groups": (("chunks", "chunk_groups"),),
+    "state_heads": (("chunks", "chunk_state_heads"),),
 }
 """{axis: the axes that it can be split into, slowest first}"""
 MEANINGS: Mapping[str, str] = {
@@ -47,6 +51,8 @@ MEANINGS: Mapping[str, str] = {
     "kv_rank": "the rank of keys and values (MLA)",
     "nope": "elements of a head without RoPE (MLA)",
     "rope": "elements of a head with RoPE (MLA)",
+    "kv_joint": "the rank of keys and values, and the key that all heads rotate: kv_rank + rope (MLA)",
+    "width": "outputs of a modulation",
     "inner": "the inner width of a state space layer",
     "state": "the states of a state space layer",
     "groups": "groups of B and C of a state space layer",
@@ -130,5 +136,11 @@ _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
     "chunk_heads": lambda sizes: _divided(sizes, "heads", "chunks"),
     "chunk_kv_heads": lambda sizes: _divided(sizes, "kv_heads", "chunks"),
     "chunk_ffn": lambda sizes: _divided(sizes, "ffn", "chunks"),
+    "kv_joint": lambda sizes: sizes.of("kv_rank") + sizes.of("rope"),
+    "chunk_inner": lambda sizes: _divided(sizes, "inner", "chunks"),
+    "chunk_groups": lambda sizes: _divided(sizes, "groups", "chunks"),
+    "chunk_state_heads": lambda sizes: _divided(sizes, "state_heads", "chunks"),
+    "chunk_key_heads": lambda sizes: _divided(sizes, "linear_key_heads", "chunks"),
+    "chunk_value_heads": lambda sizes: _divided(sizes, "linear_value_heads", "chunks"),
     "value_group": lambda sizes: _divided(sizes, "linear_value_heads", "linear_key_heads"),
 }

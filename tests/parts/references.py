@@ -208,3 +208,99 @@ def _experts_flat(s: Any, gate: Experts, up: Experts, down: Experts) -> list[Arr
 @reference("convs")
 def _convs(s: Any, q_conv: Array, k_conv: Array, v_conv: Array) -> list[Array]:
     return [np.concatenate([q_conv, k_conv, v_conv])]
+
+
+@reference("shared-experts-interleaved")
+def _shared_experts(s: Any, gate: Experts, up: Experts, down: Experts) -> list[Array]:
+    return [np.stack([_in_turn(*both) for both in zip(gate, up, strict=True)]), np.stack(down)]
+
+
+@reference("qkvz")
+def _qkvz(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [np.concatenate([linear_q, linear_k, linear_v, linear_z])]
+
+
+@reference("qkvz-per-head")
+def _qkvz_per_head(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [_per(s["linear_key_heads"], linear_q, linear_k, linear_v, linear_z)]
+
+
+@reference("qkvz-per-chunk")
+def _qkvz_per_chunk(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [_per(s["chunks"], linear_q, linear_k, linear_v, linear_z)]
+
+
+@reference("ba")
+def _ba(s: Any, linear_b: Array, linear_a: Array) -> list[Array]:
+    return [np.concatenate([linear_b, linear_a])]
+
+
+@reference("ba-per-head")
+def _ba_per_head(s: Any, linear_b: Array, linear_a: Array) -> list[Array]:
+    return [_per(s["linear_key_heads"], linear_b, linear_a)]
+
+
+@reference("mla-down")
+def _mla_down(s: Any, q_a: Array, kv_a: Array) -> list[Array]:
+    return [np.concatenate([q_a, kv_a])]
+
+
+@reference("mla-kv-a")
+def _mla_kv_a(s: Any, latent: Array, k_rope: Array) -> list[Array]:
+    return [np.concatenate([latent, k_rope])]
+
+
+@reference("mla-kv-b")
+def _mla_kv_b(s: Any, k_nope: Array, v_b: Array) -> list[Array]:
+    return [_per(s["heads"], k_nope, v_b)]
+
+
+@reference("mla-kv-b-stacks")
+def _mla_kv_b_stacks(s: Any, k_nope: Array, v_b: Array) -> list[Array]:
+    keys = _split(k_nope, s["heads"], -1)
+    return [keys if keys.ndim == 2 else keys.swapaxes(1, 2), _split(v_b, s["heads"], -1)]
+
+
+@reference("mla-q-b")
+def _mla_q_b(s: Any, q_nope: Array, q_rope: Array) -> list[Array]:
+    return [_per(s["heads"], q_nope, q_rope)]
+
+
+@reference("mamba-in")
+def _mamba_in(s: Any, ssm_x: Array, ssm_z: Array) -> list[Array]:
+    return [np.concatenate([ssm_x, ssm_z])]
+
+
+@reference("mamba-steps")
+def _mamba_steps(s: Any, dt_low: Array, b_state: Array, c_state: Array) -> list[Array]:
+    return [np.concatenate([dt_low, b_state, c_state])]
+
+
+@reference("mamba2-in")
+def _mamba2(s: Any, ssm_z: Array, ssm_x: Array, ssm_b: Array, ssm_c: Array, ssm_dt: Array) -> list[Array]:
+    return [np.concatenate([ssm_z, ssm_x, ssm_b, ssm_c, ssm_dt])]
+
+
+@reference("mamba2-in-per-chunk")
+def _mamba2_per_chunk(s: Any, ssm_z: Array, ssm_x: Array, ssm_b: Array, ssm_c: Array, ssm_dt: Array) -> list[Array]:
+    return [_per(s["chunks"], ssm_z, ssm_x, ssm_b, ssm_c, ssm_dt)]
+
+
+@reference("mamba2-convs")
+def _mamba2_convs(s: Any, x_conv: Array, b_conv: Array, c_conv: Array) -> list[Array]:
+    return [np.concatenate([x_conv, b_conv, c_conv])]
+
+
+@reference("qkv-mlp")
+def _qkv_mlp(s: Any, q: Array, k: Array, v: Array, mlp: Array) -> list[Array]:
+    return [np.concatenate([q, k, v, mlp])]
+
+
+@reference("shift-scale")
+def _shift_scale(s: Any, shift: Array, scale: Array) -> list[Array]:
+    return [np.concatenate([shift, scale])]
+
+
+@reference("scale-shift")
+def _scale_shift(s: Any, shift: Array, scale: Array) -> list[Array]:
+    return [np.concatenate([scale, shift])]

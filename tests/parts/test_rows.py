@@ -15,7 +15,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PARTS, PartTensor
+from paramtool.parts.rows import PARTS
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
@@ -60,12 +60,14 @@ def sizes_of(draw: st.DrawFn, layout: PartLayout, least: int = 1) -> dict[str, i
         "experts": some(4),
         "in": some(5),
         "taps": some(4),
-        "linear_key_heads": some(3),
+        "linear_key_heads": chunks * some(3),
+        **{word: some(5) for word in ("q_rank", "kv_rank", "rope", "nope", "state", "dt_rank", "width")},
+        **{word: chunks * some(3) for word in ("inner", "groups", "state_heads")},
         "linear_key_dim": some(4),
         "linear_value_dim": some(4),
     }
     found["linear_value_heads"] = found["linear_key_heads"] * some(3)
-    found["out"] = found["in"]
+    found |= {"out": found["in"], "kv_joint": found["kv_rank"] + found["rope"]}
     if _one_head(layout):
         found |= {"heads": kv_heads, "value_dim": found["value_dim"] if "v[value_dim" in str(layout) else 0}
         found["value_dim"] = found["value_dim"] or found["head_dim"]
@@ -109,12 +111,12 @@ class Laid:
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
         joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
         made = fuse.parts_of(joints)
-        return {name: array for name, array in moved([one.stored for one in joints], arrays, made).items()}
+        return moved([one.stored for one in joints], arrays, made)
 
 
 def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
     """What somebody has to say: the facts that the layout asks for, and those that are not as usual."""
-    words = {*layout.facts(), "heads", "kv_heads", "value_dim", "head_dim", "rotary", "experts"}
+    words = {*layout.facts(), "rope", "heads", "kv_heads", "value_dim", "head_dim", "rotary", "experts"}
     return {word: size for word, size in sizes.items() if word in words}
 
 
@@ -169,11 +171,15 @@ def test_there_and_back(layout: PartLayout, data: st.DataObject, suffix: str) ->
     }
 
 
+FURTHER = ("linear_key_heads", "q_rank", "kv_rank", "nope", "groups", "state", "dt_rank")
+ALIKE = {("mamba2-convs", "groups")}
+"""Facts that are asked for together with the size of each: other groups of another size are the same channels."""
 MATTER = [
     (layout, word)
     for layout in LAYOUTS
-    for word in ("heads", "kv_heads", "head_dim", "value_dim", "chunks", "rotary", "experts")
-    if word in layout.facts() or (word == "rotary" and layout.name == "rope-pairs")
+    for word in ("heads", "kv_heads", "head_dim", "value_dim", "chunks", "rotary", "experts", *FURTHER)
+    if (word in layout.facts() and (layout.name, word) not in ALIKE)
+    or (word == "rotary" and layout.name == "rope-pairs")
 ]
 
 

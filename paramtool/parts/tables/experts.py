@@ -17,6 +17,12 @@ GROUPS = (
         (("w1", "w3", "w2"), ("gate", "up", "down"), ("linear", "linear_v", "linear_1")),
         inside="{experts}.",
     ),
+    PartGroup(
+        "shared-experts",
+        "shared experts, each a gated MLP",
+        {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
+        inside="{experts}.",
+    ),
 )
 _DOWN = FusedRow("down_proj", "down[experts out ffn]", along=1, is_bare=True)
 _DOWN_TURNED = FusedRow("down_proj", "down[experts ffn out]", along=2, is_bare=True)
@@ -81,5 +87,16 @@ LAYOUTS = (
         ),
         models="DBRX",
         source="transformers `dbrx` 253-301; llama.cpp `conversion/dbrx.py`",
+    ),
+    PartLayout(
+        "shared-experts-interleaved",
+        "shared-experts",
+        "stacks [experts, outputs, inputs]: rows of the gate and of up in turn",
+        (
+            FusedRow("shared_w13_weight", "{ffn: gate[experts 1 in] up[experts 1 in]}", along=1, is_bare=True),
+            FusedRow("shared_w2_weight", "down[experts out ffn]", along=1, is_bare=True),
+        ),
+        models="files of Inkling",
+        source="transformers map 227",
     ),
 )

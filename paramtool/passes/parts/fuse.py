@@ -110,7 +110,7 @@ def _fused_row(
     name = fused_name(one.at, names.of(row.name), member.suffix, row.is_bare)
     sizes = rows.learned(facts, (part for found in parts.values() for part in found))
     try:
-        stored = rows.stored(name, content, along, parts, sizes)
+        stored = rows.stored(name, content, along, parts, sizes=sizes)
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     made = Joint(stored, layout.name, content, along, used(content, sizes), parts, alone(parts))
@@ -228,7 +228,7 @@ def unfused(
                 content, along = (row.content, row.along) if is_companion else pattern_of(row, _end(suffix))
                 shape = following.fused_elements(one, k, shapes, packing) if is_companion else shapes[name]
                 try:
-                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes))
+                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes=sizes))
                     shapes_of = {term: rows.part_shape(axes_of(term, content), sizes) for term in row.terms()}
                 except UnknownSize as error:
                     raise lacking(one.at, layout, error) from None
@@ -240,7 +240,7 @@ def unfused(
                     for term, size in shapes_of.items()
                     for axes in [axes_of(term, content)]
                 }
-                made = _joint(name, content, along, sizes, parts, shapes={name: shape}, layout=layout.name)
+                made = _joint(name, content, along, sizes, parts=parts, shapes={name: shape}, layout=layout.name)
                 yield following.following(made, _end(suffix), shapes, packing) if is_companion else made
 
 
@@ -254,7 +254,7 @@ def _one_width(name: str, sizes: Sizes) -> Sizes:
     width, out = sizes.known.get("in"), sizes.known.get("out")
     if width is not None and out is not None and width != out:
         raise LayoutError(
-            f"{name!r}: its experts would have {width} inputs and {out} outputs; expected as many",
+            f"{name!r}: its experts would have {plural(width, 'input')} and {plural(out, 'output')}; expected as many",
             hint="another orientation of the stack fits: experts, experts-transposed",
         )
     return sizes
@@ -272,8 +272,8 @@ def _joint(
     content: str,
     along: int,
     sizes: Sizes,
-    parts: Mapping[str, tuple[PartTensor, ...]],
     *,
+    parts: Mapping[str, tuple[PartTensor, ...]],
     shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
@@ -286,7 +286,7 @@ def _joint(
         )
     if prod(shape) > MAX_ELEMENTS:  # of a record, before its parts are listed
         raise LayoutError(f"{name!r} would have {prod(shape)} elements; expected at most {MAX_ELEMENTS}")
-    stored = rows.stored(name, content, along, parts, sizes)
+    stored = rows.stored(name, content, along, parts, sizes=sizes)
     return Joint(stored, layout, content, along, used(content, sizes), parts, alone(parts))
 
 
@@ -318,8 +318,8 @@ def recorded(
         for shape in (rows.part_shape(axes, known),)
     }
     if not companion:
-        return _joint(tensor, content, along, known, made, shapes=shapes if is_fused else None, layout=layout)
-    weight = _joint(tensor, content, along, known, made, shapes=None, layout=layout)
+        return _joint(tensor, content, along, known, parts=made, shapes=shapes if is_fused else None, layout=layout)
+    weight = _joint(tensor, content, along, known, parts=made, shapes=None, layout=layout)
     return following.following(weight, companion, shapes, packing)
 
 

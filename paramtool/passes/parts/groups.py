@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.words import APART, FUSED, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import APART, FUSED, LAYER_STACKS, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
@@ -94,10 +94,12 @@ class SeenParts:
 
 
 NOTHING = SeenParts()
+FIRST = ("qkv", "kv")
+"""The kinds that are told before the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOfFile:
     """What is known beside names and shapes."""
 
     config: Mapping[str, Any]
@@ -110,7 +112,7 @@ class Known:
     """Sizes that the user gave."""
 
 
-def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], Known]) -> SeenParts:
+def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFile]) -> SeenParts:
     """The groups of a checkpoint; `known` is only asked where a tensor is fused."""
     scanned = _scanned(names)
     groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
@@ -140,7 +142,8 @@ class _Counted:
 
 
 _CHILDREN = frozenset(
-    [name for variants in APART.values() for names in variants for name in names] + [*FUSED, *OF_FAMILIES]
+    [name for variants in APART.values() for names in variants for name in names]
+    + [*FUSED, *OF_FAMILIES, *LAYER_STACKS]
 )  # fmt: skip
 _BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
 
@@ -168,6 +171,9 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
         return
     for kind in ("qkv", "gate-up"):
         yield from ((kind, "apart", names) for names in APART[kind] if layers.issuperset(names))
+    if _are_stacks(base, layers, shape_of):
+        yield "experts", "fused", LAYER_STACKS
+        children = {child: is_bare for child, is_bare in children.items() if child not in LAYER_STACKS}
     for child, is_bare in children.items():
         if not is_bare and child in FUSED:
             yield FUSED[child], "fused", (child,)
@@ -181,6 +187,14 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
             yield "experts", "fused", names
 
 
+def _are_stacks(base: str, layers: set[str], shape_of: ShapeOf) -> bool:
+    """Whether layers are stacks of gated experts: JetMoE's attention has others of the same names."""
+    if not layers.issuperset(LAYER_STACKS):
+        return False
+    first, second = (shape_of(f"{_joined(base, name)}.weight") for name in LAYER_STACKS)
+    return len(first) == len(second) == 3 and first[1] == 2 * second[2]
+
+
 def _joined(*words: str) -> str:
     return ".".join(word for word in words if word)
 
@@ -189,7 +203,7 @@ def _summary(
     groups: Mapping[tuple[str, str, tuple[str, ...]], _Counted],
     experts: Mapping[str, int],
     shape_of: ShapeOf,
-    known: Callable[[], Known],
+    known: Callable[[], KnownOfFile],
 ) -> SeenParts:
     """The towers, in the order of the file."""
     towers: dict[str, list[SeenGroup]] = {}
@@ -213,7 +227,10 @@ def _summary(
         if numbered:
             length = tower.count(".") + 1
             counted.update(module.split(".", length + 1)[length] for module in one.modules)
-    found = tuple(SeenTower(at, len(layers[at]), tuple(found)) for at, found in towers.items())
+    found = tuple(
+        SeenTower(at, len(layers[at]), tuple(sorted(groups, key=lambda one: one.kind not in FIRST)))
+        for at, groups in towers.items()
+    )
     if not found:
         return NOTHING
     return SeenParts(found, _dialect(found, known))
@@ -231,7 +248,7 @@ LISTED = re.compile(r"(.*\.)?layers\.\*\.(mlp|block_sparse_moe|feed_forward)\.ex
 """Experts as lists under these modules are in files of transformers 4 (conversion_mapping.py of 5.23, 1272-1306)."""
 
 
-def _dialect(towers: Iterable[SeenTower], known: Callable[[], Known]) -> str:
+def _dialect(towers: Iterable[SeenTower], known: Callable[[], KnownOfFile]) -> str:
     """The dialect that the record says, or that names show which only it has."""
     groups = [group for tower in towers for group in tower.groups]
     if any(group.form == "fused" for group in groups) and (dialect := known().dialect):

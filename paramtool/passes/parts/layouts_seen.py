@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError
 from paramtool.parts import families
-from paramtool.parts.words import OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
-from paramtool.passes.parts.groups import FittingLayout, Known, SeenGroup, Shape, ShapeOf
+from paramtool.parts.words import FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.passes.parts.groups import FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
 PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-chunk")
@@ -20,10 +20,10 @@ PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-
 GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
 
 
-def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | None:
+def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
     """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
     names = [_joined(group.first, name) for name in group.names]
-    tensors = {weight: shape_of(weight) for weight in map(lambda name: _weight(name, shape_of), names) if weight}
+    tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
     if len(tensors) < len(names):
         return None
     if said := {known.layouts[name] for name in tensors if name in known.layouts}:
@@ -36,6 +36,12 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | Non
         return None
     if group.names == (TORCH_MHA,):
         return replace(group, layout="qkv", source="its name (torch.nn.MultiheadAttention)")
+    return _by_shape(group, shapes, shape_of, known)
+
+
+def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
+    """The group with the one layout of its family that fits, or with all that fit; None if none does."""
+    family, model_type = _family(group, known)
     fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
     if len(left := [fit for fit in fits if fit.layout in family]) == 1:
         source = f"{_said_by(model_type)} and its shape"
@@ -60,7 +66,7 @@ def _experts(group: SeenGroup, shapes: tuple[Shape, ...]) -> int:
     return shapes[0][0] if group.kind == "experts" and len(shapes[0]) == 3 else 0
 
 
-def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
+def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]:
     """The layouts that the model's family has for a name, and the model type."""
     if not known.config:
         return (), ""
@@ -73,14 +79,14 @@ def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
     found = families.of_family(model_type, config).layouts
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
     layouts = found.get(key, ())
-    if group.kind == "experts" and (group.names == STACKS[3]) != (layouts == ("experts-flat",)):
+    if group.kind == "experts" and (group.names == FLAT) != (layouts == ("experts-flat",)):
         return (), model_type
-    if group.kind == "experts" and group.names not in (STACKS[0], STACKS[3]):
+    if group.kind == "experts" and group.names not in (STACKS[0], FLAT, LAYER_STACKS):
         return (), model_type
     return layouts, model_type
 
 
-def _needing(fit: FittingLayout, known: Known) -> FittingLayout:
+def _needing(fit: FittingLayout, known: KnownOfFile) -> FittingLayout:
     """A layout that fits with the facts that it needs."""
     from paramtool.parts.layout import find_part_layout
 
@@ -91,7 +97,9 @@ def _needing(fit: FittingLayout, known: Known) -> FittingLayout:
     return replace(fit, needs=tuple(fact for fact in layout.facts() if fact not in given))
 
 
-def _fits(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: Known) -> Iterator[FittingLayout]:
+def _fits(
+    group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile
+) -> Iterator[FittingLayout]:
     if group.kind == "experts":
         yield from _stacks(group.names, shapes)
     elif len(shapes[0]) != 2:
@@ -126,14 +134,14 @@ def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, 
 def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> bool:
     """Whether the sizes that were given divide the rows."""
     heads, kv_heads = given.get("heads", 1), given.get("kv_heads", 1)
-    if queries % heads or keys % kv_heads or (("chunks" in given) != ("chunk" in layout) and "chunks" in given):
+    if queries % heads or keys % kv_heads or ("chunks" in given and "chunk" not in layout):
         return False
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
 
 def _stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
     """The layouts of stacks of experts."""
-    if names == STACKS[3]:
+    if names == FLAT:
         if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
             yield FittingLayout("experts-flat", (), "three matrices of one shape")
         return

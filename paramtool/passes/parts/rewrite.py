@@ -313,7 +313,7 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
 
 
 def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
-    """New names; they are parameters, or require gradients, if everything that they are made of does."""
+    """New names that are parameters, or require gradients: if everything that they are made of is, or does."""
     found = {}
     for target in new:
         entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]
