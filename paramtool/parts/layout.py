@@ -93,7 +93,9 @@ class PartLayout:
 _SAMPLE = {
     "heads": 4, "kv_heads": 4, "head_dim": 6, "value_dim": 6, "rotary": 4, "chunks": 2, "ffn": 10, "experts": 3,
     "in": 5, "out": 5, "taps": 3, "linear_key_heads": 2, "linear_key_dim": 7, "linear_value_heads": 2,
-    "linear_value_dim": 7,
+    "linear_value_dim": 7, "q_rank": 3, "kv_rank": 4, "nope": 5, "rope": 2, "inner": 6, "state": 4, "groups": 2,
+    "state_heads": 3, "state_dim": 2, "dt_rank": 2, "channels": 4,
+    "kv_a_rank": 6,
 }  # fmt: skip
 """Sizes that every layout can have."""
 

@@ -8,6 +8,7 @@ rotary=16                 the first 16 of a head's 64 are rotated, rest = 48
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 from paramtool.errors import LayoutError
 
@@ -52,6 +53,10 @@ MEANINGS: Mapping[str, str] = {
     "groups": "groups of B and C of a state space layer",
     "state_heads": "heads of a state space layer",
     "dt_rank": "the rank of the time steps of a Mamba layer",
+    "state_dim": "elements of a head of a state space layer: inner / state_heads",
+    "kv_a_rank": "the rank of keys and values, and the elements of the key with RoPE (MLA)",
+    "value_group": "heads of values for each head of keys of linear attention",
+    "channels": "channels of a convolution",
 }
 """{word: what it counts}, for documents and errors."""
 
@@ -105,6 +110,13 @@ def _divided(sizes: Sizes, whole: str, by: str) -> int:
     return length // parts
 
 
+def _all_of(sizes: Sizes, word: str, *others: str) -> list[int]:
+    """The sizes that one follows from; it is itself what is unknown without them."""
+    if not all(sizes.knows(other) for other in others):
+        raise UnknownSize(word)
+    return [sizes.of(other) for other in others]
+
+
 def _half(sizes: Sizes) -> int:
     rotary = sizes.of("rotary")
     if rotary % 2:
@@ -130,5 +142,7 @@ _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
     "chunk_heads": lambda sizes: _divided(sizes, "heads", "chunks"),
     "chunk_kv_heads": lambda sizes: _divided(sizes, "kv_heads", "chunks"),
     "chunk_ffn": lambda sizes: _divided(sizes, "ffn", "chunks"),
+    "kv_a_rank": lambda sizes: sum(_all_of(sizes, "kv_a_rank", "kv_rank", "rope")),
+    "inner": lambda sizes: prod(_all_of(sizes, "inner", "state_heads", "state_dim")),
     "value_group": lambda sizes: _divided(sizes, "linear_value_heads", "linear_key_heads"),
 }

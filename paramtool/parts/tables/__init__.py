@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from paramtool.parts.tables import attention, experts, linear_attention, mlp
+from paramtool.parts.tables import attention, experts, latent, linear_attention, mlp, modulation, state_space
 
-GROUPS = (*attention.GROUPS, *mlp.GROUPS, *experts.GROUPS, *linear_attention.GROUPS)
-LAYOUTS = (*attention.LAYOUTS, *mlp.LAYOUTS, *experts.LAYOUTS, *linear_attention.LAYOUTS)
+GROUPS = (
+    *attention.GROUPS,
+    *mlp.GROUPS,
+    *experts.GROUPS,
+    *latent.GROUPS,
+    *linear_attention.GROUPS,
+    *state_space.GROUPS,
+    *modulation.GROUPS,
+)
+LAYOUTS = (
+    *attention.LAYOUTS,
+    *mlp.LAYOUTS,
+    *experts.LAYOUTS,
+    *latent.LAYOUTS,
+    *linear_attention.LAYOUTS,
+    *state_space.LAYOUTS,
+    *modulation.LAYOUTS,
+)
