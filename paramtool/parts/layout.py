@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts import rows
+from paramtool.parts import rows, terms
 from paramtool.parts.sizes import Sizes, UnknownSize
 
 
@@ -82,7 +82,7 @@ class PartLayout:
                 try:
                     sizes = rows.solved(row.name, row.content, row.along, shape, sizes)
                     for term in row.terms():
-                        rows.part_shape(rows.PARTS[term], sizes)
+                        rows.part_shape(terms.PARTS[term], sizes)
                     break
                 except UnknownSize as error:
                     found[error.word] = None
@@ -105,7 +105,7 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
     sizes = Sizes(_SAMPLE)
     count = _SAMPLE["experts"] if rows.has_experts(row.content) else 1
     parts = {
-        term: [rows.PartTensor(f"{term}{k}", rows.PARTS[term], rows.part_shape(rows.PARTS[term], sizes))
+        term: [rows.PartTensor(f"{term}{k}", terms.PARTS[term], rows.part_shape(terms.PARTS[term], sizes))
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip

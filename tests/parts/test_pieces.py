@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_a_part_cut_in_boxes_comes_together(shape: list[int], data: st.DataObjec
     axis = data.draw(st.integers(0, len(shape) - 1))
     cuts = sorted({0, shape[axis], *data.draw(st.lists(st.integers(0, shape[axis])))})
     boxed = []
-    for k, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for k, (low, high) in enumerate(pairwise(cuts)):
         size = (*shape[:axis], high - low, *shape[axis + 1 :])
         start = tuple(low if one == axis else 0 for one in range(len(shape)))
         one = whole(f"box{k}", size, PART)

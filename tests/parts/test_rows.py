@@ -15,9 +15,9 @@ from paramtool.errors import LayoutError
 from paramtool.parts import rows
 from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes
 from paramtool.parts.tables import GROUPS
+from paramtool.parts.terms import PARTS
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
 from tests.parts.moving import elements, moved, numbered
@@ -127,7 +127,7 @@ class Laid:
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
         joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
         made = fuse.parts_of(joints)
-        return {name: array for name, array in moved([one.stored for one in joints], arrays, made).items()}
+        return moved([one.stored for one in joints], arrays, made)
 
 
 def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -194,7 +194,8 @@ def test_a_bias_without_a_place_is_refused(name: str) -> None:
 
 
 IMMATERIAL = {
-    ("linear-qkv", "linear_value_heads"), ("linear-qkvz-per-head", "linear_value_heads"), ("linear-qkvz", "linear_value_heads"), ("convs", "linear_value_heads"),
+    ("linear-qkv", "linear_value_heads"), ("linear-qkvz-per-head", "linear_value_heads"),
+    ("linear-qkvz", "linear_value_heads"), ("convs", "linear_value_heads"),
     ("mamba2-in", "groups"), ("mamba2-conv", "groups"),
 }  # fmt: skip
 """Where only a product counts, and the shape gives it: more heads are then smaller ones, and no row moves."""

@@ -1,7 +1,8 @@
 """Linear attention: joint inputs of queries, keys, values and gates, and the convolutions in one tensor.
 
 Sources: transformers 5.23.0 (`models/NAME/modeling_NAME.py`), vLLM 0.33.0 `model_executor/models/qwen3_5.py`,
-Megatron-Bridge 067f987df `models/conversion/param_mapping.py`; for convolutions transformers `conversion_mapping.py` 737, 1243, 2215, 2337; the sizes are those of
+Megatron-Bridge 067f987df `models/conversion/param_mapping.py`; for convolutions
+transformers `conversion_mapping.py` 737, 1243, 2215, 2337; the sizes are those of
 `models/olmo_hybrid/configuration_olmo_hybrid.py` 139 (linear_num_key_heads, linear_key_head_dim, ...).
 """
 

@@ -17,8 +17,9 @@ from paramtool.parts import rows
 from paramtool.parts.companions import Packing
 from paramtool.parts.layout import FusedRow, PartLayout, group
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PARTS, PartTensor
+from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
+from paramtool.parts.terms import PARTS
 from paramtool.passes.parts import following
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joined
 
