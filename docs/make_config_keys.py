@@ -293,6 +293,35 @@ def table(seen: Iterable[Observed]) -> dict[str, dict[str, str]]:
     return found
 
 
+def pruned(rows: dict[str, dict[str, str]], seen: Iterable[Observed]) -> None:
+    """Take out of rows what is wrong for any observation, as it is read in the end."""
+    seen = list(seen)
+    for one in seen:
+        if not any(key in rows for key in (one.model_type, f"{one.model_type}/{one.side}")):
+            rows.setdefault(one.model_type, {})  # a type that is known, and says nothing
+    config_facts.ROWS.clear()
+    config_facts.ROWS.update(
+        {key: " ".join(f"{word}={rule}" for word, rule in row.items()) for key, row in rows.items()}
+    )
+    for one in seen:
+        tower = ".".join(filter(None, [one.tower or "", one.side]))
+        whole = one.whole if one.tower is not None else one.config
+        key = config_facts.row_of(whole, tower)
+        try:
+            known = config_facts.from_config(whole, tower).sizes
+        except ParamtoolError:
+            continue
+        wrong = {word for word, size in one.sizes.items() if known.get(word, size) != size}
+        if one.change == "head_dim added":
+            wrong -= {"rotary"}
+        if wrong & {"head_dim", "value_dim"}:
+            wrong |= {"head_dim", "rotary"}
+        if gone := wrong & rows.get(key, {}).keys():
+            print(f"{key}: {', '.join(sorted(gone))} wrong in {one.architecture} {one.change}", file=sys.stderr)
+            rows[key] = {word: rule for word, rule in rows[key].items() if word not in gone}
+            config_facts.ROWS[key] = " ".join(f"{word}={rule}" for word, rule in rows[key].items())
+
+
 def _outer(one: Observed) -> str:
     """The model type of the config that a tower's config is in."""
     config: Any = one.whole
@@ -313,7 +342,7 @@ def of_type(name: str, found: list[Observed]) -> dict[str, dict[str, str]]:
     """The rules for a model type, or for each half of it where they differ."""
     whole = row(found, "")
     sides = {one.side for one in found} - {""}
-    if "heads" in whole and "head_dim" in whole or not sides:
+    if ("heads" in whole and "head_dim" in whole) or not sides:
         return {name: whole} if whole else {}
     halves = {side: row([one for one in found if one.side == side], side) for side in sorted(sides)}
     if all("heads" in half for half in halves.values()):
@@ -324,7 +353,9 @@ def of_type(name: str, found: list[Observed]) -> dict[str, dict[str, str]]:
 def main() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    rows = table(observations(progress=True))
+    seen = list(observations(progress=True))
+    rows = table(seen)
+    pruned(rows, seen)
     nested = {name: keys for name in sorted(classes()) if (keys := towers(name))}
     print(text(rows, nested), end="")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from paramtool import layouts
+
+# Before NumPy and torch are imported: each worker has a core, and threads that wait for each other's small products
+# take twice the time; processes that tests start inherit it.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
@@ -49,6 +55,13 @@ def findings() -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> None:
+    """What was imported is looked through for garbage once, not in each collection: a whole second with torch."""
+    gc.collect()
+    gc.freeze()
 
 
 ONE_PROCESS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -44,6 +44,7 @@ def rows(
     yield from _derived(found)
     yield from _repeated(found)
     yield from _networks(found)
+    yield from _parts(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
     if not parameters:
@@ -192,6 +193,23 @@ def _networks(found: Inspection) -> Iterator[_render.Row]:
         yield ("network", elidable(one.at or "(top)"), words)
     if (more := len(alone) - most(MANY)) > 0:
         yield ("network", f"and {plural(more, 'more network')}", ALL_LISTED)
+
+
+def _parts(found: Inspection) -> Iterator[_render.Row]:
+    """Attention, gated MLPs and experts: a row for each tower, and what would decide where a layout is not known."""
+    if found.parts is None:
+        return
+    from paramtool.passes.parts.groups import words
+
+    towers = found.parts.towers
+    names = f"names of {found.parts.dialect}" if found.parts.dialect else ""
+    for k, tower in enumerate(towers[: most(MANY)]):
+        yield ("parts", elidable(tower.at), words(tower), names if k == 0 else "")
+    if (more := len(towers) - most(MANY)) > 0:
+        yield ("parts", f"and {plural(more, 'more tower')}", ALL_LISTED)
+    undecided = {group.decides: group for group in found.parts.groups if group.decides}
+    for decides, group in list(undecided.items())[: most(MANY)]:
+        yield ("decide", elidable(group.at), decides)
 
 
 def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:

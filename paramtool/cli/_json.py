@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paramtool.model.match import Content
     from paramtool.passes.compat.check import Apart
     from paramtool.passes.config_ties.declared import Declared
+    from paramtool.passes.parts.groups import SeenGroup, SeenParts
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 MAX_OBJECTS = 10_000
@@ -72,6 +73,8 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
         data["networks"] = [
             {"at": one.at, "layout": one.layout, "spec": one.spec, "source": one.source} for one in found.networks
         ]
+    if found.parts is not None:
+        data["parts"] = parts(found.parts)
     if tree:
         from paramtool.commands.tree import tree as modules
 
@@ -85,6 +88,33 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
     if tensors:
         data["tensor_list"] = (_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items())
     return data
+
+
+def parts(found: SeenParts) -> dict[str, Any]:
+    """The groups of attention, gated MLPs and experts."""
+    return {
+        "dialect": found.dialect,
+        "towers": [
+            {"at": tower.at, "layers": tower.layers, "groups": [seen_group(group) for group in tower.groups]}
+            for tower in found.towers
+        ],
+    }
+
+
+def seen_group(one: SeenGroup) -> dict[str, Any]:
+    """The groups of one kind in a tower."""
+    return {
+        "at": one.at,
+        "modules": one.modules,
+        "kind": one.kind,
+        "form": one.form,
+        "names": list(one.names),
+        "experts": one.experts,
+        "layout": one.layout,
+        "source": one.source,
+        "fits": [{"layout": fit.layout, "needs": list(fit.needs), "why": fit.why} for fit in one.fits],
+        "decide": one.decides,
+    }
 
 
 def _node(level: int, node: TreeNode) -> dict[str, Any]:

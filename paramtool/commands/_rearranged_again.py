@@ -188,7 +188,7 @@ def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, be
     for name in dict.fromkeys(one for one in old if one):
         try:
             back = before.dialect == name and before.source == target
-            one = rearrange.without_old_names(source, shapes, (name, target), config, facts) if back else shapes
+            one = rearrange.without_old_names(source, shapes, (name, target), config, facts=facts) if back else shapes
             change = rearrange.dialect_change(one, (name, target), config, facts).change if name != target else None
         except LayoutError as error:
             problem = problem or error

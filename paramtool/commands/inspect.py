@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import plural, refuse_string
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from paramtool.commands.rules import Finding, Rule
     from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
+    from paramtool.passes.parts.groups import SeenParts
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 
@@ -72,6 +74,8 @@ class Inspection(Displayed):
     """What the file itself does not show, of rules that found nothing."""
     networks: tuple[NamedNetwork, ...] = ()
     """The recurrent networks that the file describes, or that its names and shapes show."""
+    parts: SeenParts | None = None
+    """The groups of attention, gated MLPs and experts; None where there are none."""
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -248,7 +252,7 @@ def inspect(
         os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
-        networks=_networks(checkpoint),
+        networks=_networks(checkpoint), parts=seen_parts(checkpoint),
     )  # fmt: skip
     if digest or equal:
         found = _compared(found, digest, min_equal_bytes, progress)

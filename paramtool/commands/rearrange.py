@@ -399,7 +399,7 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
     if source == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
     if known.dialect == source and known.source == target:
-        shapes = without_old_names(checkpoint, shapes, (source, target), config, facts)
+        shapes = without_old_names(checkpoint, shapes, (source, target), config, facts=facts)
     done = dialect_change(shapes, (source, target), config, facts)
     back = known.source == target and known.dialect == source
     renamed = renames(done.change)
@@ -422,6 +422,7 @@ def without_old_names(
     shapes: Mapping[str, tuple[int, ...]],
     ways: tuple[str, str],
     config: Mapping[str, object],
+    *,
     facts: Callable[[str], Facts],
 ) -> dict[str, tuple[int, ...]]:
     """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
@@ -455,7 +456,7 @@ def dialect_change(
     held = read.read(found.weights)
     made = write.write(_hub(held))
     if found.beside:
-        held, made = following.followed(held, made, found, shapes, packing)
+        held, made = following.followed(held, made, found, shapes, packing=packing)
     return DialectChange(Rearranged(tuple(held), tuple(made)), write.caveats)
 
 

@@ -35,14 +35,7 @@ def _step(rule: Rule, operation: Operation, lists: Lists, root: Mapping[str, Any
     if name == "MergeModulelist":
         return [[operations.stacked(each, parameters[0])] for each in lists]
     if name == "Concatenate":
-        every = [one for each in lists for one in each]
-        if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
-            raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
-        if (rule.sources in facts.SIZES) and parameters[0] == 0:
-            found = tuple(one.shape[0] for one in every)
-            if found != (said := facts.sizes(rule, sum(found), root, None)):
-                raise Misfit(f"have {list(found)} rows, and the config says {list(said)}")
-        return [[operations.side_by_side(every, parameters[0])]]
+        return [[_side_by_side(rule, [one for each in lists for one in each], parameters, root)]]
     if name == "ErnieFuseAndSplitTextVisionExperts":
         return _towers(lists, len(rule.targets), *parameters)
     if any(len(each) != 1 for each in lists):
@@ -51,6 +44,17 @@ def _step(rule: Rule, operation: Operation, lists: Lists, root: Mapping[str, Any
         return [[one] for one in _windows(rule, name, lists[0][0], parameters[0])]
     names = rule.targets if len(lists) == len(rule.targets) else rule.sources
     return [[_alone(rule, operation, each[0], (names[k], root))] for k, each in enumerate(lists)]
+
+
+def _side_by_side(rule: Rule, every: Sequence[Tensor], parameters: Sequence[Any], root: Mapping[str, Any]) -> Tensor:
+    """Tensors as one; Misfit if the config says another number of them, or other sizes."""
+    if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
+        raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
+    if (rule.sources in facts.SIZES) and parameters[0] == 0:
+        found = tuple(one.shape[0] for one in every)
+        if found != (said := facts.sizes(rule, sum(found), root, None)):
+            raise Misfit(f"have {list(found)} rows, and the config says {list(said)}")
+    return operations.side_by_side(every, parameters[0])
 
 
 def _shards_config(rule: Rule, root: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -144,7 +144,7 @@ class _Compiled:
             return whole(name, shape, template.filled(fields))
         is_bias = fields.get("kind") == "bias"
         pattern, along = self.pattern(is_bias)
-        sizes = rows.solved(name, pattern, along, shape, sizes)
+        sizes = rows.solved(name, pattern, along, shape, sizes=sizes)
         parts: dict[str, list[PartTensor]] = {}
         for term, template in self.parts.items() if not self.row.held else ():
             axes = self.axes(term, is_bias)
@@ -175,14 +175,14 @@ class _Compiled:
             (template,) = self.parts.values()
             held, _ = rows.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
             axes = {term: self.axes(term, fields.get("kind") == "bias") for term in rows.terms(pattern)}
-            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes, axes)
+            return rebased(name, (pattern, along), (held, template.filled(fields)), sizes, axes=axes)
         if not self.is_one_expert:
-            return rows.stored(name, pattern, along, parts, sizes)
+            return rows.stored(name, pattern, along, parts, sizes=sizes)
         (term,) = parts
         (part,) = parts[term]
         axis = rows.groups(part.axes).index((rows.EXPERTS,))
         one = PartTensor(part.name, self.of_one(part.axes), _without(part.shape, axis, len(rows.groups(part.axes))))
-        stored = rows.stored(name, pattern, along, {term: [one]}, sizes)
+        stored = rows.stored(name, pattern, along, {term: [one]}, sizes=sizes)
         expert = int(fields["expert"])
         return stored._replace(pieces=tuple(_of_expert(piece, axis, expert) for piece in stored.pieces))
 
@@ -224,7 +224,7 @@ class _Parts:
         if self.row.row.held:
             ((hub, shape),) = (one for tensors in self.found.values() for one in tensors.values())
             held, _ = rows.bias_pattern(self.row.row.held, 0) if is_bias else (self.row.row.held, 0)
-            yield self.row.stored(name, {}, rows.solved(hub, held, 0, shape, sizes), self.fields)
+            yield self.row.stored(name, {}, rows.solved(hub, held, 0, shape, sizes=sizes), self.fields)
             return
         parts = {
             term: [
@@ -234,16 +234,19 @@ class _Parts:
         }
         yield from self._from(parts, sizes)
 
+    def _with_experts(self, count: int, sizes: Sizes) -> Sizes:
+        """The sizes with the number of experts that are there; LayoutError if it is known to be another."""
+        if sizes.knows(rows.EXPERTS) and sizes.of(rows.EXPERTS) != count:
+            raise LayoutError(
+                f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
+                f"expected experts={sizes.of(rows.EXPERTS)}",
+                hint=CHECK,
+            )
+        return sizes.with_one(rows.EXPERTS, count)
+
     def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
-            count = len(next(iter(parts.values())))
-            if sizes.knows(rows.EXPERTS) and sizes.of(rows.EXPERTS) != count:
-                raise LayoutError(
-                    f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
-                    f"expected experts={sizes.of(rows.EXPERTS)}",
-                    hint=CHECK,
-                )
-            sizes = sizes.with_one(rows.EXPERTS, count)
+            sizes = self._with_experts(len(next(iter(parts.values()))), sizes)
         if not self.row.is_one_expert:
             split = "expert" in self.row.name.fields
             for expert in self.experts() if split else (None,):

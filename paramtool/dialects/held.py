@@ -16,7 +16,7 @@ from paramtool.parts.sizes import Sizes
 
 
 def rebased(
-    name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: Sizes, axes: Mapping[str, str]
+    name: str, pattern: tuple[str, int], held: tuple[str, str], sizes: Sizes, *, axes: Mapping[str, str]
 ) -> Stored:
     """The tensor of a pattern along an axis, as pieces of the tensor that holds it.
 
@@ -25,8 +25,8 @@ def rebased(
     content, along = pattern
     holding, hub = held
     parts = {term: [PartTensor(term, of, rows.part_shape(of, sizes))] for term, of in axes.items()}
-    mine = rows.stored(name, content, along, parts, sizes)
-    other = rows.stored(hub, holding, 0, parts, sizes)
+    mine = rows.stored(name, content, along, parts, sizes=sizes)
+    other = rows.stored(hub, holding, 0, parts, sizes=sizes)
     pieces = []
     for term in parts:
         of_term = ([piece for piece in side.pieces if piece.part == term] for side in (mine, other))

@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
 
 
@@ -196,7 +197,7 @@ def flattened(tensor: Tensor) -> Tensor:
     if len(tensor.shape) == 2:
         return tensor
     if len(tensor.shape) != 5:
-        raise Misfit(f"shape {list(tensor.shape)} has {len(tensor.shape)} axes, expected 5 or 2")
+        raise Misfit(f"shape {list(tensor.shape)} has {plural(len(tensor.shape), 'axis', 'axes')}, expected 5 or 2")
     weights = [prod(tensor.shape[k + 1 :]) for k in range(5)]
     blocks = []
     for block in tensor.blocks:

@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
-from paramtool.parts.pieces import Digit, Digits, Piece, Stored
+from paramtool.parts.pieces import Digit, Digits, Piece, Stored, whole
 
 OUT, IN, FLAT, WHOLE = "out", "in", "flat", "whole"
 
@@ -69,8 +69,7 @@ def quotient(along: Along, axis: Axis, lengths: tuple[int, int], to: int) -> Alo
     digits = _merged(along.digits)
     *slower, fastest = digits or (Digit(1, to, 1),)
     ends = not slower and along.start + fastest.length == lengths[0] and along.at + fastest.length == lengths[1]
-    whole = fastest.step == 1 or block == 1
-    if not whole or (fastest.length % block and not ends):
+    if not (fastest.step == 1 or block == 1) or (fastest.length % block and not ends):
         raise Cut(fastest.length if fastest.step == 1 else 1)
     if along.start % block or along.at % block or any(digit.step % block for digit in slower):
         raise Cut(_common_run(along, slower, fastest))
@@ -148,7 +147,6 @@ def lengths(weight: Stored) -> dict[str, tuple[int, ...]]:
 def flattened(weight: Stored) -> Stored:
     """A weight as one run of elements, row by row; LayoutError if rows are cut or turned.
 
-    >>> from paramtool.parts.pieces import whole
     >>> flattened(whole("w", (2, 3))).pieces[0].digits
     ((Digit(length=2, axis=0, step=3), Digit(length=3, axis=0, step=1)),)
     """
@@ -186,7 +184,7 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
     boxes: dict[str, dict[Piece, None]] = {}
     for piece in weight.pieces:
         try:
-            made = _piece(piece, weight.shape, shapes[piece.part], axes, where)
+            made = _piece(piece, weight.shape, shapes[piece.part], axes=axes, where=where)
         except Cut as cut:
             raise LayoutError(
                 f"{fused!r} cannot follow its weight: {names[piece.part]!r} has blocks of "
@@ -195,7 +193,7 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
                 hint="quantise again in the new layout; nothing was written",
             ) from None
         boxes.setdefault(piece.part, {})[made] = None
-    return _joined(fused, shape, boxes, names, {part: _part_shape(axes, one) for part, one in shapes.items()})
+    return _joined(fused, shape, boxes, names, shapes={part: _part_shape(axes, one) for part, one in shapes.items()})
 
 
 def _part_shape(axes: Sequence[Axis], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -214,7 +212,7 @@ def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bo
     return (*lead, *(axis.length(elements[axis.role]) for axis in axes))
 
 
-def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], axes: Sequence[Axis], where: Roles) -> Piece:
+def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Sequence[Axis], where: Roles) -> Piece:
     """The blocks of a box; its part is not named."""
     moved = {axis: k for k, axis in enumerate(where.rest)}
     lead = len(part) - 2 if len(part) > 1 else 0
@@ -239,6 +237,7 @@ def _joined(
     shape: tuple[int, ...],
     boxes: dict[str, dict[Piece, None]],
     names: dict[str, str],
+    *,
     shapes: dict[str, tuple[int, ...]],
 ) -> Image:
     """The tensors, in which parts that have one place are one part; LayoutError if some overlap."""
@@ -251,11 +250,5 @@ def _joined(
             "have to be in one place",
             hint="quantise again in the new layout; nothing was written",
         )
-    parts = tuple(_whole(names[part], shapes[part], hub[part]) for part in boxes)
+    parts = tuple(whole(names[part], shapes[part], hub[part]) for part in boxes)
     return Image(Stored(fused, shape, pieces), parts)
-
-
-def _whole(name: str, shape: tuple[int, ...], part: str) -> Stored:
-    from paramtool.parts.pieces import whole
-
-    return whole(name, shape, part)

@@ -18,7 +18,8 @@ What a companion is follows from its name and its shape.  The names are those of
           weight_g_idx [in], weight_global_scale [1] (compressors/quantized_compressors)
   FP8     weight_scale_inv [out/128, in/128] (DeepSeek-V3, inference/kernel.py, `weight_dequant`); weight_scale,
           input_scale
-  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale
+  NVFP4   weight or weight_packed [out, in/2], weight_scale [out, in/16], weight_scale_2 or weight_global_scale; in
+          files of compressed-tensors only integers have weight_shape, so that weight_packed without it is bytes
   MXFP4   blocks [..., out, in/32, 16], scales [..., out, in/32] (gpt-oss; transformers integrations/mxfp4.py)
   bitsandbytes   weight [out x in / 2, 1], weight.absmax [out x in / 64]; SCB [out] (functional.py, `quantize_4bit`)
   PEFT    lora_A.weight [rank, in], lora_B.weight [out, rank], lora_magnitude_vector [out]
@@ -28,12 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths
-from paramtool.parts.pieces import Stored
+from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths, roles
+from paramtool.parts.pieces import Digit, Piece, Stored, whole
 
 WHOLE_TENSOR = (
     "weight_scale_2", "weight_global_scale", "input_scale", "input_global_scale", "input_zero_point", "output_scale",
@@ -64,6 +64,8 @@ REFUSED = {
     "lora_embedding_B": "it belongs to an embedding, and not to a projection",
 }
 """Companions that would have to be written anew, and why."""
+METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), "mxfp4": (OUT, IN)}
+"""{who quantised: the order of the axes of `scales`}"""
 WRITERS = ("peft", "unsloth")
 """Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
 
@@ -78,15 +80,10 @@ class Packing:
     """Outputs and inputs of a tile with one scale: `weight_block_size`."""
     block: int = 64
     """Elements that share a scale where codes are stored flat: bitsandbytes' `blocksize`."""
+    method: str = ""
+    """`quant_method` of the config, one of `METHODS`; "" if nobody said: shapes tell, but for a few."""
     writer: str = ""
     """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
-
-
-class Companions(NamedTuple):
-    """Tensors that belong to one weight, by what is behind its module's name."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    packing: Packing
 
 
 def is_companion(suffix: str) -> bool:
@@ -112,7 +109,7 @@ def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: i
     each = 8 * itemsize // packing.bits
     if "weight_packed" in shapes:
         out, packed = shapes["weight_packed"][-2:]
-        return out, packed * each
+        return out, packed * (each if "weight_shape" in shapes else 2)
     if "qweight" in shapes and "scales" in shapes:
         first, last = shapes["qweight"][-2:]
         out = shapes["scales"][-1]
@@ -134,6 +131,7 @@ def follow(
     suffix: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing = Packing(),  # noqa: B008 (a frozen value)
 ) -> Image:
     """Where one companion of a fused weight is, and where it is in each part.
@@ -148,8 +146,12 @@ def follow(
     if suffix in REFUSED:
         raise LayoutError(f"{fused!r} cannot follow its weight: {REFUSED[suffix]}", hint=QUANTISE)
     if _lora(suffix):
-        return _low_rank(weight, _lora(suffix), names, shapes, packing)
+        return _low_rank(weight, _lora(suffix), names, shapes, packing=packing)
     parts = lengths(weight)
+    if suffix == "weight" and _is_unpacked(weight, names, shapes, parts):
+        hub = {part: whole(names[part], shape) for part, shape in parts.items()}
+        pieces = tuple(piece._replace(part=names[piece.part]) for piece in weight.pieces)
+        return Image(Stored(fused, weight.shape, pieces), tuple(hub.values()))
     known = _known(weight, names, shapes, parts)
     axes = None
     for name, shape, elements in known:
@@ -171,6 +173,17 @@ def follow(
     return Image(_shaped(made.fused, shapes), tuple(_shaped(one, shapes) for one in made.parts))
 
 
+def _is_unpacked(
+    weight: Stored,
+    names: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    parts: Mapping[str, tuple[int, ...]],
+) -> bool:
+    """Whether the codes have the shape of the weight, one for each element."""
+    wanted = {names[weight.name]: weight.shape, **{names[part]: shape for part, shape in parts.items()}}
+    return all(shapes[name] == shape for name, shape in wanted.items() if name in shapes)
+
+
 QUANTISE = "convert the weights before they are quantised, or quantise again in the new layout"
 
 
@@ -181,8 +194,6 @@ def _known(
     parts: Mapping[str, tuple[int, ...]],
 ) -> list[tuple[str, tuple[int, ...], tuple[int, int]]]:
     """(name, shape, the weight's [outputs, inputs]) of each companion that the file has."""
-    from paramtool.parts.blocks import roles
-
     found = [(names[part], shapes[names[part]], shape[-2:]) for part, shape in parts.items() if names[part] in shapes]
     if not found and names[weight.name] in shapes:
         where = roles(weight)
@@ -202,8 +213,6 @@ def _shaped(one: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Stored:
     shape = shapes.get(one.name, one.shape)
     if shape == one.shape or prod(one.shape) != 1:
         return one
-    from paramtool.parts.pieces import Digit, Piece
-
     (piece,) = one.pieces
     if len(piece.digits) == len(shape):
         return one
@@ -242,10 +251,20 @@ def axes_of(
     if suffix in ("qweight", "qzeros"):
         return _fitting(shape, ((IN, inside), (OUT, out)))
     if suffix in ("scales", "biases"):
-        by_row = _fitting(shape, ((OUT, out), (IN, inside)))
-        by_column = _fitting(shape, ((IN, inside), (OUT, out)))
-        return by_row if shape[:1] == (out,) and shape != (inside, out) else by_column
+        return _by_method(shape, elements, packing.method)
     return _scales(shape, elements, packing) if suffix in SCALES else None
+
+
+def _by_method(shape: tuple[int, ...], elements: tuple[int, int], method: str) -> tuple[Axis, ...] | None:
+    """The axes of `scales`: [groups, outputs] of GPTQ and AWQ, [outputs, groups] of MLX and MXFP4; None if unsure."""
+    length = dict(zip((OUT, IN), elements, strict=True))
+    orders = [METHODS[method]] if method in METHODS else [(OUT, IN), (IN, OUT)]
+    found = [
+        tuple((role, length[role]) for role in order)
+        for order in orders
+        if len(shape) == 2 and shape[order.index(OUT)] == elements[0]
+    ]
+    return _fitting(shape, found[0]) if len(found) == 1 else None
 
 
 def _codes(shape: tuple[int, ...], elements: tuple[int, int]) -> tuple[Axis, ...] | None:
@@ -292,11 +311,15 @@ def _lora(suffix: str) -> str:
     return ""
 
 
+MERGE = "merge the adapter into the weights first, and convert those"
+
+
 def _low_rank(
     weight: Stored,
     factor: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing,
 ) -> Image:
     """The factors A [rank, inputs] and B [outputs, rank] of W + B A.
@@ -307,13 +330,10 @@ def _low_rank(
     fused, parts = names[weight.name], lengths(weight)
     own = [shapes[names[part]] for part in parts if names[part] in shapes]
     shape = (own or [shapes.get(fused, ())])[0]
+    if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
+        return _stacked(weight, factor, names, shapes, packing)
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
-        raise LayoutError(
-            f"{fused!r}: low-rank factors of stacked experts are not moved: PEFT has the columns of lora_B in the "
-            f"order (rank expert), Unsloth in the order (expert rank)"
-            f"{'' if packing.writer else ', and nobody said who wrote it'}",
-            hint="merge the adapter into the weights first, or convert the experts one by one",
-        )
+        raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
     if len(shape) != 2 or any(len(one) != 2 for one in own):
         raise LayoutError(f"{fused!r} has shape {list(shape)}; expected two axes, one of them the rank")
     ranks = {one[0 if factor == "A" else 1] for one in own or [shape]}
@@ -321,7 +341,7 @@ def _low_rank(
         raise LayoutError(
             f"{fused!r} cannot be made: the low-rank factors of its parts have ranks "
             f"{', '.join(map(str, sorted(ranks)))}",
-            hint="merge the adapter into the weights first",
+            hint=MERGE,
         )
     rank = Axis(WHOLE, 1, ranks.pop())
     axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
@@ -330,5 +350,60 @@ def _low_rank(
     except LayoutError as error:
         raise LayoutError(
             f"{fused!r} cannot follow its weight: parts of other inputs each have their own factors",
-            hint="merge the adapter into the weights first",
+            hint=MERGE,
         ) from error
+
+
+def _stacked(
+    weight: Stored,
+    factor: str,
+    names: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    packing: Packing,
+) -> Image:
+    """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].
+
+    PEFT has the first order of B and Unsloth the second (unslothai/unsloth#6930); no shape tells which.
+    """
+    fused, parts = names[weight.name], lengths(weight)
+    if packing.writer not in WRITERS:
+        raise LayoutError(
+            f"{fused!r}: the low-rank factors of stacked experts are in the order (rank expert) if PEFT wrote them, "
+            "and (expert rank) if Unsloth did; nothing says who did",
+            hint=f"say who wrote the adapter, {' or '.join(WRITERS)}, or {MERGE.partition(',')[0]}",
+        )
+    where = roles(weight)
+    experts = weight.shape[where.rest[0]]
+    rank_axis = 0 if factor == "A" else 1
+    own = {shapes[names[part]][rank_axis] for part in parts if names[part] in shapes}
+    if not own and fused in shapes:
+        own = {shapes[fused][rank_axis] // experts}
+    if len(own) != 1:
+        raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
+    rank = Axis(WHOLE, 1, own.pop())
+    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
+    made = image(weight, axes, fused, {part: names[part] for part in parts})
+    is_inner = factor == "B" and packing.writer == "peft"
+    found = _without_stack(made.fused, rank_axis, (experts, rank.per), is_inner)
+    if fused in shapes and shapes[fused] != found.shape:
+        raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(found.shape)}")
+    return Image(found, made.parts)
+
+
+def _without_stack(stack: Stored, rank_axis: int, counts: tuple[int, int], is_inner: bool) -> Stored:
+    """A stack [experts, .., ..] whose first axis is put beside the rank, inside or outside of it."""
+    experts, rank = counts
+    expert_step, rank_step = (1, experts) if is_inner else (rank, 1)
+    shape = tuple(length * experts if k == rank_axis else length for k, length in enumerate(stack.shape[1:]))
+    pieces = []
+    for piece in stack.pieces:
+        digits = tuple(
+            tuple(Digit(d.length, d.axis - 1, d.step * (rank_step if d.axis - 1 == rank_axis else 1)) for d in axis)
+            for axis in piece.digits
+        )
+        at = tuple(
+            here * rank_step + piece.at[0] * expert_step if k == rank_axis else here
+            for k, here in enumerate(piece.at[1:])
+        )
+        pieces.append(Piece(piece.part, piece.start, digits, at))
+    return Stored(stack.name, shape, tuple(pieces))

@@ -36,15 +36,18 @@ PLAIN = {
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "rotary": ("rotary_dim",),
     "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
-    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
+    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",), "dt_rank": ("time_step_rank", "mamba_dt_rank"),
     "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
-RANKS = ("q_rank", "kv_rank")
+RANKS = ("q_rank", "kv_rank", "dt_rank")
 """Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
+
+OTHERS = re.compile(r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_dim)$|^linear_(num_heads|head_dim)$")
+"""Keys for some layers only, beside those for the others."""
 
 
 def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json") -> Facts:
@@ -54,22 +57,25 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     (`tower_of` gives it).  LayoutError if the config contradicts itself.
 
     >>> str(from_config({"model_type": "llama", "num_attention_heads": 4, "hidden_size": 64}))
-    'heads=4 kv_heads=4 head_dim=16 hidden=64 rotary=16 value_dim=16 group=1'
+    'heads=4 kv_heads=4 hidden=64 head_dim=16 rotary=16 value_dim=16 group=1'
     """
     found = _nested(config, tower)
     if found is None:
         return NONE
     model_type, inner, path, _, _ = found
-    reader = Reader(inner, f"{where}: {path}." if path else f"{where}: ")
+    reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
     if model_type in ROWS_BY_HAND:
         return derived(_by_hand(model_type, reader))
-    row = _row(found)
-    if row is None:
-        return NONE if model_type in TOWERS or _known(model_type) else derived(_plain(reader))
-    for word, rule in row.items():
-        reader.take(word, rule)
+    key = _row_key(found)
+    if not key:
+        is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
+        return derived(_plain(reader)) if is_plain else NONE
+    for rule in ROWS[key].split():
+        reader.take(*rule.split("=", 1))
     for word in RANKS:
-        reader.take(word, "|".join(PLAIN[word]) + ":")
+        if any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
+            reader.take(word, "|".join(PLAIN[word]) + ":")
+    reader.drop_unequal()
     return derived(Facts(reader.sizes, reader.said))
 
 
@@ -126,23 +132,29 @@ def _flat(model_type: str) -> list[str]:
     return [key for key, value in TOWERS.get(model_type, {}).items() if value.startswith("<")]
 
 
-def _row(tower: _Tower) -> Mapping[str, str] | None:
-    """The rules for a config, {word: its rule}: those of its place in another, of a half of it, or of its model type."""
+def row_of(config: Mapping[str, Any], tower: str) -> str:
+    """The key in `ROWS` of the rules for a tower, "" for none."""
+    found = _nested(config, tower)
+    return "" if found is None else _row_key(found)
+
+
+def _row_key(tower: _Tower) -> str:
+    """The key of the rules for a config: for its place in another, for a half of it, or for its model type."""
     own, placed = tower.model_type, f"{tower.outer}{tower.model_type}"
     for name in (placed, own) if tower.outer else (own,):
         for key in (f"{name}/{tower.side}", name) if tower.side else (name,):
             if key in ROWS:
-                return dict(one.split("=", 1) for one in ROWS[key].split())
+                return key
         if any(f"{name}/{side}" in ROWS for side in SIDES):
-            return {}
-    return None
+            return ""
+    return ""
 
 
 def _known(model_type: str) -> bool:
     return any(key in ROWS for key in (model_type, *(f"{model_type}/{side}" for side in SIDES)))
 
 
-class Reader:
+class ConfigReader:
     """Takes sizes from a config by their rules."""
 
     def __init__(self, config: Mapping[str, Any], where: str) -> None:
@@ -219,6 +231,17 @@ class Reader:
             self.sizes[word] = size
             self.said[word] = f"{self.where}{key}, {self.said['head_dim'].removeprefix(self.where)}"
 
+    def drop_unequal(self) -> None:
+        """Forget what other layers of the same config have in another number: `swa_num_key_value_heads`."""
+        for key, value in self.config.items():
+            if not OTHERS.search(key) or not isinstance(value, int):
+                continue
+            word = "kv_heads" if "key_value" in key or "kv" in key else "heads" if key.endswith("heads") else "head_dim"
+            if self.sizes.get(word, value) != value:
+                for one in (word, *(("rotary", "value_dim") if word == "head_dim" else ())):
+                    self.sizes.pop(one, None)
+                    self.said.pop(one, None)
+
     def factors(self, outside: str) -> dict[str, float]:
         """The shares that a config says, those for kinds of layers among them."""
         found = {}
@@ -235,7 +258,7 @@ class Reader:
         return found
 
 
-def _plain(reader: Reader) -> Facts:
+def _plain(reader: ConfigReader) -> Facts:
     """What a config of an unknown model type says in so many words."""
     if any(UNEQUAL.search(key) for key in reader.config):
         return NONE
@@ -244,11 +267,11 @@ def _plain(reader: Reader) -> Facts:
     return Facts(reader.sizes, reader.said)
 
 
-ROWS_BY_HAND = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatglm", "codegen")
+ROWS_BY_HAND = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatglm", "codegen", "jetmoe", "dbrx")
 """Model types whose facts hang on flags of their configs."""
 
 
-def _by_hand(model_type: str, reader: Reader) -> Facts:
+def _by_hand(model_type: str, reader: ConfigReader) -> Facts:
     """Facts that hang on flags.
 
     falcon: transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
@@ -258,6 +281,8 @@ def _by_hand(model_type: str, reader: Reader) -> Facts:
     chatglm: its own configuration_chatglm.py: multi_query_group_num counts only with multi_query_attention
     (read by vLLM 0.33, models/chatglm.py 61-80).
     codegen: modeling_codegen.py 145-160: 4 blocks of q, v and k, a constant of the code.
+    dbrx: modeling_dbrx.py 173-181: heads of k and v are in attn_config; num_key_value_heads beside it is not read.
+    jetmoe: configuration_jetmoe.py, __post_init__: each expert that a token takes has num_key_value_heads heads of q.
     """
     take, flag = reader.take, reader.config.get
     if model_type == "chatglm":
@@ -269,6 +294,18 @@ def _by_hand(model_type: str, reader: Reader) -> Facts:
         take("hidden", "n_embd|hidden_size:768")
         take("kv_heads", ":heads" if flag("multi_query", True) is False else ":1")
         take("head_dim", ":hidden/heads")
+    elif model_type == "dbrx":
+        take("heads", "n_heads|num_attention_heads:16")
+        take("hidden", "d_model|hidden_size:2048")
+        take("kv_heads", "attn_config.kv_n_heads:1")
+        take("head_dim", ":hidden/heads")
+        take("rotary", ":head_dim")
+        take("experts", "ffn_config.moe_num_experts:4")
+    elif model_type == "jetmoe":
+        take("kv_heads", "num_key_value_heads:16")
+        take("group", "num_experts_per_tok:2")
+        take("head_dim", "kv_channels:128")
+        take("experts", "num_local_experts|num_experts:8")
     elif model_type == "codegen":
         take("heads", "n_head|num_attention_heads:16")
         take("hidden", "n_embd|hidden_size:4096")
@@ -288,12 +325,16 @@ def _by_hand(model_type: str, reader: Reader) -> Facts:
 
 
 STEMS = {
-    "vision": ("visual", "vision", "vit", "image_encoder"),
+    "vision": ("visual", "vision", "vit", "image_encoder", "video_tower", "image_tower", "image_embed"),
     "text": ("language_model", "text", "llm"),
-    "audio": ("audio", "speech_encoder"),
-    "qformer": ("qformer",),
+    "audio": ("audio", "speech_encoder", "audio_embed"),
+    "speech": ("speech_encoder", "speech_model"),
+    "backbone": ("backbone", "pixel_level_module", "conv_encoder"),
+    "semantic_model": ("semantic_encoder", "semantic_model"),
 }
 """{a nested config's key without `_config`: how segments of tensor names begin that belong to it}; others: the key."""
+NESTED = (*SIDES, "generator", "text_encoder", "audio_encoder")
+"""Nested configs whose keys do not end in `_config`."""
 BACKBONE = re.compile(r"^(model\.|transformer\.|base_model\.)*(layers|h|blocks|block)\.\d+\.")
 """Names of a text model's layers without a segment that says so."""
 
@@ -313,7 +354,8 @@ def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
     rest = name.split(".")
     model_type = _text(config.get("model_type"))
     while inner := _towers(config, model_type):
-        place = next(((k, key) for k, one in enumerate(rest) for key in inner if _belongs(one, key)), None)
+        before = next((k for k, one in enumerate(rest) if one.isdecimal()), len(rest))
+        place = next(((k, key) for k, one in enumerate(rest[:before]) for key in inner if _belongs(one, key)), None)
         if place is None:
             step = _without_segment(".".join(rest), config, model_type, inner)
             if step is None:
@@ -338,13 +380,12 @@ def tower_of(name: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _towers(config: Mapping[str, Any], model_type: str) -> dict[str, Mapping[str, Any]]:
-    """The nested configs that describe towers: those with a model type, and flat ones."""
+    """The nested configs that describe towers, flat ones among them."""
     found: dict[str, Mapping[str, Any]] = {
         key: value
         for key, value in config.items()
         if isinstance(value, Mapping)
-        and (key.endswith("_config") or key in (*SIDES, "generator", "text_encoder"))
-        and (_text(value.get("model_type")) or _default_type(model_type, key))
+        and (key.endswith("_config") or key in NESTED)
         and not key.startswith(("attn_", "ffn_", "quantization"))
     }
     found |= {key: config for key in _flat(model_type) if key not in found}

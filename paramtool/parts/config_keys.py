@@ -21,15 +21,15 @@ albert
     heads=num_attention_heads:64 kv_heads=:heads hidden=hidden_size:4096 head_dim=:hidden/heads.
 align_text_model altclip_vision_model bert big_bird blip_2_qformer blip_vision_model bridgetower_text_model bros
 camembert canine chinese_clip_text_model chinese_clip_vision_model clap_text_model clip_vision_model
-clipseg_vision_model clvp_encoder data2vec-audio data2vec-text data2vec-vision deberta dpr dpt ernie flava_image_model
-flava_multimodal_model flava_text_model git git_vision_model got_ocr2_vision granite_docling_vision hubert ibert
-idefics2_vision instructblip_qformer instructblipvideo_qformer layoutlm layoutlmv3 lilt longformer luke lxmert
-markuplm metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision modernbert
+clipseg_vision_model clvp_encoder data2vec-audio data2vec-text data2vec-vision deberta dpr dpt ernie esm
+flava_image_model flava_multimodal_model flava_text_model git git_vision_model got_ocr2_vision granite_docling_vision
+hubert ibert idefics2_vision instructblip_qformer instructblipvideo_qformer layoutlm layoutlmv3 lilt longformer luke
+lxmert markuplm metaclip_2_vision_model mgp-str minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision modernbert
 modernbert-decoder mpnet mra nystromformer opt owlv2_vision_model owlvit_vision_model pp_chart2table_vision
 pp_formulanet_vision roberta roberta-prelayernorm roc_bert roformer sam_hq_vision_model sam_vision_model sew sew-d
 siglip2_text_model siglip2_vision_model siglip_text_model siglip_vision_model slanext_vision splinter tapas
 timesformer tipsv2_text_model tvp unispeech unispeech-sat unlimited_ocr_sam_vision_model video_llama_3_vision videomae
-vilt visual_bert vitdet wav2vec2 wav2vec2-conformer wavlm xclip_vision_model xlm-roberta xmod yolos yoso
+vilt visual_bert vitdet wav2vec2 wav2vec2-conformer wavlm xlm-roberta xmod yolos yoso
     heads=num_attention_heads:12 kv_heads=:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 altclip_text_model bert-generation biogpt clvp_decoder inkling2_vision internvl_vision janus_vision_model
 kosmos_2_vision_model megatron-bert musicgen_decoder musicgen_melody_decoder pixtral qianfan_ocr_vision sam3_vit_model
@@ -50,6 +50,10 @@ tipsv2_vision_model videoprism_text_model videoprism_vision_model vit vit_mae vi
 audioflamingo3_encoder voxtral_encoder
     heads=num_attention_heads|encoder_attention_heads:20 kv_heads=:heads hidden=hidden_size|d_model:1280
     head_dim=:hidden/heads.
+autoformer/decoder informer/decoder time_series_transformer/decoder
+    heads=decoder_attention_heads:2 kv_heads=:heads hidden=d_model|hidden_size:64 head_dim=head_dim:hidden/heads.
+autoformer/encoder informer/encoder time_series_transformer/encoder
+    heads=encoder_attention_heads:2 kv_heads=:heads hidden=d_model|hidden_size:64 head_dim=head_dim:hidden/heads.
 axk1
     heads=num_attention_heads:64 value_dim=v_head_dim:128 experts=n_routed_experts|num_local_experts:192
     nope=qk_nope_head_dim:128 rope=qk_rope_head_dim:64.
@@ -97,6 +101,9 @@ blt_patcher
     heads=num_attention_heads:12 kv_heads=num_key_value_heads:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 canary_decoder
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:8 head_dim=head_dim:128.
+chameleon
+    heads=num_attention_heads:32 kv_heads=num_key_value_heads:32 hidden=hidden_size:4096 head_dim=:hidden/heads
+    rotary=:head_dim.
 chmv2>backbone_config>dinov3_vit groupvit_vision_model
     heads=num_attention_heads:6 kv_heads=:heads hidden=hidden_size:384 head_dim=:hidden/heads.
 clip_text_model clipseg_text_model metaclip_2_text_model owlv2_text_model owlvit_text_model sam3_lite_text_text_model
@@ -165,13 +172,14 @@ distilbert
 doge
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:1024
     head_dim=head_dim:hidden/heads rotary=:head_dim.
+dots1
+    heads=num_attention_heads:32 kv_heads=num_key_value_heads:32:heads hidden=hidden_size:4608
+    head_dim=head_dim:hidden/heads rotary=:head_dim experts=n_routed_experts|num_local_experts:.
 dots3_note_audio_encoder
     heads=num_attention_heads:20 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280 head_dim=:hidden/heads
     rotary=*0.5@partial_rotary_factor.
 dots3_note_text
     value_dim=v_head_dim:head_dim experts=n_routed_experts|num_local_experts:256 rope=qk_rope_head_dim:64.
-dots3_note_vision_encoder
-    experts=num_local_experts:64.
 edgetam_video_mask_decoder/decoder sam2_mask_decoder/decoder sam2_video_mask_decoder/decoder
 sam3_tracker_mask_decoder/decoder sam3_tracker_video_mask_decoder/decoder sam_hq_mask_decoder/decoder
 sam_mask_decoder/decoder
@@ -261,7 +269,11 @@ glm_moe_dsa
 glm_ocr_text
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:8 hidden=hidden_size:1024 head_dim=head_dim:hidden/heads
     rotary=*1.0@partial_rotary_factor.
-glmasr>text_config>llama pe_audio>text_config>modernbert
+glmasr>text_config>llama pe_audio>text_config>modernbert aria clap_audio_model codegen convbert donut-swin
+sam2_hiera_det_model edgetam_video  falcon fastspeech2_conformer florence_vision fun_asr_nano_encoder gemma3n_audio
+gemma4_vision glpn gpt_bigcode swin grounding-dino hiera kyutai_speech_to_text lw_detr maskformer-swin
+mm-grounding-dino moonshine moshi musicflamingo perceiver prophetnet pvt pvt_v2 rf_detr sam2_video sam3_tracker_video
+segformer swin2sr swinv2 vjepa2 voxtral_realtime xclip_vision_model xclip dbrx dots3_note_vision_encoder jetmoe
     .
 glmasr_encoder
     heads=num_attention_heads:20 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280
@@ -281,7 +293,7 @@ gpt_oss
     experts=num_local_experts|num_experts:128.
 gptj
     heads=n_head|num_attention_heads:16 kv_heads=:heads hidden=n_embd|hidden_size:4096 head_dim=:hidden/heads.
-granite hyperclovax llama olmo olmo2
+granite hunyuan_v1_dense hyperclovax llama ministral olmo olmo2
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
     head_dim=head_dim:hidden/heads rotary=:head_dim.
 granite_docling_text
@@ -305,6 +317,12 @@ higgs_audio_v2
     rotary=*1.0@partial_rotary_factor.
 hrm_text
     heads=num_attention_heads:12 kv_heads=:heads head_dim=head_dim:128 rotary=:head_dim.
+hunyuan_v1_moe
+    heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
+    head_dim=head_dim:hidden/heads rotary=:head_dim experts=num_experts|num_local_experts:1.
+hunyuan_vl_text
+    heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
+    head_dim=head_dim|attention_head_dim:hidden/heads rotary=:head_dim.
 hunyuan_vl_vision
     heads=num_attention_heads|attention_heads:16 kv_heads=:heads hidden=hidden_size:1152
     head_dim=head_dim:hidden/heads.
@@ -358,7 +376,7 @@ kosmos_2_text_model
     head_dim=head_dim:hidden/heads.
 laguna
     kv_heads=num_key_value_heads:8 head_dim=head_dim:128 experts=num_experts:256.
-lasr_encoder mimi pocket_tts_audio_tokenizer
+lasr_encoder
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:512
     head_dim=head_dim:hidden/heads rotary=:head_dim.
 lfm2
@@ -378,8 +396,7 @@ llama4_vision_model
 longcat_flash
     heads=num_attention_heads:64 value_dim=v_head_dim:128 nope=qk_nope_head_dim:128 rope=qk_rope_head_dim:64.
 longt5 t5
-    heads=num_heads|num_attention_heads:8 kv_heads=:heads hidden=d_model|hidden_size:512
-    head_dim=d_kv|head_dim:hidden/heads.
+    heads=num_heads|num_attention_heads:8 kv_heads=:heads head_dim=d_kv|head_dim:64.
 mamba2
     groups=n_groups:8 state=state_size:128 state_dim=head_dim:64 state_heads=num_heads:128.
 mask2former oneformer
@@ -387,7 +404,8 @@ mask2former oneformer
 mellum
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:4 head_dim=head_dim:128
     experts=num_local_experts|num_experts:64.
-mimi_decoder mimi_encoder pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder
+mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder
+pocket_tts_audio_tokenizer_encoder
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:8 hidden=hidden_size:512 head_dim=head_dim:hidden/heads
     rotary=:head_dim.
 mimo_v2_flash
@@ -437,8 +455,7 @@ moss_transcribe_diarize_audio
 mpt
     heads=n_heads|num_attention_heads:16 kv_heads=:heads hidden=d_model|hidden_size:2048 head_dim=:hidden/heads.
 mt5 umt5
-    heads=num_heads|num_attention_heads:6 kv_heads=:heads hidden=d_model|hidden_size:512
-    head_dim=d_kv|head_dim:hidden/heads.
+    heads=num_heads|num_attention_heads:6 kv_heads=:heads head_dim=d_kv|head_dim:64.
 muse_glimmer_text
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:2 head_dim=head_dim:128 rotary=:head_dim.
 muse_glimmer_vision muse_spark_vision step3p5_vision
@@ -446,20 +463,15 @@ muse_glimmer_vision muse_spark_vision step3p5_vision
 muse_spark_text
     heads=num_attention_heads:128 kv_heads=num_key_value_heads:16 head_dim=head_dim:64 rotary=:head_dim
     experts=num_local_experts:256.
-musicgen>text_encoder>t5 musicgen_melody>text_encoder>t5
-    heads=num_heads|num_attention_heads:8 kv_heads=:heads head_dim=d_kv|head_dim:64.
 nanochat
     heads=num_attention_heads:6 kv_heads=num_key_value_heads:heads hidden=hidden_size:768
     head_dim=head_dim:hidden/heads rotary=:head_dim.
 nemotron3_5_transcribe_asr_audio
-    heads=num_attention_heads:10 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280
-    head_dim=head_dim:hidden/heads rotary=*0.5.
+    heads=num_attention_heads:10 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280.
 nemotron3_5_transcribe_word_timestamp
-    heads=num_attention_heads:16 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280
-    head_dim=head_dim:hidden/heads rotary=*0.5.
+    heads=num_attention_heads:16 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280.
 nemotron3_diarization_audio
-    heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:512
-    head_dim=head_dim:hidden/heads rotary=*1.0@partial_rotary_factor.
+    heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:512.
 nemotron_h
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:8 head_dim=head_dim:128
     experts=n_routed_experts|num_local_experts:8 groups=n_groups:8 state=ssm_state_size:128
@@ -515,7 +527,7 @@ pocket_tts
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:heads hidden=hidden_size:1024
     head_dim=head_dim:hidden/heads rotary=:head_dim.
 pop2piano
-    heads=num_heads|num_attention_heads:8 kv_heads=:heads hidden=d_model|hidden_size:512 head_dim=d_kv:hidden/heads.
+    heads=num_heads|num_attention_heads:8 kv_heads=:heads head_dim=d_kv:64.
 pp_doclayout_v2/encoder pp_doclayout_v3/encoder pp_doclayout_v4/encoder rt_detr/encoder rt_detr_v2/encoder
     heads=encoder_attention_heads:8 kv_heads=:heads hidden=encoder_hidden_dim:256 head_dim=head_dim:hidden/heads.
 pp_doclayout_v4/decoder
@@ -613,13 +625,13 @@ step3p5
     heads=num_attention_heads:64 kv_heads=num_key_value_heads|num_attention_groups:8 head_dim=head_dim:128
     experts=n_routed_experts|num_local_experts|moe_num_experts:288.
 switch_transformers
-    heads=num_heads|num_attention_heads:12 kv_heads=:heads hidden=d_model|hidden_size:768 head_dim=d_kv:hidden/heads.
+    heads=num_heads|num_attention_heads:12 kv_heads=:heads head_dim=d_kv:64.
 timesfm
     heads=num_attention_heads:16 kv_heads=:heads head_dim=head_dim:80.
 timesfm2_5
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:16 head_dim=head_dim:80 rotary=:head_dim.
 udop
-    heads=num_heads|num_attention_heads:16 kv_heads=:heads hidden=d_model|hidden_size:1024 head_dim=d_kv:hidden/heads.
+    heads=num_heads|num_attention_heads:16 kv_heads=:heads head_dim=d_kv:64.
 unlimited_ocr_text
     heads=num_attention_heads:10 kv_heads=num_key_value_heads:10:heads hidden=hidden_size:1280 head_dim=:hidden/heads
     rotary=:head_dim experts=n_routed_experts|num_experts:64.

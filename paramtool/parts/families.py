@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("bark semantic coarse_acoustics fine_acoustics", "att_proj=qkv", "bark 159, 213"),
     ("molmo2_text molmo2", "att_proj=qkv ff_proj=up-gate", "map 978-985"),
     ("hrm_text", "gate_up_proj=gate-up", "map 429"),
-    ("jetmoe", "kv_proj=kv", "jetmoe 463"),
+    ("jetmoe", "kv_proj=kv experts=experts", "jetmoe 463, 252-254"),
     ("evolla granite_speech_encoder granite_speech_plus_encoder", "to_kv=kv",
      "evolla 644, granite_speech 180, granite_speech_plus 327"),
     ("layoutlmv2", "qkv_linear=qkv", "layoutlmv2 127-128"),
@@ -54,9 +54,9 @@ ROWS: tuple[tuple[str, str, str], ...] = (
      "granitemoe_swa 317, granitemoehybrid 759, granitemoeshared 84"),
     ("kimi_k25_vision", "wqkv=qkv", "map 637"),
     ("exaone4_5_vision", _PLAIN, "exaone4_5 258"),
-    ("blip_vision_model blip_2_vision_model instructblip_vision_model instructblipvideo_vision_model qianfan_ocr_vision "
-     "mgp-str timesformer vitdet hiera sam_vision_model sam_hq_vision_model sam2_hiera_det_model sam2_vision_model "
-     "seggpt slanext_vision got_ocr2_vision deepseek_ocr2_sam_vision_model unlimited_ocr_sam_vision_model "
+    ("blip_vision_model blip_2_vision_model instructblip_vision_model instructblipvideo_vision_model "
+     "qianfan_ocr_vision mgp-str timesformer vitdet hiera sam_vision_model sam_hq_vision_model sam2_hiera_det_model "
+     "sam2_vision_model seggpt slanext_vision got_ocr2_vision deepseek_ocr2_sam_vision_model unlimited_ocr_sam_vision_model "
      "pp_formulanet_vision radio tipsv2_vision_model florence_vision", _PLAIN,
      "reshape(..., 3, heads, -1) in blip 320, blip_2 329, instructblip 248, mgp_str 141, timesformer 166, vitdet 234, "
      "hiera 358, sam 808, sam_hq 232, sam2 329, seggpt 318, slanext 150, got_ocr2 181, deepseek_ocr2 276, "

@@ -80,7 +80,7 @@ class PartLayout:
             shape = _sample(row)
             while True:
                 try:
-                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes)
+                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
                     for term in row.terms():
                         rows.part_shape(terms.PARTS[term], sizes)
                     break
@@ -109,7 +109,7 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip
-    return rows.stored(row.name, row.content, row.along, parts, sizes).shape
+    return rows.stored(row.name, row.content, row.along, parts, sizes=sizes).shape
 
 
 def group(kind: str) -> PartGroup:

@@ -187,15 +187,15 @@ def _cut(digits: Digits, low: int, high: int) -> Iterator[tuple[int, Digits, dic
             yield tail * inner + start, found, _plus(at, first.axis, tail * first.step)
         return
     if low < head * inner:
-        yield from _cut_shifted(rest, first, head - 1, low - (head - 1) * inner, inner)
+        yield from _cut_shifted(rest, first, head - 1, low=low - (head - 1) * inner, high=inner)
     if head < tail:
         yield head * inner, (first._replace(length=tail - head), *rest), {first.axis: head * first.step}
     if tail * inner < high:
-        yield from _cut_shifted(rest, first, tail, 0, high - tail * inner)
+        yield from _cut_shifted(rest, first, tail, low=0, high=high - tail * inner)
 
 
 def _cut_shifted(
-    rest: Digits, first: Digit, value: int, low: int, high: int
+    rest: Digits, first: Digit, value: int, *, low: int, high: int
 ) -> Iterator[tuple[int, Digits, dict[int, int]]]:
     inner = _length(rest)
     for start, found, at in _cut(rest, low, high):

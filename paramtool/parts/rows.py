@@ -20,7 +20,7 @@ from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
@@ -206,7 +206,7 @@ def _said(words: Iterable[str], sizes: Sizes) -> str:
     return " x ".join(f"{word}={sizes.of(word)}" for word in words)
 
 
-def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: Sizes) -> Sizes:
+def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> Sizes:
     """The sizes that are known, with those that the shape of a fused tensor shows.
 
     One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
@@ -216,7 +216,9 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], sizes: S
     sizes = per_head(content, sizes)
     for block in _blocks(items):
         if len(block.axes) != len(shape):
-            raise LayoutError(f"{name!r} has shape {list(shape)}; expected {len(block.axes)} axes: {content}")
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}; expected {plural(len(block.axes), 'axis', 'axes')}: {content}"
+            )
         for axis, group in enumerate(block.axes):
             if axis == along:
                 continue
@@ -320,7 +322,7 @@ class _AxisWay(NamedTuple):
     step: int
 
 
-def stored(name: str, content: str, along: int, parts: Parts, sizes: Sizes) -> Stored:
+def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -> Stored:
     """The tensor that a pattern describes, with the pieces of its parts.
 
     LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
@@ -427,7 +429,7 @@ def _of_part(
 ) -> Iterator[Piece]:
     """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
     used: set[str] = set()
-    axes = [list(_axis(group, slice_, ways, used, sizes)) for group in groups(tensor.axes)]
+    axes = [list(_axis(group, slice_, ways, used, sizes=sizes)) for group in groups(tensor.axes)]
     repeated = [word for word in ways if word not in used and sizes.of(word) > 1]
     for values in product(*(range(sizes.of(word)) for word in repeated)):
         place = at
@@ -451,7 +453,7 @@ class _AxisRun(NamedTuple):
 
 
 def _axis(
-    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], sizes: Sizes
+    group: tuple[str, ...], slice_: str, ways: Mapping[str, _AxisWay], used: set[str], *, sizes: Sizes
 ) -> Iterator[_AxisRun]:
     """The runs of one axis of a part: one, or one for each head if the block holds a slice of them."""
     sliced, after, length = SLICES.get(slice_, ("", "", ""))

@@ -23,7 +23,7 @@ APART: Mapping[str, tuple[tuple[str, ...], ...]] = {
 FUSED: Mapping[str, str] = {
     "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "qkv": "qkv", "W_pack": "qkv",
     "wqkv": "qkv", "att_proj": "qkv", "attn_qkv": "qkv", "linear_qkv": "qkv", "qkv_linear": "qkv",
-    "in_proj_weight": "qkv", "gate_up_proj": "gate-up", "up_gate_proj": "gate-up", "w13": "gate-up",
+    "QKV": "qkv", "in_proj_weight": "qkv", "gate_up_proj": "gate-up", "up_gate_proj": "gate-up", "w13": "gate-up",
     "gate_up": "gate-up",
 }  # fmt: skip
 """{name of a fused tensor: the kind of its group}"""
@@ -37,6 +37,10 @@ STACKS: tuple[tuple[str, ...], ...] = (
     ("w1", "v1", "w2"),
 )  # fmt: skip
 """Names of the stacks in a module of experts, which are tensors themselves, without `.weight`."""
+FLAT = STACKS[3]
+"""Experts below each other in matrices."""
+LAYER_STACKS = ("input_linear", "output_linear")
+"""Layers whose weights are stacks (transformers 5.23.0 `jetmoe` 79, 252-254; `granitemoe` files)."""
 TORCH_MHA = "in_proj_weight"
 """The tensor of torch.nn.MultiheadAttention (torch/nn/modules/activation.py): queries, then keys, then values."""
 WEIGHTS = ("weight", "qweight", "weight_packed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 
@@ -19,7 +19,7 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, listed, plural, some
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.display import Displayed, Row, few
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
@@ -103,13 +103,10 @@ def load_model(
     refuse_unfit(where, model, tensors)
     device = torch.device(device) if device is not None else None
     check_request(tensors, assign, device, dtype)
-    chosen, part = _part(whole, tensors, only, prefix)
-    named, as_it_is = _as_the_model_calls_it(model, tensors, part), part
-    part = named.part
-    present = {name: entry for name, entry in part.entries.items() if name in tensors}
-    windows = ((name, plain_window(entry.value)) for name, entry in present.items())
-    found = {name: torch_type(view) for name, view in windows if view is not None}
-    target = places(model, tensors, found, assign=assign, device=device, dtype=dtype)
+    chosen, as_it_is = _part(whole, tensors, only, prefix)
+    named = _as_the_model_calls_it(model, tensors, as_it_is)
+    part, present = named.part, {name: entry for name, entry in named.part.entries.items() if name in tensors}
+    target = places(model, tensors, _torch_types(present), assign=assign, device=device, dtype=dtype)
     verdict, questions = judge(wanted_by(target.described()), part, whole)
     try:
         _refuse(where, verdict, replace(part, entries=present), strict)
@@ -123,6 +120,12 @@ def load_model(
         target.keep(verdict.lacks)
         _fill(target, source, taken, named)
     return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
+
+
+def _torch_types(entries: Mapping[str, Entry]) -> dict[str, torch.dtype]:
+    """The types that tensors of a file have in torch."""
+    windows = ((name, plain_window(entry.value)) for name, entry in entries.items())
+    return {name: torch_type(view) for name, view in windows if view is not None}
 
 
 def _fill(target: Places, source: Source, taken: Checkpoint, named: RenamedCheckpoint) -> None:

@@ -156,6 +156,7 @@ NO_COUNTS = {
     "commands/dedup.py: {writer.name} files",
     "commands/output/writer.py: {name} files",
     "passes/into/networks.py: {whole.at} names",
+    "parts/facts.py: {text} names",
     "formats/mxnet/params.py: {list(stored)} values",  # a shape  # a verb
     "model/dtype.py: {numel} elements",  # of packed types, never 1 in a block
 }

@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-from tests.oracles.zoo_models import architectures, on_meta
+from tests.oracles.zoo_models import SETTINGS, architectures, on_meta
 
 APART = (
     ("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q", "k", "v"), ("to_q", "to_k", "to_v"),
@@ -330,7 +330,7 @@ def observations(
     """What the modules of each model have, for its default config and for changed ones that transformers builds."""
     for model_type in types or sorted(architectures()):
         try:
-            default = saved(CONFIG_MAPPING[model_type]())
+            default = default_config(model_type)
         except Exception:
             continue
         done = []
@@ -357,10 +357,42 @@ def observed(model_type: str, config: Mapping[str, Any], change: str = "") -> li
         inner: Any = config
         for step in (tower or "").split(".") if tower else ():
             inner = inner.get(step) if isinstance(inner, Mapping) else None
-        if tower is None or not isinstance(inner, Mapping):
+        if tower is None:
+            inner = original(config, one.model_type)
+        if not isinstance(inner, Mapping):
             inner = json.loads(one.config)
         found.append(Observed(one.model_type, one.side, inner, one.sizes, model_type, config, tower, one.name, change))
     return found
+
+
+NEEDED = {**SETTINGS, "dbrx": {"attn_config.rope_theta": 10000.0}}
+"""{model type: {path: value}}: what has to be said beside the defaults, so that a model can be built."""
+
+
+def default_config(model_type: str) -> dict[str, Any]:
+    """The config that a class has by default, with what it needs to be built."""
+    needed = NEEDED.get(model_type, {})
+    config = saved(CONFIG_MAPPING[model_type](**needed.get("", {})))
+    for path, value in needed.items():
+        *steps, last = path.split(".")
+        place = config
+        for step in steps:
+            place = place.setdefault(step, {})
+        if last:
+            place[last] = value
+    return config
+
+
+def original(config: Mapping[str, Any], model_type: str) -> Mapping[str, Any] | None:
+    """The only config of a model type among a config and those in it, of which a module has a copy."""
+    found = []
+    todo: list[Mapping[str, Any]] = [config]
+    while todo:
+        one = todo.pop()
+        if one.get("model_type") == model_type:
+            found.append(one)
+        todo += [value for value in one.values() if isinstance(value, Mapping)]
+    return found[0] if len(found) == 1 else None
 
 
 class TooLong(Exception):

@@ -18,24 +18,29 @@ from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural, some
 from paramtool.parts.layout import PartGroup, PartLayout
+from paramtool.parts.words import LAYER_STACKS
 
 FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
     "qkv": (
         "qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv", "in_proj", "W_pack", "wqkv", "att_proj", "linear_qkv",
-        "attn_qkv",
+        "attn_qkv", "qkv_linear", "QKV",
     ),
-    "kv": ("kv_proj", "c_attn", "linear_kv", "kv"),
+    "kv": ("kv_proj", "c_attn", "linear_kv", "kv", "to_kv"),
     "qk": ("qk_proj",),
     "q-gate": ("q_proj",),
     "qkv-gate": ("linear_qkv", "qkv_proj"),
     "qkv-scalar-gate": ("linear_qkv", "qkv_proj"),
     "gate-up": (
         "gate_up_proj", "ff_proj", "up_gate_proj", "linear_fc1", "dense_h_to_4h", "input_linear", "weights_in", "w13",
-        "gate_up",
+        "gate_up", "Wi",
     ),
     "convs": ("conv1d",),
 }  # fmt: skip
 """{kind of a group: what files call the tensor that holds it}; docs/layouts.md says who."""
+STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
+    ("gate_up_proj", "down_proj"): (("w13", "w2"), LAYER_STACKS),
+}
+"""{the stacks of a layout: what other files call them}"""
 WEIGHTS = ("", "weight", "qweight", "weight_packed", "blocks")
 """What the weight of a module is called behind the module's name, packed or not."""
 BARE_SEPARATOR = "_"
@@ -178,14 +183,16 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
     `at` are patterns of modules, or of fused tensors' modules: `*.attn`, `*.attn.qkv`.
     """
     rows = layout.tensors
-    usual = [(row.name,) if len(rows) > 1 else _known(layout, row.name) for row in rows]
+    variants = _variants(layout)
+    usual = [dict.fromkeys(variant[k] for variant in variants) for k in range(len(rows))]
     found: dict[str, dict[str, dict[int, tuple[str, str]]]] = {}
     for name in names:
         for base, child, suffix in _children(name):
             for k, row in enumerate(rows):
                 chosen = any(fnmatchcase(base, p) or fnmatchcase(joined(base, child), p) for p in at)
                 named = suffix.count(".") < 2 and any(fnmatchcase(joined(base, child), pattern) for pattern in at)
-                if (row.is_bare and suffix.startswith(".")) or (at and not chosen):
+                is_layer = suffix.startswith(".") and child not in LAYER_STACKS
+                if (row.is_bare and is_layer) or (at and not chosen):
                     continue
                 if child in usual[k] or (named and len(rows) == 1):
                     found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
@@ -201,6 +208,8 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
                 raise LayoutError(f"{where}: {base!r} has {', '.join(there)} and no {', '.join(lacking)}")
             continue
         children = tuple(weights[k][0] for k in range(len(rows)))
+        if len(rows) > 1 and children not in variants:
+            continue
         members = []
         for suffix, tensors in by_suffix.items():
             if any(tensors[k][0] != children[k] for k in tensors):
@@ -211,8 +220,11 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
     return groups
 
 
-def _known(layout: PartLayout, name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((name, *FUSED_NAMES.get(layout.group, ()))))
+def _variants(layout: PartLayout) -> list[tuple[str, ...]]:
+    """What files call the fused tensors of a layout, the usual names first."""
+    own = tuple(row.name for row in layout.tensors)
+    others = STACK_NAMES.get(own, ()) if len(own) > 1 else ((name,) for name in FUSED_NAMES.get(layout.group, ()))
+    return list(dict.fromkeys((own, *others)))
 
 
 def _children(name: str) -> Iterator[tuple[str, str, str]]:

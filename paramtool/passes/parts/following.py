@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
+from paramtool.parts.blocks import Image
 from paramtool.parts.companions import Packing, follow, is_companion, logical
-from paramtool.parts.pieces import Stored
+from paramtool.parts.pieces import Stored, whole
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import ApartGroup, FusedGroup
@@ -67,7 +68,7 @@ def following(weight: Joint, suffix: str, shapes: Shapes, packing: Packing) -> J
         )
     names = {part.name: part.name for parts in weight.parts.values() for part in parts}
     names[weight.stored.name] = weight.stored.name
-    found = follow(weight.stored, suffix, names, shapes, packing)
+    found = follow(weight.stored, suffix, names, shapes, packing=packing)
     for one in (found.fused, *found.parts):
         if one.name in shapes and prod(one.shape) != prod(shapes[one.name]):
             raise LayoutError(f"{one.name!r} has shape {list(shapes[one.name])}; expected {list(one.shape)}")
@@ -144,7 +145,7 @@ def beside_name(weight: str, suffix: str) -> str:
 
 
 def followed(
-    read: Sequence[Stored], made: Sequence[Stored], found: ToldApart, shapes: Shapes, packing: Packing
+    read: Sequence[Stored], made: Sequence[Stored], found: ToldApart, shapes: Shapes, *, packing: Packing
 ) -> tuple[list[Stored], list[Stored]]:
     """The tensors of a source and of an output, with companions in place of weights that are only packed.
 
@@ -157,7 +158,7 @@ def followed(
     for one in found.beside:
         stored = by_name[one.weight]
         names = _names(stored, one.suffix, {stored.name: one.name})
-        image = follow(stored, one.suffix, names, {one.name: shapes[one.name]}, packing)
+        image = _follow(stored, one.suffix, names, {one.name: shapes[one.name]}, packing=packing)
         sources.append(image.fused)
         shared_there |= _shared(image.parts)
         for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
@@ -172,12 +173,12 @@ def followed(
             if lacking := [part for part in parts if (part, suffix) not in hub]:
                 raise LayoutError(
                     f"{stored.name!r} cannot be made: {beside_name(lacking[0], suffix)!r} is missing; "
-                    f"{len(parts) - len(lacking)} of {len(parts)} parts have {suffix}",
+                    f"{suffix} is there for {len(parts) - len(lacking)} of {plural(len(parts), 'part')}",
                     hint="parts that are joined must be quantised alike",
                 )
             names = _names(stored, suffix, {stored.name: beside_name(stored.name, suffix)})
             known = {beside_name(part, suffix): hub[part, suffix] for part in parts}
-            image = follow(stored, suffix, names, known, packing)
+            image = _follow(stored, suffix, names, known, packing=packing)
             targets.append(image.fused)
             shared |= _shared(image.parts)
     sources = [_renamed(one, shared) for one in sources]
@@ -187,6 +188,15 @@ def followed(
         [*(one for one in read if one.name not in found.packed), *sources],
         [*(one for one in made if not _is_of(one, packed)), *targets],
     )
+
+
+def _follow(weight: Stored, suffix: str, names: Mapping[str, str], shapes: Shapes, *, packing: Packing) -> Image:
+    """As `follow`; beside a weight that is one part as it is, a companion stays as it is, whatever it says."""
+    part = weight.pieces[0].part
+    if weight != whole(weight.name, weight.shape, part) or len(weight.shape) > 2:
+        return follow(weight, suffix, names, shapes, packing=packing)
+    (shape,) = shapes.values()
+    return Image(whole(names[weight.name], shape, names[part]), (whole(names[part], shape),))
 
 
 def _names(weight: Stored, suffix: str, own: Mapping[str, str]) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _fused_row(
     name = fused_name(one.at, names.of(row.name), member.suffix, row.is_bare)
     sizes = rows.learned(facts, (part for found in parts.values() for part in found))
     try:
-        stored = rows.stored(name, content, along, parts, sizes)
+        stored = rows.stored(name, content, along, parts, sizes=sizes)
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     made = Joint(stored, layout.name, content, along, used(content, sizes), parts, alone(parts))
@@ -188,7 +188,8 @@ def used(content: str, sizes: Sizes) -> dict[str, int]:
     words = rows.words(content)
     for term in rows.terms(content):
         words |= {word for axes in rows.groups(rows.axes_of(term, content)) for word in axes}
-    return {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
+    known = {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
+    return {word: size for word, size in known.items() if size}  # without elements that RoPE leaves alone: rest=0
 
 
 def unfused(
@@ -212,7 +213,7 @@ def unfused(
                 content, along = (row.content, row.along) if is_companion else pattern_of(row, _end(suffix))
                 shape = following.fused_elements(one, k, shapes, packing) if is_companion else shapes[name]
                 try:
-                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes))
+                    sizes = _one_width(name, rows.solved(name, content, along, shape, sizes=sizes))
                     shapes_of = {term: rows.part_shape(rows.axes_of(term, content), sizes) for term in row.terms()}
                 except UnknownSize as error:
                     raise lacking(one.at, layout, error) from None
@@ -224,7 +225,7 @@ def unfused(
                     for term, size in shapes_of.items()
                     for axes in [rows.axes_of(term, content)]
                 }
-                made = _joint(name, content, along, sizes, parts, shapes={name: shape}, layout=layout.name)
+                made = _joint(name, content, along, sizes, parts=parts, shapes={name: shape}, layout=layout.name)
                 yield following.following(made, _end(suffix), shapes, packing) if is_companion else made
 
 
@@ -238,7 +239,7 @@ def _one_width(name: str, sizes: Sizes) -> Sizes:
     width, out = sizes.known.get("in"), sizes.known.get("out")
     if width is not None and out is not None and width != out:
         raise LayoutError(
-            f"{name!r}: its experts would have {width} inputs and {out} outputs; expected as many",
+            f"{name!r}: its experts would have {plural(width, 'input')} and {plural(out, 'output')}; expected as many",
             hint="another orientation of the stack fits: experts, experts-transposed",
         )
     return sizes
@@ -256,8 +257,8 @@ def _joint(
     content: str,
     along: int,
     sizes: Sizes,
-    parts: Mapping[str, tuple[PartTensor, ...]],
     *,
+    parts: Mapping[str, tuple[PartTensor, ...]],
     shapes: Mapping[str, tuple[int, ...]] | None,
     layout: str,
 ) -> Joint:
@@ -270,7 +271,7 @@ def _joint(
         )
     if prod(shape) > MAX_ELEMENTS:  # of a record, before its parts are listed
         raise LayoutError(f"{name!r} would have {prod(shape)} elements; expected at most {MAX_ELEMENTS}")
-    stored = rows.stored(name, content, along, parts, sizes)
+    stored = rows.stored(name, content, along, parts, sizes=sizes)
     return Joint(stored, layout, content, along, used(content, sizes), parts, alone(parts))
 
 
@@ -302,8 +303,8 @@ def recorded(
         for shape in (rows.part_shape(axes, known),)
     }
     if not companion:
-        return _joint(tensor, content, along, known, made, shapes=shapes if is_fused else None, layout=layout)
-    weight = _joint(tensor, content, along, known, made, shapes=None, layout=layout)
+        return _joint(tensor, content, along, known, parts=made, shapes=shapes if is_fused else None, layout=layout)
+    weight = _joint(tensor, content, along, known, parts=made, shapes=None, layout=layout)
     return following.following(weight, companion, shapes, packing)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.words import APART, FUSED, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import APART, FUSED, LAYER_STACKS, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
@@ -94,6 +94,8 @@ class SeenParts:
 
 
 NOTHING = SeenParts()
+FIRST = ("qkv", "kv")
+"""The kinds that are told before the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class _Counted:
 
 
 _CHILDREN = frozenset(
-    [name for variants in APART.values() for names in variants for name in names] + [*FUSED, *OF_FAMILIES]
+    [name for variants in APART.values() for names in variants for name in names] + [*FUSED, *OF_FAMILIES, *LAYER_STACKS]
 )  # fmt: skip
 _BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
 
@@ -168,6 +170,9 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
         return
     for kind in ("qkv", "gate-up"):
         yield from ((kind, "apart", names) for names in APART[kind] if layers.issuperset(names))
+    if _are_stacks(base, layers, shape_of):
+        yield "experts", "fused", LAYER_STACKS
+        children = {child: is_bare for child, is_bare in children.items() if child not in LAYER_STACKS}
     for child, is_bare in children.items():
         if not is_bare and child in FUSED:
             yield FUSED[child], "fused", (child,)
@@ -179,6 +184,14 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
     for names in STACKS:
         if bare.issuperset(names) and all(len(shape_of(_joined(base, name))) in (2, 3) for name in names):
             yield "experts", "fused", names
+
+
+def _are_stacks(base: str, layers: set[str], shape_of: ShapeOf) -> bool:
+    """Whether layers are stacks of gated experts: JetMoE's attention has others of the same names."""
+    if not layers.issuperset(LAYER_STACKS):
+        return False
+    first, second = (shape_of(f"{_joined(base, name)}.weight") for name in LAYER_STACKS)
+    return len(first) == len(second) == 3 and first[1] == 2 * second[2]
 
 
 def _joined(*words: str) -> str:
@@ -213,7 +226,10 @@ def _summary(
         if numbered:
             length = tower.count(".") + 1
             counted.update(module.split(".", length + 1)[length] for module in one.modules)
-    found = tuple(SeenTower(at, len(layers[at]), tuple(found)) for at, found in towers.items())
+    found = tuple(
+        SeenTower(at, len(layers[at]), tuple(sorted(groups, key=lambda one: one.kind not in FIRST)))
+        for at, groups in towers.items()
+    )
     if not found:
         return NOTHING
     return SeenParts(found, _dialect(found, known))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError
 from paramtool.parts import families
-from paramtool.parts.words import OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import FittingLayout, Known, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
@@ -23,7 +23,7 @@ GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
 def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | None:
     """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
     names = [_joined(group.first, name) for name in group.names]
-    tensors = {weight: shape_of(weight) for weight in map(lambda name: _weight(name, shape_of), names) if weight}
+    tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
     if len(tensors) < len(names):
         return None
     if said := {known.layouts[name] for name in tensors if name in known.layouts}:
@@ -73,9 +73,9 @@ def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
     found = families.of_family(model_type, config).layouts
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
     layouts = found.get(key, ())
-    if group.kind == "experts" and (group.names == STACKS[3]) != (layouts == ("experts-flat",)):
+    if group.kind == "experts" and (group.names == FLAT) != (layouts == ("experts-flat",)):
         return (), model_type
-    if group.kind == "experts" and group.names not in (STACKS[0], STACKS[3]):
+    if group.kind == "experts" and group.names not in (STACKS[0], FLAT, LAYER_STACKS):
         return (), model_type
     return layouts, model_type
 
@@ -126,14 +126,14 @@ def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, 
 def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> bool:
     """Whether the sizes that were given divide the rows."""
     heads, kv_heads = given.get("heads", 1), given.get("kv_heads", 1)
-    if queries % heads or keys % kv_heads or (("chunks" in given) != ("chunk" in layout) and "chunks" in given):
+    if queries % heads or keys % kv_heads or ("chunks" in given and "chunk" not in layout):
         return False
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
 
 def _stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
     """The layouts of stacks of experts."""
-    if names == STACKS[3]:
+    if names == FLAT:
         if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
             yield FittingLayout("experts-flat", (), "three matrices of one shape")
         return

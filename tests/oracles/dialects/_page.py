@@ -35,7 +35,7 @@ FORMS = """
 
 Every key of `conversion_mapping` of transformers that converts values ({experts} of {every} are of experts), as a small
 model of its default config, saved by transformers itself in its two forms. `paramtool convert --to transformers-5` of
-the one is the other, byte for byte and name for name; `--to transformers-4` of that is the first again; and likewise
+the one is the other, byte for byte and name for name; `--to transformers-4` of that is the first again; and so it is
 the other way round. transformers opens what was written as the same model, without complaints.
 
 - **odd**: five experts, widths of which none is twice another.

@@ -1,0 +1,77 @@
+"""Facts from configs are what transformers' modules really have, in every model that it builds.
+
+Each model is built on the meta device from its config, and from configs with other numbers, absent keys and null ones.
+What a config does not say may be absent; nothing may be wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+from paramtool.errors import LayoutError
+from paramtool.parts.config_facts import from_config, tower_of
+from paramtool.parts.config_keys import VERSION
+from tests.oracles.attention_sizes import CHANGES, Observed, observations
+from tests.oracles.zoo_models import architectures
+
+FEW = (
+    "bart", "bert", "bloom", "clip", "codegen", "dbrx", "deepseek_v3", "falcon", "gemma2", "gemma3_text", "gpt2",
+    "gpt_bigcode", "gpt_neox", "gpt_oss", "jetmoe", "llama", "llava", "mixtral", "modernbert", "mpt", "olmo_hybrid",
+    "phi3", "qwen2", "qwen2_vl", "qwen3_moe", "qwen3_next", "t5", "vit", "whisper",
+)  # fmt: skip
+"""Model types that `make test` looks at; PARAMTOOL_EVERY_MODEL=1 looks at all."""
+TYPES = sorted(architectures()) if os.environ.get("PARAMTOOL_EVERY_MODEL") else FEW
+HEADLESS_ROTARY = "head_dim added"
+"""A change that some rotary positions see, and not the attention that they are for: no model."""
+
+
+def wrong(one: Observed) -> dict[str, tuple[int, int]]:
+    """{word: (what the module has, what the config is said to say)}, where they differ."""
+    whole, tower = (one.config, "") if one.tower is None else (one.whole, one.tower)
+    try:
+        known = from_config(whole, ".".join(filter(None, [tower, one.side]))).sizes
+    except LayoutError:
+        return {}
+    skipped = {"rotary"} if one.change == HEADLESS_ROTARY else set()
+    return {
+        word: (size, known[word])
+        for word, size in one.sizes.items()
+        if word in known and word not in skipped and known[word] != size
+    }
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_configs_say_what_modules_have(model_type: str) -> None:
+    seen = list(observations([model_type], CHANGES if model_type in FEW else CHANGES[:6]))
+    problems = [(one.name, one.change, found) for one in seen if (found := wrong(one))]
+    assert not problems, problems[:5]
+    for one in seen:
+        if one.tower is not None and not one.change:
+            found = tower_of(f"{one.name}.weight", one.whole)
+            known = from_config(one.whole, found).sizes if found is not None else {}
+            assert all(known.get(word, size) == size for word, size in one.sizes.items()), (one.name, found)
+
+
+@pytest.mark.parametrize("model_type", sorted({*FEW} - {"jetmoe"}))
+def test_common_models_say_their_heads(model_type: str) -> None:
+    """Absent is right for a few modules of odd models, and not for these; jetmoe has one kv_proj and no q to count."""
+    said: Counter[str] = Counter()
+    for one in observations([model_type], ("", "keys absent, more heads")):
+        whole, tower = (one.config, "") if one.tower is None else (one.whole, one.tower)
+        known = from_config(whole, ".".join(filter(None, [tower, one.side]))).sizes
+        said.update(word for word, size in one.sizes.items() if known.get(word) == size)
+    assert said["heads"] or said["kv_heads"]
+
+
+def test_the_table_is_for_the_installed_version() -> None:
+    if not transformers.__version__.startswith(f"{VERSION}."):
+        pytest.skip(f"the table is for transformers {VERSION}: make it again with docs/make_config_keys.py")
+    assert "llama" in CONFIG_MAPPING_NAMES
