@@ -300,6 +300,12 @@ def words(content: str) -> set[str]:
     return _all_words(parse(content, WORDS))
 
 
+def slice_words(content: str) -> set[str]:
+    """The axes that say which elements of each head a pattern's slices are."""
+    slices = [SLICES[block.gates] for block in _blocks(parse(content, WORDS)) if block.gates in SLICES]
+    return {word for _, *lengths in slices for word in lengths if word}
+
+
 def _all_words(items: Items) -> set[str]:
     found: set[str] = set()
     for item in items:

@@ -185,7 +185,7 @@ def loosened(content: str) -> str:
 
 def used(content: str, sizes: Sizes) -> dict[str, int]:
     """The sizes of a pattern's words, and of the axes of its parts."""
-    words = rows.words(content)
+    words = rows.words(content) | rows.slice_words(content)
     for term in rows.terms(content):
         words |= {word for axes in rows.groups(rows.axes_of(term, content)) for word in axes}
     known = {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
