@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -226,12 +226,27 @@ def autos() -> dict[str, dict[str, str]]:
     return found
 
 
-def survey() -> tuple[dict[str, Any], dict[str, str]]:
-    """({class: its prefix, model type and parts}, {class: why it could not be built})."""
+def _models(model: Any) -> list[Any]:
+    """A model and those that are parts of it."""
+    import transformers
+
+    return [one for one in model.modules() if isinstance(one, transformers.PreTrainedModel)]
+
+
+def _described(cls: Any, config: Any) -> dict[str, str]:
+    return {"prefix": cls.base_model_prefix or "", "type": config.model_type}
+
+
+def survey(of_rules: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """({class: its prefix, model type and parts}, {class: why it could not be built}).
+
+    `of_rules` are the keys of the rules, classes among them.
+    """
     from tests.dialects.asking_transformers import small
 
     classes = architectures()
     found: dict[str, Any] = {}
+    inner_classes: dict[str, dict[str, str]] = {}
     nested: dict[str, list[list[Any]]] = {}
     unbuilt: dict[str, str] = {}
     signal.signal(signal.SIGALRM, _too_long)
@@ -239,6 +254,7 @@ def survey() -> tuple[dict[str, Any], dict[str, str]]:
         try:
             signal.alarm(SECONDS)
             model = small(name)
+            inner_classes |= {type(one).__name__: _described(type(one), one.config) for one in _models(model)}
             for inner, its in parts(model).items():
                 if inner == name or inner not in nested:
                     nested[inner] = its
@@ -247,7 +263,10 @@ def survey() -> tuple[dict[str, Any], dict[str, str]]:
             print(f"{name}: {unbuilt[name]}", file=sys.stderr)
         finally:
             signal.alarm(0)
-        found[name] = {"prefix": cls.base_model_prefix or "", "type": cls.config_class.model_type}
+        found[name] = _described(cls, cls.config_class)
+    for name, one in inner_classes.items():  # some that transformers does not export have rules of their own
+        if name in of_rules:
+            found.setdefault(name, one)
     for name, its in nested.items():
         found.setdefault(name, {"prefix": "", "type": ""})["parts"] = its
     return found, {name: why for name, why in unbuilt.items() if name not in nested}
@@ -319,7 +338,7 @@ def table() -> dict[str, Any]:
     transformers.logging.set_verbosity_error()
     made, aliases = rules(source())
     tables = autos()
-    found, unbuilt = survey()
+    found, unbuilt = survey(made.keys() | aliases.keys())
     classes = pruned(with_tables(found, tables), made.keys() | aliases.keys())
     used = {part[1][1:] for one in classes.values() for part in one[2:] if part[1][0] == "@"}
     return {

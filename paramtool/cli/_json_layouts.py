@@ -89,6 +89,7 @@ def _rearranged(found: Rearrangement) -> dict[str, Any]:
         "split": list(found.split),
         "joined": list(found.joined),
         "facts": dict(found.facts),
+        **({"said": dict(found.said)} if found.said else {}),
     }
 
 

@@ -177,7 +177,9 @@ def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
     if found.is_dialect:
         yield ("dialect", f"{found.source} -> {found.target}", f"{plural(found.renamed, 'tensor')} renamed")
     else:
-        yield ("layout", f"{found.source or 'parts'} -> {found.target or 'parts'}", plural(len(found.groups), "module"))
+        said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
+        modules = plural(len(found.groups), "module")
+        yield ("layout", f"{found.source or 'parts'} -> {found.target or 'parts'}", modules, elidable(said))
     for what, tensors in (("split", found.split), ("joined", found.joined)):
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool import dialects, layouts
@@ -67,6 +67,8 @@ class Rearrangement:
     """In a report, those of several parts."""
     joined: tuple[str, ...] = ()
     """In a report, the new tensors of several parts."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """{layout: who says that tensors have it}, where nobody gave one."""
 
     @property
     def is_recorded(self) -> bool:
@@ -92,8 +94,12 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
             return True
         if name:
             _check_known(name)
-    unsaid = options.described and options.source is None and options.target is None
-    return unsaid and bool(record_of(checkpoint).fused)
+    return is_unsaid(options) and bool(record_of(checkpoint).fused)
+
+
+def is_unsaid(options: RelayoutOptions) -> bool:
+    """Whether `unfuse` has no layout and takes those that are known."""
+    return options.described and options.source is None and options.target is None
 
 
 CHANGES_VALUES = {
@@ -201,14 +207,22 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions, layout: PartLayout) -> PartNames:
-    """The names that are asked for; UsageError for one that nothing of the layout has."""
-    usual = [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
+def _names(options: RelayoutOptions, layout: PartLayout | None = None) -> PartNames:
+    """The names that are asked for; UsageError for one that nothing of the layout has, or of any if none is given."""
+    of = [layout] if layout is not None else all_part_layouts()
+    usual = list(dict.fromkeys(name for one in of for name in _usual(one)))
     if unknown := [name for name in options.rename or {} if name not in usual]:
-        raise UsageError(
-            f"--rename {unknown[0]!r}: layout {layout.name} has no such name; expected one of: {', '.join(usual)}"
-        )
+        what = f"layout {layout.name} has no such name" if layout is not None else "no layout has such a name"
+        raise UsageError(f"--rename {unknown[0]!r}: {what}; expected one of: {', '.join(usual[:MANY_NAMES])}")
     return PartNames(dict(options.rename or {}))
+
+
+MANY_NAMES = 12
+
+
+def _usual(layout: PartLayout) -> list[str]:
+    """What the tensors and the parts of a layout are called."""
+    return [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
 
 
 def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -348,7 +362,19 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
     joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
-    if not joints:
+    said: Mapping[str, str] = {}
+    if not joints and options.source is None:
+        from paramtool.commands import unfuse_seen
+
+        spec = _spec(options, "")
+        facts = facts_of(config, spec, used)
+        found = unfuse_seen.unfused(
+            checkpoint, shapes, options.at, spec, lambda at: facts(at).sizes,
+            names=_names(options), packing=packing_of(config),
+        )  # fmt: skip
+        joints, said = found.joints, found.said
+        named = ", ".join(said)
+    elif not joints:
         layout = _layout(options.source)
         facts = facts_of(config, _spec(options, layout.group), used)
         groups = find.fused(shapes, layout, options.at, where)
@@ -379,6 +405,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
             fused=tuple(one for one in known.fused if one.tensor not in gone),
             unfused=(*known.unfused, *(_recorded(one, ranks, is_fused=False) for one in made)),
         ),
+        said=said,
     )
 
 
@@ -413,7 +440,7 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
         sum(old != new for old, new in renamed.items()),
         {f"{word}={size}": said for (word, size), said in used.items()},
         replace(kept, dialect="" if back else target, source="" if back else source),
-        (*done.caveats, *_forgotten(known, kept)),
+        (*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (source, target), config)),
     )
 
 
@@ -433,6 +460,16 @@ def without_old_names(
     stored = {name: shape for name, shape in shapes.items() if name not in views}
     old = {one.name for one in dialect_change(stored, ways, config, facts).change.made} - stored.keys()
     return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
+
+
+def _unchanged(change: Rearranged, ways: tuple[str, str], config: Mapping[str, object]) -> Iterator[str]:
+    """A warning if nothing differs between two dialects: the model has no such tensors, or the config is another's."""
+    if set(change.read) == set(change.made):
+        model = dialects.architecture(config) or "this model"
+        yield (
+            f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {model}: all keep names and forms; "
+            "if that is a surprise, config.json is of another model"
+        )
 
 
 class DialectChange(NamedTuple):
@@ -493,8 +530,11 @@ def _recognised(
         return found[0]
     if not found:
         raise LayoutError(
-            f"{where}: its names are those of no dialect for this model", hint="--from DIALECT says which is meant"
+            f"{where}: {dialects.why_none(shapes, config)}",
+            hint="the file was converted in part, or it is of another model than config.json says",
         )
+    if found == [dialects.HUB, dialects.MEMORY]:  # the shapes do not tell, either: the error says why
+        dialects.opened(dialects.MEMORY, config, facts).read(shapes)
     raise LayoutError(
         listed(f"{where}: its names are those of {plural(len(found), 'dialect')}:", list(found)),
         hint="--from DIALECT says which it is",

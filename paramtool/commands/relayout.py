@@ -333,7 +333,21 @@ def _rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrang
     """What is to be done to attention, gated MLPs and experts; None where recurrent networks are meant."""
     from paramtool.commands import rearrange
 
-    return rearrange.rearrangement(checkpoint, options) if rearrange.is_wanted(checkpoint, options) else None
+    if rearrange.is_wanted(checkpoint, options) or _has_parts_alone(checkpoint, options):
+        return rearrange.rearrangement(checkpoint, options)
+    return None
+
+
+def _has_parts_alone(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
+    """Whether `unfuse` without a layout finds fused parts, and no recurrent network."""
+    from paramtool.commands import rearrange, unfuse_seen
+
+    if not rearrange.is_unsaid(options) or not unfuse_seen.is_possible(checkpoint, options.spec):
+        return False
+    try:
+        return not source_networks(checkpoint, options, lenient=True)
+    except (LayoutError, UsageError):
+        return True
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -369,6 +383,8 @@ def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutO
     except LayoutError as error:
         if where.writer.is_graph:
             error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
+        if options.described and options.source is None and not checkpoint.modules:
+            error.hint += "; no fused attention, gated MLP or experts are known in it either"
         raise
 
 

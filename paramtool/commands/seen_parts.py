@@ -26,10 +26,7 @@ COULD_BE = re.compile(
 
 
 def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -> SeenParts | None:
-    """The groups of parts in a checkpoint; None where no name could be one's.
-
-    `facts` are sizes that the user gave.
-    """
+    """The groups of parts in a checkpoint, with sizes that the user gave; None where no name could be one's."""
     if not any(COULD_BE.search(name) for name in checkpoint.entries):
         return None
     from paramtool.passes.parts.groups import seen

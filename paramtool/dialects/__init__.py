@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.facts import Facts
 from paramtool.parts.pieces import Stored, whole
@@ -138,8 +138,12 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
     The two of transformers are one answer where they do not differ: the hub.  Where a table keeps the hub's names for
     other rows, as vLLM's does for BLOOM, both are an answer.
     """
-    from paramtool.dialects import transformers
+    from paramtool.dialects import recognition
 
+    try:
+        told = recognition.told(tensors, config)
+    except LayoutError:
+        told = None
     found, same_names = [], False
     for name in TABLES:
         try:
@@ -147,13 +151,43 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
         except LayoutError:
             continue
         renamed = any(piece.part != one.name for one in held for piece in one.pieces)
-        if renamed or any(one != whole(one.name, one.shape) for one in held):
-            found.append(name)
-            same_names |= not renamed
-    try:
-        own = transformers.dialects(tensors, config)
-    except LayoutError:
-        own = ()
+        if not renamed and all(one == whole(one.name, one.shape) for one in held):
+            continue
+        if told is not None and told.dialects == (MEMORY,):
+            parts = {piece.part for one in held for piece in one.pieces}
+            if recognition.told(parts, config).five:  # its names mean tensors that transformers 4 does not have
+                continue
+        found.append(name)
+        same_names |= not renamed
+    own = () if told is None else told.dialects
     if own and (not found or same_names):
-        found.append(HUB if HUB in own else MEMORY)
+        is_either = told is not None and told.either and own == (HUB, MEMORY)
+        found += _by_shapes(tensors, config) if is_either else [HUB] if HUB in own else [MEMORY]
     return found
+
+
+def _by_shapes(tensors: Shapes, config: Mapping[str, Any]) -> list[str]:
+    """The one of the two dialects of transformers whose shapes a file has; both where they do not tell.
+
+    Qwen3-VL-MoE has the same names in both, for stacks that are turned.
+    """
+    memory, found = _Memory(config), []
+    for name, fits in ((HUB, memory.write), (MEMORY, memory.read)):
+        try:
+            fits(tensors)
+        except LayoutError:
+            continue
+        found.append(name)
+    return found if len(found) == 1 else [HUB, MEMORY]
+
+
+def why_none(tensors: Shapes, config: Mapping[str, Any]) -> str:
+    """Why names are those of no dialect: how many are of which, or that the model is not known."""
+    from paramtool.dialects import recognition
+
+    try:
+        told = recognition.told(tensors, config)
+    except LayoutError as error:
+        which = f"{plural(len(tensors), 'name')} ({some(list(tensors), 3)})"
+        return f"its {which} are those of no dialect: {error.message}"
+    return f"mixes {told.mixture()}"

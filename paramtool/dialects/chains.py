@@ -90,7 +90,7 @@ def _alone(rule: Rule, operation: Operation, tensor: Tensor, at: tuple[str, Mapp
     if name == "Transpose":
         a, b, check = parameters
         if check and not _is_swapped(shape, facts.expected(rule, at[1])):
-            return tensor
+            raise Misfit(f"has shape {list(shape)}, as in memory: it is of transformers-5 already")
         return operations.swapped(tensor, a, b)
     if name == "Conv3dToLinear":
         return operations.flattened(tensor)
@@ -162,10 +162,8 @@ def _back(rule: Rule, operation: Operation, shapes: list[list[Shape]], root: Map
         return _towers_back([one for each in shapes for one in each], len(rule.sources), *parameters)
     if name == "Transpose":
         a, b, check = parameters
-        if check:  # transformers saves it as the model has it; Misfit where that cannot be told
-            if _is_swapped(first, facts.expected(rule, root)):
-                raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
-            return shapes
+        if check and _is_swapped(first, facts.expected(rule, root)):
+            raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
         return [[_exchanged(one, a, b)] for (one,) in shapes]
     return shapes  # what only moves elements within a tensor
 

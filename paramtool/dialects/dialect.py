@@ -14,7 +14,7 @@ from functools import cached_property
 from paramtool.dialects.held import rebased
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template
 from paramtool.errors import LayoutError
-from paramtool.parts import rows, terms
+from paramtool.parts import rows
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import CHECK, Sizes
@@ -130,7 +130,7 @@ class _Compiled:
 
     def axes(self, term: str, is_bias: bool) -> str:
         """The axes of a part."""
-        axes = (self.row.axes or {}).get(term) or terms.PARTS[term]
+        axes = (self.row.axes or {}).get(term) or rows.PARTS[term]
         return rows.without(axes, rows.groups(axes)[-1][0]) if is_bias else axes
 
     def pattern(self, is_bias: bool) -> tuple[str, int]:

@@ -68,7 +68,7 @@ class Row:
     along: int = 0
     """The axis along which the pattern's blocks follow each other."""
     axes: Mapping[str, str] | None = None
-    """{term: the axes of the part's tensor} where they are not those of `parts.terms.PARTS`."""
+    """{term: the axes of the part's tensor} where they are not those of `parts.rows.PARTS`."""
     held: str = ""
     """A pattern of the part's own tensor, if the pattern's terms are not tensors of transformers 4 but held in one."""
     when: str = ""

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from paramtool.dialects import chains, scopes
+from paramtool.dialects import chains, counts, scopes
 from paramtool.dialects.facts import NoFact
 from paramtool.dialects.operations import Misfit, Tensor, hub, stored
-from paramtool.dialects.renaming import Renamed, Renaming, Rule, Way, natural
+from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told
+from paramtool.dialects.renaming import Renamed, Rule, Way, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.parts.pieces import Stored, whole
 
 Config = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
-FOUR, FIVE = "transformers-4", "transformers-5"
 
 
 def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
@@ -56,12 +56,7 @@ def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
 
     LayoutError where the model of the config is not known.
     """
-    names = list(names)
-    rules = scopes.rules(config)
-    forward = Renaming([*rules, *scopes.legacy()]).of(names)
-    old = [name for name, one in forward.items() if one.name != name or one.way]
-    new = _of_five(names, forward, rules)
-    return ((FOUR,) if not new else ()) + ((FIVE,) if not set(old) - set(new) else ())
+    return told(names, config).dialects
 
 
 def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
@@ -84,17 +79,11 @@ def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 
-def _backwards(rules: Iterable[Rule]) -> Renaming:
-    """Rules from the model to the file: without prefixes, of which it is not known whether the file had them
-    (revert_weight_conversion, core_model_loading.py 1897)."""
-    return Renaming([rule for rule in rules if rule.kind != "prefix"], back=True)
-
-
 def _hub(
     tensors: Shapes, rules: Sequence[Rule], config: Config
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[str, ...]]]:
     """The tensors of `transformers-4` that tensors of `transformers-5` are made of: {name: shape}, {name: of which}."""
-    back = _backwards(rules)
+    back = backwards(rules)
     found: dict[str, tuple[int, ...]] = {}
     origins: dict[str, tuple[str, ...]] = {}
     groups: dict[str, tuple[Way, dict[int, str]]] = {}
@@ -158,10 +147,10 @@ def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
 
 def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: Collection[str]) -> list[Stored]:
     """The tensors of `transformers-5`; with the names that a file of them has, a name that is one of them stays."""
-    renamed = _as_the_model_has(Renaming([*rules, *scopes.legacy()]).of(hub_shapes), config)
-    if not wanted and (new := _of_five(hub_shapes, renamed, rules)):
-        changed = sum(one.changed for one in renamed.values())
-        _refuse_mixed(new, [], changed + len(new))
+    renamed = renamings(hub_shapes, rules, config)
+    if not wanted:
+        known = told(hub_shapes, config, renamed)
+        _refuse_mixed(known.five, [], len(known.four) + len(known.five))
     groups: dict[str, dict[int, list[tuple[str, Renamed]]]] = {}
     ways: dict[str, Way] = {}
     taken: dict[str, str] = {}
@@ -191,22 +180,8 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
                 )
             taken[one_made.name] = one_made.name
             found.append(one_made)
+    counts.check_experts(found, config, wanted or hub_shapes)
     return found
-
-
-def _as_the_model_has(renamed: dict[str, Renamed], config: Config) -> dict[str, Renamed]:
-    """Names as the model has them, where the rules alone give others."""
-    names = scopes.names(scopes.architecture(config))
-    if not names:
-        return renamed
-    return {name: one._replace(name=scopes.as_named(one.name, names)) for name, one in renamed.items()}
-
-
-def _of_five(names: Iterable[str], forward: Mapping[str, Renamed], rules: Sequence[Rule]) -> list[str]:
-    """Names that no rule changes forwards, and that a rule changes backwards: `transformers-5` has them."""
-    unchanged = [name for name in names if not forward[name].changed]
-    back = _backwards(rules).of(unchanged)
-    return [name for name, one in back.items() if one.way is not None or one.name != name]
 
 
 def _made(

@@ -331,7 +331,7 @@ def _low_rank(
     own = [shapes[names[part]] for part in parts if names[part] in shapes]
     shape = (own or [shapes.get(fused, ())])[0]
     if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
-        return _stacked(weight, factor, names, shapes, packing)
+        return _stacked(weight, factor, names, shapes, packing=packing)
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
         raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
     if len(shape) != 2 or any(len(one) != 2 for one in own):
@@ -359,6 +359,7 @@ def _stacked(
     factor: str,
     names: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
+    *,
     packing: Packing,
 ) -> Image:
     """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].

@@ -36,13 +36,20 @@ PLAIN = {
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "rotary": ("rotary_dim",),
     "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
-    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",), "dt_rank": ("time_step_rank", "mamba_dt_rank"),
+    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
     "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
-RANKS = ("q_rank", "kv_rank", "dt_rank")
+RANKS = ("q_rank", "kv_rank")
 """Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
+FUSED_ROWS = {
+    "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
+    "kv_heads=attn_config.kv_n_heads:1 head_dim=:hidden/heads experts=ffn_config.moe_num_experts:4",
+    "modernbert": "heads=num_attention_heads:12 hidden=hidden_size:768 kv_heads=:heads head_dim=:hidden/heads",
+}
+"""Rows by hand for model types whose modules do not show their sizes (transformers 5.23.0: configuration_dbrx.py 42,
+75, 122; modeling_dbrx.py 173-187; configuration_modernbert.py 80-83, modeling_modernbert.py 235-261)."""
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
@@ -70,10 +77,10 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    for rule in ROWS[key].split():
+    for rule in (ROWS[key] if key in ROWS else FUSED_ROWS[key]).split():
         reader.take(*rule.split("=", 1))
     for word in RANKS:
-        if any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
+        if any(inner.get(one) for one in PLAIN[word]):
             reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
     return derived(Facts(reader.sizes, reader.said))
@@ -143,7 +150,7 @@ def _row_key(tower: _Tower) -> str:
     own, placed = tower.model_type, f"{tower.outer}{tower.model_type}"
     for name in (placed, own) if tower.outer else (own,):
         for key in (f"{name}/{tower.side}", name) if tower.side else (name,):
-            if key in ROWS:
+            if key in ROWS or key in FUSED_ROWS:
                 return key
         if any(f"{name}/{side}" in ROWS for side in SIDES):
             return ""

@@ -20,21 +20,25 @@ from paramtool.parts.sizes import MEANINGS
 WORDS = {
     **MEANINGS,
     "hidden": "the width of the model",
+    "state_dim": "elements of a head of a state space layer",
 }
 """Every fact and what it counts."""
 _ATTENTION = ("heads", "kv_heads", "group", "head_dim", "value_dim", "rotary", "chunks", "hidden")
 _LINEAR = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "chunks")
-_LATENT = ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "kv_a_rank", "hidden")
-_STATE_SPACE = ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks")
+_STATE = ("inner", "state_heads", "state_dim", "groups", "state", "dt_rank", "chunks")
 KINDS = {
     **dict.fromkeys(("qkv", "kv", "qk", "q-gate", "qkv-gate", "qkv-scalar-gate", "rope", "broadcast"), _ATTENTION),
     "gate-up": ("ffn", "chunks", "experts"),
-    "experts": ("experts", "ffn", "chunks"),
-    **dict.fromkeys(("latent", "latent-down", "latent-kv-down", "latent-kv-up", "latent-q-up"), _LATENT),
-    **dict.fromkeys(("linear-attention", "linear-qkv", "linear-qkvz", "linear-ba", "convs"), _LINEAR),
-    **dict.fromkeys(("state-space", "mamba-in", "mamba-x", "mamba2-in", "mamba2-conv", "conv"), _STATE_SPACE),
+    **dict.fromkeys(("experts", "shared-experts"), ("experts", "ffn", "chunks")),
+    "latent": ("heads", "nope", "rope", "value_dim", "q_rank", "kv_rank", "hidden"),
+    "latent-kv": ("kv_rank", "rope", "hidden"),
+    "latent-heads": ("heads", "nope", "value_dim", "kv_rank"),
+    "latent-queries": ("heads", "nope", "rope", "q_rank"),
+    **dict.fromkeys(("convs", "linear", "linear-gates"), _LINEAR),
+    "linear-attention": _LINEAR,
+    **dict.fromkeys(("mamba", "mamba-steps", "state-space", "state-space-convs"), _STATE),
     "qkv-mlp": (*_ATTENTION, "ffn"),
-    "shift-scale": (),
+    "modulation": ("hidden",),
 }
 """{kind of a group of parts: the facts that `--spec` may give for it}."""
 MAX_SIZE = 1 << 24

@@ -56,8 +56,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("exaone4_5_vision", _PLAIN, "exaone4_5 258"),
     ("blip_vision_model blip_2_vision_model instructblip_vision_model instructblipvideo_vision_model "
      "qianfan_ocr_vision mgp-str timesformer vitdet hiera sam_vision_model sam_hq_vision_model sam2_hiera_det_model "
-     "sam2_vision_model seggpt slanext_vision got_ocr2_vision deepseek_ocr2_sam_vision_model unlimited_ocr_sam_vision_model "
-     "pp_formulanet_vision radio tipsv2_vision_model florence_vision", _PLAIN,
+     "sam2_vision_model seggpt slanext_vision got_ocr2_vision deepseek_ocr2_sam_vision_model "
+     "unlimited_ocr_sam_vision_model pp_formulanet_vision radio tipsv2_vision_model florence_vision", _PLAIN,
      "reshape(..., 3, heads, -1) in blip 320, blip_2 329, instructblip 248, mgp_str 141, timesformer 166, vitdet 234, "
      "hiera 358, sam 808, sam_hq 232, sam2 329, seggpt 318, slanext 150, got_ocr2 181, deepseek_ocr2 276, "
      "unlimited_ocr 254, pp_formulanet 200, florence2 362; map 413, 1766, 2050"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts import rows, terms
+from paramtool.parts import rows
 from paramtool.parts.sizes import Sizes, UnknownSize
 
 
@@ -82,7 +82,7 @@ class PartLayout:
                 try:
                     sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
                     for term in row.terms():
-                        rows.part_shape(terms.PARTS[term], sizes)
+                        rows.part_shape(rows.PARTS[term], sizes)
                     break
                 except UnknownSize as error:
                     found[error.word] = None
@@ -93,9 +93,8 @@ class PartLayout:
 _SAMPLE = {
     "heads": 4, "kv_heads": 4, "head_dim": 6, "value_dim": 6, "rotary": 4, "chunks": 2, "ffn": 10, "experts": 3,
     "in": 5, "out": 5, "taps": 3, "linear_key_heads": 2, "linear_key_dim": 7, "linear_value_heads": 2,
-    "linear_value_dim": 7, "q_rank": 3, "kv_rank": 4, "nope": 5, "rope": 2, "inner": 6, "state": 4, "groups": 2,
-    "state_heads": 3, "state_dim": 2, "dt_rank": 2, "channels": 4,
-    "kv_a_rank": 6,
+    "linear_value_dim": 7, "q_rank": 9, "kv_rank": 11, "rope": 4, "nope": 6, "inner": 8, "state": 3, "groups": 2,
+    "state_heads": 4, "dt_rank": 5, "width": 5,
 }  # fmt: skip
 """Sizes that every layout can have."""
 
@@ -105,7 +104,7 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
     sizes = Sizes(_SAMPLE)
     count = _SAMPLE["experts"] if rows.has_experts(row.content) else 1
     parts = {
-        term: [rows.PartTensor(f"{term}{k}", terms.PARTS[term], rows.part_shape(terms.PARTS[term], sizes))
+        term: [rows.PartTensor(f"{term}{k}", rows.PARTS[term], rows.part_shape(rows.PARTS[term], sizes))
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip

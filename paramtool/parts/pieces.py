@@ -209,8 +209,7 @@ def _refined(a: Digits, b: Digits) -> tuple[Digits, Digits] | None:
     right: list[Digit] = []
     while mine and other:
         x, y = mine.pop(), other.pop()
-        length = min(x.length, y.length)
-        if x.length % length or y.length % length:
+        if x.length % (length := min(x.length, y.length)) or y.length % length:
             return None
         left.append(x._replace(length=length))
         right.append(y._replace(length=length))

@@ -25,9 +25,51 @@ from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.pieces import Digit, Digits, Piece, Stored
 from paramtool.parts.sizes import CHECK, COMPOSED, MEANINGS, Sizes, UnknownSize
-from paramtool.parts.terms import PARTS
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
+PARTS: Mapping[str, str] = {
+    "q": "(heads head_dim) in",
+    "k": "(kv_heads head_dim) in",
+    "v": "(kv_heads value_dim) in",
+    "gate": "ffn in",
+    "up": "ffn in",
+    "down": "out ffn",
+    "o": "out (heads value_dim)",
+    "z": "(heads head_dim) in",
+    "s": "heads in",
+    "q_conv": "(linear_key_heads linear_key_dim) 1 taps",
+    "k_conv": "(linear_key_heads linear_key_dim) 1 taps",
+    "v_conv": "(linear_value_heads linear_value_dim) 1 taps",
+    "linear_q": "(linear_key_heads linear_key_dim) in",
+    "linear_k": "(linear_key_heads linear_key_dim) in",
+    "linear_v": "(linear_value_heads linear_value_dim) in",
+    "linear_z": "(linear_value_heads linear_value_dim) in",
+    "linear_b": "linear_value_heads in",
+    "linear_a": "linear_value_heads in",
+    "q_a": "q_rank in",
+    "kv_a": "kv_joint in",
+    "latent": "kv_rank in",
+    "k_rope": "rope in",
+    "k_nope": "(heads nope) in",
+    "v_b": "(heads value_dim) in",
+    "q_nope": "(heads nope) in",
+    "q_rope": "(heads rope) in",
+    "ssm_x": "inner in",
+    "ssm_z": "inner in",
+    "ssm_b": "(groups state) in",
+    "ssm_c": "(groups state) in",
+    "ssm_dt": "state_heads in",
+    "dt_low": "dt_rank in",
+    "b_state": "state in",
+    "c_state": "state in",
+    "x_conv": "inner 1 taps",
+    "b_conv": "(groups state) 1 taps",
+    "c_conv": "(groups state) 1 taps",
+    "mlp": "ffn in",
+    "shift": "width in",
+    "scale": "width in",
+}
+"""{part: the axes of its own tensor}: those of a Linear of PyTorch, [outputs, inputs]."""
 EXPERTS = "experts"
 """The axis over which parts of one name are separate tensors, one for each expert."""
 SLICES: Mapping[str, tuple[str, str, str]] = {
@@ -64,58 +106,27 @@ def groups(axes: str) -> tuple[tuple[str, ...], ...]:
 
 
 @cache
-def inputs(part: str) -> frozenset[str]:
-    """The words of the axes of a part that its bias lacks: all but the first, and what they can be split into.
+def inputs(part: str) -> str:
+    """The axis of a part that its bias lacks.
 
-    >>> sorted(inputs("q")), sorted(inputs("q_conv"))
-    (['in'], ['1', 'taps'])
+    >>> inputs("q"), inputs("down")
+    ('in', 'ffn')
     """
-    found: set[str] = set()
-    todo = [word for group in groups(PARTS[part])[1:] for word in group]
-    while todo:
-        word = todo.pop()
-        found.add(word)
-        todo += [inner for split in COMPOSED.get(word, ()) for inner in split if inner not in found]
-    return frozenset(found)
-
-
-def axes_of(term: str, content: str) -> str:
-    """The axes of a part, given the pattern that it is in: without inputs for a bias, rows where they are not split.
-
-    >>> axes_of("q", "q[q_rows in] k[k_rows in]"), axes_of("q", "{heads: q[head_dim] k[head_dim]}")
-    ('q_rows in', '(heads head_dim)')
-    """
-    own = {
-        word
-        for block in _blocks(parse(content, WORDS))
-        if block.terms[0][1] == term
-        for group in block.axes
-        for word in group
-    }
-    found = groups(PARTS[term])
-    if not inputs(term) & own:
-        found = found[:1]
-    rows = f"{term}_rows"
-    return _written((rows,) if len(group) > 1 and rows in own else group for group in found)
-
-
-def _written(axes: Iterable[tuple[str, ...]]) -> str:
-    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in axes)
+    return groups(PARTS[part])[-1][0]
 
 
 def without(axes: str, word: str) -> str:
-    """Axes without one.
+    """Axes without one: those of a bias.
 
     >>> without("(heads head_dim) in", "in")
     '(heads head_dim)'
     """
-    return _written(group for group in groups(axes) if group != (word,))
+    kept = [group for group in groups(axes) if group != (word,)]
+    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
 
 
 def bias_pattern(content: str, along: int) -> tuple[str, int]:
     """The pattern of the bias that belongs to a weight, and the axis along which its blocks follow each other.
-
-    LayoutError if rows are joined with inputs, of which a bias has none.
 
     >>> bias_pattern("{heads: q[head_dim in] k[head_dim in] v[head_dim in]}", 0)
     ('{heads: q[head_dim] k[head_dim] v[head_dim]}', 0)
@@ -123,23 +134,20 @@ def bias_pattern(content: str, along: int) -> tuple[str, int]:
     ('q[(heads head_dim)] k[(kv_heads head_dim)]', 0)
     """
     first = next(_blocks(parse(content, WORDS)))
-    of_first = inputs(first.terms[0][1])
-    dropped = [k for k, group in enumerate(first.axes) if of_first.issuperset(group)]
-    along = 0 if along in dropped else along - sum(k < along for k in dropped)
-    return _without_inputs(content, parse(content, WORDS)), along
+    dropped = [k for k, group in enumerate(first.axes) if group == (inputs(first.terms[0][1]),)]
+    return _without_inputs(parse(content, WORDS)), along - sum(k < along for k in dropped)
 
 
-def _without_inputs(content: str, items: Items) -> str:
+def _without_inputs(items: Items) -> str:
     texts = []
     for item in items:
         if isinstance(item, Repeated):
-            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(content, item.items)}}}")
+            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(item.items)}}}")
             continue
         term = item.terms[0][1]
-        kept = [group for group in item.axes if not inputs(term).issuperset(group)]
-        if not kept or any(not inputs(term).isdisjoint(group) for group in kept):
-            raise LayoutError(f"no file is known that has a bias beside {content}")
-        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{_written(kept)}]")
+        kept = [group for group in item.axes if group != (inputs(term),)]
+        axes = " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
+        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{axes}]")
     return " ".join(texts)
 
 
@@ -298,12 +306,6 @@ AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
 def words(content: str) -> set[str]:
     """The axes that a pattern names, those of braces included."""
     return _all_words(parse(content, WORDS))
-
-
-def slice_words(content: str) -> set[str]:
-    """The axes that say which elements of each head a pattern's slices are."""
-    slices = [SLICES[block.gates] for block in _blocks(parse(content, WORDS)) if block.gates in SLICES]
-    return {word for _, *lengths in slices for word in lengths if word}
 
 
 def _all_words(items: Items) -> set[str]:

@@ -8,7 +8,6 @@ rotary=16                 the first 16 of a head's 64 are rotated, rest = 48
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 
 from paramtool.errors import LayoutError
 
@@ -17,7 +16,11 @@ COMPOSED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kv_heads": (("chunks", "chunk_kv_heads"),),
     "head_dim": (("two", "half"),),
     "ffn": (("chunks", "chunk_ffn"),),
-    "linear_value_heads": (("linear_key_heads", "value_group"),),
+    "linear_key_heads": (("chunks", "chunk_key_heads"),),
+    "linear_value_heads": (("linear_key_heads", "value_group"), ("chunks", "chunk_value_heads")),
+    "inner": (("chunks", "chunk_inner"),),
+    "groups": (("chunks", "chunk_groups"),),
+    "state_heads": (("chunks", "chunk_state_heads"),),
 }
 """{axis: the axes that it can be split into, slowest first}"""
 MEANINGS: Mapping[str, str] = {
@@ -48,15 +51,13 @@ MEANINGS: Mapping[str, str] = {
     "kv_rank": "the rank of keys and values (MLA)",
     "nope": "elements of a head without RoPE (MLA)",
     "rope": "elements of a head with RoPE (MLA)",
+    "kv_joint": "the rank of keys and values, and the key that all heads rotate: kv_rank + rope (MLA)",
+    "width": "outputs of a modulation",
     "inner": "the inner width of a state space layer",
     "state": "the states of a state space layer",
     "groups": "groups of B and C of a state space layer",
     "state_heads": "heads of a state space layer",
     "dt_rank": "the rank of the time steps of a Mamba layer",
-    "state_dim": "elements of a head of a state space layer: inner / state_heads",
-    "kv_a_rank": "the rank of keys and values, and the elements of the key with RoPE (MLA)",
-    "value_group": "heads of values for each head of keys of linear attention",
-    "channels": "channels of a convolution",
 }
 """{word: what it counts}, for documents and errors."""
 
@@ -110,13 +111,6 @@ def _divided(sizes: Sizes, whole: str, by: str) -> int:
     return length // parts
 
 
-def _all_of(sizes: Sizes, word: str, *others: str) -> list[int]:
-    """The sizes that one follows from; it is itself what is unknown without them."""
-    if not all(sizes.knows(other) for other in others):
-        raise UnknownSize(word)
-    return [sizes.of(other) for other in others]
-
-
 def _half(sizes: Sizes) -> int:
     rotary = sizes.of("rotary")
     if rotary % 2:
@@ -142,7 +136,11 @@ _DERIVED: Mapping[str, Callable[[Sizes], int]] = {
     "chunk_heads": lambda sizes: _divided(sizes, "heads", "chunks"),
     "chunk_kv_heads": lambda sizes: _divided(sizes, "kv_heads", "chunks"),
     "chunk_ffn": lambda sizes: _divided(sizes, "ffn", "chunks"),
-    "kv_a_rank": lambda sizes: sum(_all_of(sizes, "kv_a_rank", "kv_rank", "rope")),
-    "inner": lambda sizes: prod(_all_of(sizes, "inner", "state_heads", "state_dim")),
+    "kv_joint": lambda sizes: sizes.of("kv_rank") + sizes.of("rope"),
+    "chunk_inner": lambda sizes: _divided(sizes, "inner", "chunks"),
+    "chunk_groups": lambda sizes: _divided(sizes, "groups", "chunks"),
+    "chunk_state_heads": lambda sizes: _divided(sizes, "state_heads", "chunks"),
+    "chunk_key_heads": lambda sizes: _divided(sizes, "linear_key_heads", "chunks"),
+    "chunk_value_heads": lambda sizes: _divided(sizes, "linear_value_heads", "chunks"),
     "value_group": lambda sizes: _divided(sizes, "linear_value_heads", "linear_key_heads"),
 }

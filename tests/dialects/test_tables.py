@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm, vllm_0_33
 from paramtool.dialects.template import DialectTable, Row, Template
-from paramtool.parts import rows, terms
+from paramtool.parts import rows
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 from tests.dialects.moved import moved, shapes
@@ -70,7 +70,7 @@ def _hub(row: Row, lengths: Mapping[str, int] = SIZES) -> dict[str, tuple[int, .
     found = {}
     sizes = Sizes({**lengths, "kv_heads": lengths["heads"]} if "{heads:" in row.pattern + row.held else lengths)
     for term, text in row.parts.items():
-        axes = (row.axes or {}).get(term) or terms.PARTS.get(term, "out in")
+        axes = (row.axes or {}).get(term) or rows.PARTS.get(term, "out in")
         shape = rows.part_shape(axes, sizes)
         if row.held:
             shape = (rows._extent(rows.parse(row.held, rows.WORDS), 0, sizes), lengths["in"])

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paramtool.dialects import recognised, why_none
 from paramtool.dialects.transformers import dialects, read, write
 from paramtool.errors import LayoutError
+from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import joined
 from tests.dialects.asking_transformers import numbered, shapes_of, values_of
 
 Shapes = dict[str, tuple[int, ...]]
-MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 3}
 OLMO = {
     "architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid", "linear_num_key_heads": 4,
     "linear_key_head_dim": 12, "linear_num_value_heads": 4, "linear_value_head_dim": 24,
@@ -28,7 +30,7 @@ VISION = {
 }  # fmt: skip
 QWEN = {
     "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
-    "text_config": {"model_type": "qwen3_vl_moe_text", "hidden_size": 8, "moe_intermediate_size": 6},
+    "text_config": {"model_type": "qwen3_vl_moe_text", "hidden_size": 8, "moe_intermediate_size": 6, "num_experts": 2},
 }  # fmt: skip
 ERNIE = {"architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe"}
 INKLING = {"architectures": ["InklingForConditionalGeneration"], "model_type": "inkling_mm_model"}
@@ -60,7 +62,7 @@ def there_and_back(four: Shapes, config: Mapping[str, Any]) -> dict[str, np.ndar
 @given(st.integers(1, 12), st.integers(1, 2), st.integers(1, 5), st.integers(1, 5))
 def test_mixtral(experts: int, layers: int, hidden: int, inner: int) -> None:
     four = mixtral(experts, layers, hidden, inner)
-    made = there_and_back(four, MIXTRAL)
+    made = there_and_back(four, {**MIXTRAL, "num_local_experts": experts})
     parts = numbered(four)
     head = "model.layers.0.block_sparse_moe.experts"
     gates = [np.concatenate([parts[f"{head}.{k}.w1.weight"], parts[f"{head}.{k}.w3.weight"]]) for k in range(experts)]
@@ -153,13 +155,22 @@ def test_experts_of_two_towers() -> None:
         read({**five, f"{head}.text_moe.experts.down_proj": (3, 3, 6)}, ERNIE)
 
 
-def test_experts_in_either_orientation() -> None:
+def test_stacks_that_are_turned() -> None:
+    """The files that people have are [experts, in, out]; names are the same in both dialects, and shapes tell."""
     name = "model.language_model.layers.0.mlp.experts.gate_up_proj"
-    assert shapes_of(write({name: (2, 8, 12)}, QWEN)) == {name: (2, 12, 8)}
-    assert shapes_of(write({name: (2, 12, 8)}, QWEN)) == {name: (2, 12, 8)}
+    four, five = {name: (2, 8, 12)}, {name: (2, 12, 8)}
+    assert shapes_of(write(four, QWEN)) == five
+    assert (there_and_back(four, QWEN)[name] == numbered(four)[name].swapaxes(1, 2)).all()
+    assert recognised(four, QWEN, lambda _: NONE) == ["transformers-4"]
+    assert recognised(five, QWEN, lambda _: NONE) == ["transformers-5"]
+    for convert, shapes in ((write, five), (read, four)):
+        with pytest.raises(LayoutError, match=r"in memory|exchanged"):
+            convert(shapes, QWEN)
     square = {**QWEN, "text_config": {**QWEN["text_config"], "moe_intermediate_size": 4}}  # type: ignore[dict-item]
-    with pytest.raises(LayoutError, match="two axes of one length"):
-        write({name: (2, 8, 8)}, square)
+    for convert in (read, write):
+        with pytest.raises(LayoutError, match="two axes of one length"):
+            convert({name: (2, 8, 8)}, square)
+    assert recognised({name: (2, 8, 8)}, square, lambda _: NONE) == ["transformers-4", "transformers-5"]
     with pytest.raises(LayoutError, match=r"\[12, 8\] or \[8, 12\]"):
         write({name: (2, 9, 12)}, QWEN)
 
@@ -203,6 +214,57 @@ def test_half_converted() -> None:
         write(five, MIXTRAL)
     with pytest.raises(LayoutError, match="not of the dialect"):
         read(four, MIXTRAL)
+
+
+@pytest.mark.parametrize("experts", [2, 4, 8])
+def test_another_number_of_experts_than_the_config_says(experts: int) -> None:
+    """A list whose last one is missing, or with one too many, looks whole."""
+    config = {**MIXTRAL, "num_local_experts": experts}
+    said = rf"found 3 experts, expected {experts}: config.json: num_local_experts"
+    with pytest.raises(LayoutError, match=rf"block_sparse_moe.experts.0.w1.weight': {said}"):
+        write(mixtral(), config)
+    with pytest.raises(LayoutError, match=rf"mlp.experts.gate_up_proj': {said}"):
+        read(shapes_of(write(mixtral(), MIXTRAL)), config)
+
+
+def test_why_names_are_of_no_dialect() -> None:
+    mixed = without(mixtral(), "layers.1") | without(shapes_of(write(mixtral(), MIXTRAL)), "layers.0")
+    assert recognised(mixed, MIXTRAL, lambda _: NONE) == []
+    said = why_none(mixed, MIXTRAL)
+    assert said.startswith(
+        "mixes transformers-4 ('model.layers.0.block_sparse_moe.experts.0.w1.weight', 10 tensors) and"
+    )
+    assert "transformers-5 ('model.layers.1.mlp." in said and said.endswith("3 tensors)")
+    assert why_none({"a": (1,), "b": (1,)}, {"architectures": ["NoSuchModel"]}).startswith("its 2 names ('a', 'b') are")
+
+
+@pytest.mark.parametrize(
+    "name, config",
+    [
+        ("model.layers.1.mlp.experts.gate_up_proj", MIXTRAL),
+        ("embeddings.token_embedding.weight",
+         {"architectures": ["Tipsv2TextModel"], "model_type": "tipsv2_text_model"}),
+        ("model.layers.1.mlp.shared_experts.up_proj.weight",
+         {"architectures": ["LagunaForCausalLM"], "model_type": "laguna"}),
+        ("model.language_model.norm.weight", ERNIE),
+        ("model.embed_tokens.embed_norm.weight",
+         {"architectures": ["Inkling2ForCausalLM"], "model_type": "inkling2_text"}),
+    ],
+)  # fmt: skip
+def test_names_of_the_model_that_a_rule_would_change(name: str, config: dict[str, Any]) -> None:
+    assert "transformers-5" in dialects([name], config)
+
+
+def test_names_that_another_program_has_too() -> None:
+    """vLLM's `self_attn` for HRM is the name that transformers 5 has, of tensors that it takes apart."""
+    config = {"architectures": ["HrmTextForCausalLM"], "model_type": "hrm_text"}
+    head = "model.H_module.layers.0"
+    four = {f"{head}.attn.gqkv_proj.weight": (16, 4), f"{head}.mlp.gate_up_proj.weight": (12, 4),
+            f"{head}.attn.o_proj.weight": (4, 4)}  # fmt: skip
+    assert recognised(four, config, lambda _: NONE) == ["transformers-4"]
+    assert recognised(shapes_of(write(four, config)), config, lambda _: NONE) == ["transformers-5"]
+    vllm = {name.replace(".attn.", ".self_attn."): shape for name, shape in four.items()}
+    assert recognised(vllm, config, lambda _: NONE) == ["vllm"]
 
 
 def test_half_of_a_pair() -> None:

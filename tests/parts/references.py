@@ -210,49 +210,60 @@ def _convs(s: Any, q_conv: Array, k_conv: Array, v_conv: Array) -> list[Array]:
     return [np.concatenate([q_conv, k_conv, v_conv])]
 
 
-@reference("latent-down")
-def _latent_down(s: Any, q_a: Array, kv_a: Array) -> list[Array]:
+@reference("shared-experts-interleaved")
+def _shared_experts(s: Any, gate: Experts, up: Experts, down: Experts) -> list[Array]:
+    return [np.stack([_in_turn(*both) for both in zip(gate, up, strict=True)]), np.stack(down)]
+
+
+@reference("qkvz")
+def _qkvz(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [np.concatenate([linear_q, linear_k, linear_v, linear_z])]
+
+
+@reference("qkvz-per-head")
+def _qkvz_per_head(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [_per(s["linear_key_heads"], linear_q, linear_k, linear_v, linear_z)]
+
+
+@reference("qkvz-per-chunk")
+def _qkvz_per_chunk(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [_per(s["chunks"], linear_q, linear_k, linear_v, linear_z)]
+
+
+@reference("ba")
+def _ba(s: Any, linear_b: Array, linear_a: Array) -> list[Array]:
+    return [np.concatenate([linear_b, linear_a])]
+
+
+@reference("ba-per-head")
+def _ba_per_head(s: Any, linear_b: Array, linear_a: Array) -> list[Array]:
+    return [_per(s["linear_key_heads"], linear_b, linear_a)]
+
+
+@reference("mla-down")
+def _mla_down(s: Any, q_a: Array, kv_a: Array) -> list[Array]:
     return [np.concatenate([q_a, kv_a])]
 
 
-@reference("latent-kv-down")
-def _latent_kv_down(s: Any, kv_latent: Array, k_rope: Array) -> list[Array]:
-    return [np.concatenate([kv_latent, k_rope])]
+@reference("mla-kv-a")
+def _mla_kv_a(s: Any, latent: Array, k_rope: Array) -> list[Array]:
+    return [np.concatenate([latent, k_rope])]
 
 
-@reference("latent-kv-up-per-head")
-def _latent_kv_up(s: Any, k_b: Array, v_b: Array) -> list[Array]:
-    return [np.concatenate([row for head in range(s["heads"]) for row in (k_b[head].T, v_b[head])])]
+@reference("mla-kv-b")
+def _mla_kv_b(s: Any, k_nope: Array, v_b: Array) -> list[Array]:
+    return [_per(s["heads"], k_nope, v_b)]
 
 
-@reference("latent-q-up-per-head")
-def _latent_q_up(s: Any, q_nope: Array, q_rope: Array) -> list[Array]:
+@reference("mla-kv-b-stacks")
+def _mla_kv_b_stacks(s: Any, k_nope: Array, v_b: Array) -> list[Array]:
+    keys = _split(k_nope, s["heads"], -1)
+    return [keys if keys.ndim == 2 else keys.swapaxes(1, 2), _split(v_b, s["heads"], -1)]
+
+
+@reference("mla-q-b")
+def _mla_q_b(s: Any, q_nope: Array, q_rope: Array) -> list[Array]:
     return [_per(s["heads"], q_nope, q_rope)]
-
-
-@reference("linear-qkv")
-def _linear_qkv(s: Any, lq: Array, lk: Array, lv: Array) -> list[Array]:
-    return [np.concatenate([lq, lk, lv])]
-
-
-@reference("linear-qkvz")
-def _linear_qkvz(s: Any, lq: Array, lk: Array, lv: Array, lz: Array) -> list[Array]:
-    return [np.concatenate([lq, lk, lv, lz])]
-
-
-@reference("linear-qkvz-per-head")
-def _linear_qkvz_per_head(s: Any, lq: Array, lk: Array, lv: Array, lz: Array) -> list[Array]:
-    return [_per(s["linear_key_heads"], lq, lk, lv, lz)]
-
-
-@reference("linear-ba")
-def _linear_ba(s: Any, lb: Array, la: Array) -> list[Array]:
-    return [np.concatenate([lb, la])]
-
-
-@reference("linear-ba-per-head")
-def _linear_ba_per_head(s: Any, lb: Array, la: Array) -> list[Array]:
-    return [_per(s["linear_key_heads"], lb, la)]
 
 
 @reference("mamba-in")
@@ -260,29 +271,24 @@ def _mamba_in(s: Any, ssm_x: Array, ssm_z: Array) -> list[Array]:
     return [np.concatenate([ssm_x, ssm_z])]
 
 
-@reference("mamba-x")
-def _mamba_x(s: Any, x_dt: Array, x_b: Array, x_c: Array) -> list[Array]:
-    return [np.concatenate([x_dt, x_b, x_c])]
+@reference("mamba-steps")
+def _mamba_steps(s: Any, dt_low: Array, b_state: Array, c_state: Array) -> list[Array]:
+    return [np.concatenate([dt_low, b_state, c_state])]
 
 
 @reference("mamba2-in")
-def _mamba2_in(s: Any, ssm_z: Array, ssm_x: Array, ssm_b: Array, ssm_c: Array, ssm_dt: Array) -> list[Array]:
+def _mamba2(s: Any, ssm_z: Array, ssm_x: Array, ssm_b: Array, ssm_c: Array, ssm_dt: Array) -> list[Array]:
     return [np.concatenate([ssm_z, ssm_x, ssm_b, ssm_c, ssm_dt])]
 
 
-@reference("mamba2-conv")
-def _mamba2_conv(s: Any, x_conv: Array, b_conv: Array, c_conv: Array) -> list[Array]:
+@reference("mamba2-in-per-chunk")
+def _mamba2_per_chunk(s: Any, ssm_z: Array, ssm_x: Array, ssm_b: Array, ssm_c: Array, ssm_dt: Array) -> list[Array]:
+    return [_per(s["chunks"], ssm_z, ssm_x, ssm_b, ssm_c, ssm_dt)]
+
+
+@reference("mamba2-convs")
+def _mamba2_convs(s: Any, x_conv: Array, b_conv: Array, c_conv: Array) -> list[Array]:
     return [np.concatenate([x_conv, b_conv, c_conv])]
-
-
-@reference("conv-flat")
-def _conv_flat(s: Any, conv: Array) -> list[Array]:
-    return [conv[:, 0] if conv.ndim == 3 else conv]
-
-
-@reference("conv-last")
-def _conv_last(s: Any, conv: Array) -> list[Array]:
-    return [conv.swapaxes(1, 2) if conv.ndim == 3 else conv]
 
 
 @reference("qkv-mlp")

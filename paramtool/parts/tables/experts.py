@@ -17,16 +17,15 @@ GROUPS = (
         (("w1", "w3", "w2"), ("gate", "up", "down"), ("linear", "linear_v", "linear_1")),
         inside="{experts}.",
     ),
+    PartGroup(
+        "shared-experts",
+        "shared experts, each a gated MLP",
+        {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
+        inside="{experts}.",
+    ),
 )
 _DOWN = FusedRow("down_proj", "down[experts out ffn]", along=1, is_bare=True)
 _DOWN_TURNED = FusedRow("down_proj", "down[experts ffn out]", along=2, is_bare=True)
-_SAME = ("experts", "experts-interleaved", "experts-transposed", "experts-transposed-interleaved")
-"""Of one shape where inputs are twice as many as the width; a pair of them always."""
-
-
-def _like(name: str) -> tuple[str, ...]:
-    return tuple(other for other in _SAME if other != name)
-
 
 LAYOUTS = (
     PartLayout(
@@ -36,7 +35,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "gate[experts ffn in] up[experts ffn in]", along=1, is_bare=True), _DOWN),
         models="about 60 families of transformers 5 in memory, files of Qwen3.5",
         source="transformers map 1272, 1298; `afmoe` 166-167",
-        like=_like("experts"),
+        like=("experts-transposed", "experts-interleaved"),
     ),
     PartLayout(
         "experts-interleaved",
@@ -45,7 +44,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "{ffn: gate[experts 1 in] up[experts 1 in]}", along=1, is_bare=True), _DOWN),
         models="files of Inkling (w13_weight)",
         source="transformers map 227-239",
-        like=_like("experts-interleaved"),
+        like=("experts", "experts-transposed"),
     ),
     PartLayout(
         "experts-transposed",
@@ -54,7 +53,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "gate[experts in ffn] up[experts in ffn]", along=2, is_bare=True), _DOWN_TURNED),
         models="Llama 4, files of Qwen3-VL-MoE",
         source="transformers `llama4` 61, map 1362, 2472",
-        like=_like("experts-transposed"),
+        like=("experts", "experts-transposed-interleaved"),
     ),
     PartLayout(
         "experts-transposed-interleaved",
@@ -63,7 +62,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "{ffn: gate[experts in 1] up[experts in 1]}", along=2, is_bare=True), _DOWN_TURNED),
         models="gpt-oss",
         source="transformers `gpt_oss` 74, 82",
-        like=_like("experts-transposed-interleaved"),
+        like=("experts", "experts-transposed"),
     ),
     PartLayout(
         "experts-apart",
@@ -88,5 +87,16 @@ LAYOUTS = (
         ),
         models="DBRX",
         source="transformers `dbrx` 253-301; llama.cpp `conversion/dbrx.py`",
+    ),
+    PartLayout(
+        "shared-experts-interleaved",
+        "shared-experts",
+        "stacks [experts, outputs, inputs]: rows of the gate and of up in turn",
+        (
+            FusedRow("shared_w13_weight", "{ffn: gate[experts 1 in] up[experts 1 in]}", along=1, is_bare=True),
+            FusedRow("shared_w2_weight", "down[experts out ffn]", along=1, is_bare=True),
+        ),
+        models="files of Inkling",
+        source="transformers map 227",
     ),
 )

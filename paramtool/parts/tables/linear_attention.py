@@ -1,8 +1,6 @@
-"""Linear attention: joint inputs of queries, keys, values and gates, and the convolutions in one tensor.
+"""Convolutions of linear attention in one tensor.
 
-Sources: transformers 5.23.0 (`models/NAME/modeling_NAME.py`), vLLM 0.33.0 `model_executor/models/qwen3_5.py`,
-Megatron-Bridge 067f987df `models/conversion/param_mapping.py`; for convolutions
-transformers `conversion_mapping.py` 737, 1243, 2215, 2337; the sizes are those of
+Source: transformers 5.23.0 `conversion_mapping.py` 737, 1243, 2215, 2337; the sizes are those of
 `models/olmo_hybrid/configuration_olmo_hybrid.py` 139 (linear_num_key_heads, linear_key_head_dim, ...).
 """
 
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout
 
-_QKV = {"lq": "in_proj_q", "lk": "in_proj_k", "lv": "in_proj_v"}
 GROUPS = (
     PartGroup(
         "convs",
@@ -18,14 +15,19 @@ GROUPS = (
         {"q_conv": "q_conv1d", "k_conv": "k_conv1d", "v_conv": "v_conv1d"},
         (("q_conv", "k_conv", "v_conv"),),
     ),
-    PartGroup("linear-qkv", "linear attention: queries, keys and values", _QKV),
-    PartGroup("linear-qkvz", "linear attention: queries, keys, values and the gate z", {**_QKV, "lz": "in_proj_z"}),
-    PartGroup("linear-ba", "linear attention: b and a, a number for each head", {"lb": "in_proj_b", "la": "in_proj_a"}),
+    PartGroup(
+        "linear",
+        "linear attention: queries, keys, values and the gate of its output",
+        {"linear_q": "q_proj", "linear_k": "k_proj", "linear_v": "v_proj", "linear_z": "z_proj"},
+    ),
+    PartGroup(
+        "linear-gates",
+        "linear attention: how much each head learns and forgets",
+        {"linear_b": "b_proj", "linear_a": "a_proj"},
+    ),
 )
-_FLAT = (
-    "lq[(linear_key_heads linear_key_dim) in] lk[(linear_key_heads linear_key_dim) in] "
-    "lv[(linear_value_heads linear_value_dim) in]"
-)
+_Q, _K = "linear_q[(linear_key_heads linear_key_dim) in]", "linear_k[(linear_key_heads linear_key_dim) in]"
+_V, _Z = "linear_v[(linear_value_heads linear_value_dim) in]", "linear_z[(linear_value_heads linear_value_dim) in]"
 LAYOUTS = (
     PartLayout(
         "convs",
@@ -42,53 +44,60 @@ LAYOUTS = (
         source="transformers map 737, 1243, 2215, 2337",
     ),
     PartLayout(
-        "linear-qkv",
-        "linear-qkv",
-        "queries, then keys, then values",
-        (FusedRow("in_proj_qkv", _FLAT),),
-        models="Qwen3.5, Qwen4-exp",
-        source="transformers `qwen3_5` 539; Megatron-Bridge 2355, 3609-3715",
-    ),
-    PartLayout(
-        "linear-qkvz",
-        "linear-qkvz",
-        "queries, keys, values, then the gate z",
-        (FusedRow("in_proj_qkvz", f"{_FLAT} lz[(linear_value_heads linear_value_dim) in]"),),
+        "qkvz",
+        "linear",
+        "queries, keys, values, gates",
+        (FusedRow("in_proj_qkvz", f"{_Q} {_K} {_V} {_Z}"),),
         models="Qwen3.5 in vLLM",
-        source="vLLM `qwen3_5.py` 228-231, 315",
-        like=("linear-qkvz-per-head",),
+        source="transformers `qwen3_5` 539; vLLM `qwen3_5.py` 228-231, 315",
+        like=("qkvz-per-head", "qkvz-per-chunk"),
     ),
     PartLayout(
-        "linear-qkvz-per-head",
-        "linear-qkvz",
-        "for each head of keys its query, its key, its values and their gates",
+        "qkvz-per-head",
+        "linear",
+        "for each key head its query, its key, its values and their gates",
         (
             FusedRow(
                 "in_proj_qkvz",
-                "{linear_key_heads: lq[linear_key_dim in] lk[linear_key_dim in] "
-                "lv[(value_group linear_value_dim) in] lz[(value_group linear_value_dim) in]}",
+                "{linear_key_heads: linear_q[linear_key_dim in] linear_k[linear_key_dim in] "
+                "linear_v[(value_group linear_value_dim) in] linear_z[(value_group linear_value_dim) in]}",
             ),
         ),
-        models="Qwen3-Next",
-        source="transformers `qwen3_next` 628-649; Megatron-Bridge 3502; llama.cpp `conversion/qwen.py`",
-        like=("linear-qkvz",),
-    ),
-    PartLayout(
-        "linear-ba",
-        "linear-ba",
-        "b of all heads, then a",
-        (FusedRow("in_proj_ba", "lb[linear_value_heads in] la[linear_value_heads in]"),),
-        models="Qwen3.5 in vLLM",
-        source="vLLM `qwen3_5.py` 228-231, 315",
-        like=("linear-ba-per-head",),
-    ),
-    PartLayout(
-        "linear-ba-per-head",
-        "linear-ba",
-        "for each head of keys b of its values, then a",
-        (FusedRow("in_proj_ba", "{linear_key_heads: lb[value_group in] la[value_group in]}"),),
-        models="Qwen3-Next",
+        models="files of Qwen3-Next",
         source="transformers `qwen3_next` 628-649; Megatron-Bridge 3502",
-        like=("linear-ba",),
+        like=("qkvz", "qkvz-per-chunk"),
+    ),
+    PartLayout(
+        "qkvz-per-chunk",
+        "linear",
+        "for each chunk of heads queries, keys, values, gates",
+        (
+            FusedRow(
+                "in_proj",
+                "{chunks: linear_q[(chunk_key_heads linear_key_dim) in] linear_k[(chunk_key_heads linear_key_dim) in] "
+                "linear_v[(chunk_value_heads linear_value_dim) in] linear_z[(chunk_value_heads linear_value_dim) in]}",
+            ),
+        ),
+        models="tensor-parallel ranks of Megatron that were joined row by row, without b and a",
+        source="Megatron-Bridge 3502-3550",
+        like=("qkvz", "qkvz-per-head"),
+    ),
+    PartLayout(
+        "ba",
+        "linear-gates",
+        "b, then a",
+        (FusedRow("in_proj_ba", "linear_b[linear_value_heads in] linear_a[linear_value_heads in]"),),
+        models="Qwen3.5 in vLLM",
+        source="vLLM `qwen3_5.py` 228-231",
+        like=("ba-per-head",),
+    ),
+    PartLayout(
+        "ba-per-head",
+        "linear-gates",
+        "for each key head b, then a, of its values",
+        (FusedRow("in_proj_ba", "{linear_key_heads: linear_b[value_group in] linear_a[value_group in]}"),),
+        models="files of Qwen3-Next",
+        source="transformers `qwen3_next` 628-649",
+        like=("ba",),
     ),
 )

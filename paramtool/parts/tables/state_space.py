@@ -1,7 +1,7 @@
-"""State spaces: the joint inputs of Mamba and Mamba-2, and their convolutions.
+"""State space layers: what one projection gives, and the channels of their convolution.
 
-Sources: transformers 5.23.0 `models/mamba/modeling_mamba.py`, `models/mamba2/modeling_mamba2.py`, Megatron-Bridge
-067f987df `models/conversion/param_mapping.py`, llama.cpp `conversion/mamba.py`, mlx-lm d78bf58e `models/mamba.py`.
+Sources: transformers 5.23.0 (`models/NAME/modeling_NAME.py`), Megatron-Bridge 067f987df (`models/conversion/
+param_mapping.py` is "MB").
 """
 
 from __future__ import annotations
@@ -9,48 +9,44 @@ from __future__ import annotations
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout
 
 GROUPS = (
+    PartGroup("mamba", "Mamba: what is scanned, and its gate", {"ssm_x": "x_in_proj", "ssm_z": "z_in_proj"}),
     PartGroup(
-        "mamba-in", "Mamba: the inputs x and z", {"ssm_x": "in_proj_x", "ssm_z": "in_proj_z"}
+        "mamba-steps",
+        "Mamba: time steps, B and C",
+        {"dt_low": "dt_in_proj", "b_state": "B_proj", "c_state": "C_proj"},
     ),
     PartGroup(
-        "mamba-x",
-        "Mamba: what follows from x, the time step, B and C",
-        {"x_dt": "x_proj_dt", "x_b": "x_proj_b", "x_c": "x_proj_c"},
+        "state-space",
+        "Mamba-2: the gate, what is scanned, B, C and time steps",
+        {"ssm_z": "z_in_proj", "ssm_x": "x_in_proj", "ssm_b": "B_proj", "ssm_c": "C_proj", "ssm_dt": "dt_in_proj"},
     ),
     PartGroup(
-        "mamba2-in",
-        "Mamba-2: z, x, B, C and the time steps",
-        {"ssm_z": "in_proj_z", "ssm_x": "in_proj_x", "ssm_b": "in_proj_b", "ssm_c": "in_proj_c",
-         "ssm_dt": "in_proj_dt"},
+        "state-space-convs",
+        "Mamba-2: the convolutions of what is scanned, of B and of C",
+        {"x_conv": "x_conv1d", "b_conv": "B_conv1d", "c_conv": "C_conv1d"},
     ),
-    PartGroup(
-        "mamba2-conv",
-        "Mamba-2: the convolutions of x, B and C",
-        {"x_conv": "conv1d_x", "b_conv": "conv1d_b", "c_conv": "conv1d_c"},
-    ),
-    PartGroup("conv", "a convolution of each channel alone, [channels, 1, taps]", {"conv": "conv1d"}),
-)  # fmt: skip
+)
 LAYOUTS = (
     PartLayout(
         "mamba-in",
-        "mamba-in",
-        "x, then z",
+        "mamba",
+        "what is scanned, then its gate",
         (FusedRow("in_proj", "ssm_x[inner in] ssm_z[inner in]"),),
         models="Mamba, Falcon-Mamba, Jamba",
         source="transformers `mamba` 318, 400",
     ),
     PartLayout(
-        "mamba-x",
-        "mamba-x",
-        "the time step, then B, then C",
-        (FusedRow("x_proj", "x_dt[dt_rank in] x_b[state in] x_c[state in]"),),
+        "mamba-steps",
+        "mamba-steps",
+        "time steps of low rank, then B, then C",
+        (FusedRow("x_proj", "dt_low[dt_rank in] b_state[state in] c_state[state in]"),),
         models="Mamba, Falcon-Mamba, Jamba",
         source="transformers `mamba` 320, 432",
     ),
     PartLayout(
         "mamba2-in",
-        "mamba2-in",
-        "z, x, B, C, then the time steps",
+        "state-space",
+        "the gate, what is scanned, B, C, time steps",
         (
             FusedRow(
                 "in_proj",
@@ -59,30 +55,31 @@ LAYOUTS = (
             ),
         ),
         models="Mamba-2, Bamba, Nemotron-H, Granite hybrid, Zamba2",
-        source="transformers `mamba2` 417, 506; Megatron-Bridge 2034-2080",
+        source="transformers `mamba2` 417, 506; MB 2034-2080",
+        like=("mamba2-in-per-chunk",),
     ),
     PartLayout(
-        "mamba2-conv",
-        "mamba2-conv",
-        "the channels of x, of B and of C",
+        "mamba2-in-per-chunk",
+        "state-space",
+        "for each chunk its gate, what it scans, B, C, time steps",
+        (
+            FusedRow(
+                "in_proj",
+                "{chunks: ssm_z[chunk_inner in] ssm_x[chunk_inner in] ssm_b[(chunk_groups state) in] "
+                "ssm_c[(chunk_groups state) in] ssm_dt[chunk_state_heads in]}",
+            ),
+        ),
+        models="the same in Megatron, files of tensor-parallel ranks that were joined row by row; groups that ranks "
+        "repeat are not among them",
+        source="MB 2064-2078",
+        like=("mamba2-in",),
+    ),
+    PartLayout(
+        "mamba2-convs",
+        "state-space-convs",
+        "the channels of what is scanned, of B and of C",
         (FusedRow("conv1d", "x_conv[inner 1 taps] b_conv[(groups state) 1 taps] c_conv[(groups state) 1 taps]"),),
-        models="Mamba-2, Bamba, Nemotron-H, Granite hybrid, Zamba2",
-        source="transformers `mamba2` 541; Megatron-Bridge 2250",
-    ),
-    PartLayout(
-        "conv-flat",
-        "conv",
-        "[channels, taps]",
-        (FusedRow("conv1d", "conv[channels taps]"),),
-        models="GGUF",
-        source="llama.cpp `conversion/mamba.py`",
-    ),
-    PartLayout(
-        "conv-last",
-        "conv",
-        "[channels, taps, 1]",
-        (FusedRow("conv1d", "conv[channels taps 1]"),),
-        models="MLX",
-        source="mlx-lm `mamba.py` 214",
+        models="Mamba-2, Bamba, Nemotron-H",
+        source="transformers `mamba2` 541; MB 2250",
     ),
 )

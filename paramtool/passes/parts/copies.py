@@ -65,12 +65,13 @@ def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) ->
 def requirements(found: Sources) -> Iterator[Requirement]:
     """That what is stored several times is equal."""
     for first, other in found.repeated:
+        before = first.name if first.name != other.name else first.piece.part
         for pair in joined([first.piece], [other.piece]):
             yield Requirement(
                 pair.mine.view(first.view),
                 ((1, pair.other.view(other.view)),),
                 0.0,
-                f"{found.where}: {other.name!r} repeats elements of {first.piece.part!r} with other values; "
+                f"{found.where}: {other.name!r} repeats elements of {before!r} with other values; "
                 "expected equal copies, of which one is kept",
             )
 

@@ -17,9 +17,8 @@ from paramtool.parts import rows
 from paramtool.parts.companions import Packing
 from paramtool.parts.layout import FusedRow, PartLayout, group
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PartTensor
+from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
-from paramtool.parts.terms import PARTS
 from paramtool.passes.parts import following
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joined
 
@@ -96,7 +95,7 @@ def _fused_row(
     exact = {
         term: [PartTensor(name, axes, shape_of(name)) for name in member.tensors[term]]
         for term in row.terms()
-        for axes in (rows.axes_of(term, content),)
+        for axes in (axes_of(term, content),)
     }
     facts = rows.per_head(content, facts)
     rows.learned(facts, (part for parts in exact.values() for part in parts))  # contradictions
@@ -104,7 +103,7 @@ def _fused_row(
     parts = {
         term: tuple(PartTensor(part.name, axes, part.shape) for part in found)
         for term, found in exact.items()
-        for axes in (rows.axes_of(term, content),)
+        for axes in (axes_of(term, content),)
     }
     if rows.has_experts(content):
         facts = _with_experts(one.at, facts, len(parts[row.terms()[0]]))
@@ -159,6 +158,23 @@ def pattern_of(row: FusedRow, suffix: str) -> tuple[str, int]:
     return (row.content, row.along) if suffix in ("", WEIGHT) else rows.bias_pattern(row.content, row.along)
 
 
+def axes_of(term: str, content: str) -> str:
+    """The axes of a part, given the pattern that it is in: without inputs for a bias, rows where they are not split.
+
+    >>> axes_of("q", "q[q_rows in] k[k_rows in]"), axes_of("q", "{heads: q[head_dim] k[head_dim]}")
+    ('q_rows in', '(heads head_dim)')
+    """
+    words = rows.words(content)
+    axes = PARTS[term]
+    if rows.inputs(term) not in words:
+        axes = rows.without(axes, rows.inputs(term))
+    if f"{term}_rows" in words:
+        axes = " ".join(
+            f"{term}_rows" if len(group_) > 1 else group_[0] for group_ in rows.groups(axes)
+        )  # fmt: skip
+    return axes
+
+
 def loosened(content: str) -> str:
     """A pattern that asks for no more sizes than it needs: axes that no block splits or reorders are rows.
 
@@ -185,11 +201,10 @@ def loosened(content: str) -> str:
 
 def used(content: str, sizes: Sizes) -> dict[str, int]:
     """The sizes of a pattern's words, and of the axes of its parts."""
-    words = rows.words(content) | rows.slice_words(content)
+    words = rows.words(content)
     for term in rows.terms(content):
-        words |= {word for axes in rows.groups(rows.axes_of(term, content)) for word in axes}
-    known = {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
-    return {word: size for word, size in known.items() if size}  # without elements that RoPE leaves alone: rest=0
+        words |= {word for axes in rows.groups(axes_of(term, content)) for word in axes}
+    return {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
 
 
 def unfused(
@@ -214,7 +229,7 @@ def unfused(
                 shape = following.fused_elements(one, k, shapes, packing) if is_companion else shapes[name]
                 try:
                     sizes = _one_width(name, rows.solved(name, content, along, shape, sizes=sizes))
-                    shapes_of = {term: rows.part_shape(rows.axes_of(term, content), sizes) for term in row.terms()}
+                    shapes_of = {term: rows.part_shape(axes_of(term, content), sizes) for term in row.terms()}
                 except UnknownSize as error:
                     raise lacking(one.at, layout, error) from None
                 parts = {
@@ -223,7 +238,7 @@ def unfused(
                         for inside in _insides(kind.inside, sizes)
                     )
                     for term, size in shapes_of.items()
-                    for axes in [rows.axes_of(term, content)]
+                    for axes in [axes_of(term, content)]
                 }
                 made = _joint(name, content, along, sizes, parts=parts, shapes={name: shape}, layout=layout.name)
                 yield following.following(made, _end(suffix), shapes, packing) if is_companion else made
@@ -299,7 +314,7 @@ def recorded(
     made = {
         term: tuple(PartTensor(name, axes, shape) for name in names)
         for term, names in parts.items()
-        for axes in (rows.axes_of(term, content),)
+        for axes in (axes_of(term, content),)
         for shape in (rows.part_shape(axes, known),)
     }
     if not companion:

@@ -142,7 +142,8 @@ class _Counted:
 
 
 _CHILDREN = frozenset(
-    [name for variants in APART.values() for names in variants for name in names] + [*FUSED, *OF_FAMILIES, *LAYER_STACKS]
+    [name for variants in APART.values() for names in variants for name in names]
+    + [*FUSED, *OF_FAMILIES, *LAYER_STACKS]
 )  # fmt: skip
 _BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
 

@@ -36,6 +36,12 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | Non
         return None
     if group.names == (TORCH_MHA,):
         return replace(group, layout="qkv", source="its name (torch.nn.MultiheadAttention)")
+    return _by_shape(group, shapes, shape_of, known)
+
+
+def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: Known) -> SeenGroup | None:
+    """The group with the one layout of its family that fits, or with all that fit; None if none does."""
+    family, model_type = _family(group, known)
     fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
     if len(left := [fit for fit in fits if fit.layout in family]) == 1:
         source = f"{_said_by(model_type)} and its shape"
