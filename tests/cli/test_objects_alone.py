@@ -103,15 +103,17 @@ def test_models_are_listed_without_their_objects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "state", [{"a": torch.ones(3)}, {"model": {"a": torch.ones(3), "b": torch.ones(4)}, "epoch": 3}]
 )
-@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", ""])
-def test_a_part_of_a_distributed_checkpoint(name: str, state: dict[str, Any], tmp_path: Path) -> None:
-    """Recognised whichever of it is named; the hint makes a file that is read."""
+def test_a_part_of_a_distributed_checkpoint(state: dict[str, Any], tmp_path: Path) -> None:
+    """Recognised whichever of it is named, with one hint, which makes a file that is read."""
     dcp.save(state, checkpoint_id=tmp_path / "my ck", no_dist=True)
-    path = Path("my ck") / name
-    for command in ("inspect", "dedup"):
-        says = (str(path), "torch.distributed.checkpoint", "hint: with torch: python -m ")
-        error = refused(quick, command, str(path), cwd=tmp_path, code=3, says=says).err
-    words = shlex.split(error.partition("with torch: python ")[2])
+    hints: set[str] = set()
+    for path in (Path("my ck") / name for name in ("__0_0.distcp", ".metadata", "")):
+        for command in ("inspect", "dedup"):
+            says = (str(path), "torch.distributed.checkpoint", "hint: with torch: python -m ")
+            error = refused(quick, command, str(path), cwd=tmp_path, code=3, says=says).err
+            hints.add(error.partition("with torch: python ")[2])
+    (hint,) = hints
+    words = shlex.split(hint)
     subprocess.run([sys.executable, "-W", "ignore", *words], cwd=tmp_path, check=True, capture_output=True)
     ran = quick("inspect", "model.pt", "--tensors", cwd=tmp_path)
     assert ran.code == 0 and ran.out.count("[3] float32") == 1, ran

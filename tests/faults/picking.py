@@ -18,6 +18,8 @@ HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 REPORT = os.environ.get("PARAMTOOL_FAULTS_REPORT", "")
 """A file that gets a line for everything that is wrong, and for each test how many cases it ran."""
 MAX_TOLD = 25
+RARE = {"spool", "old", "pwrite", "rmdir", "link"}
+"""Places and names of calls that only one or two commands have."""
 
 Rule = tuple[int, int, int]
 Judge = Callable[[Ended, Path], Iterable[str]]
@@ -71,6 +73,26 @@ def nothing_wrong(found: Iterable[str]) -> None:
 def named(call: Call, fault: str) -> str:
     """A fault, as a person would repeat it."""
     return f"{fault} at call {call.at}, {call.name} {' '.join(call.paths)}"
+
+
+def turn(case: Case, calls: Iterable[Call], which: int, many: int) -> list[Call]:
+    """Every call, or those whose turn it is: of `many` errors each kind of call meets one.
+
+    Which one differs from command to command, so that a kind that several commands have meets them all; kinds that
+    few commands have meet them all everywhere.
+    """
+    if HARD:
+        return list(calls)
+    kinds: dict[tuple[str, ...], list[Call]] = defaultdict(list)
+    for call in calls:
+        kinds[(call.name, *sorted(places(case, call)))].append(call)
+    shift = sum(case.command.name.encode())
+    return [
+        call
+        for k, kind in enumerate(sorted(kinds))
+        if (k + shift) % many == which or not RARE.isdisjoint(kind)
+        for call in kinds[kind]
+    ]
 
 
 ERRORS = {name: getattr(errno, name) for name in ("EIO", "ENOSPC", "EACCES")}

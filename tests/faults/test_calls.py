@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.commands import CALLED
 from tests.faults.judging import failed
-from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample
+from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample, turn
 from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
 
 WAITS = ("open", "create", "read", "pread", "write", "pwrite", "copy_file_range", "sendfile", "fallocate", "ftruncate",
@@ -32,13 +32,14 @@ commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: comman
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
     case = desk.case(command)
+    calls = turn(case, case.calls, list(ERRORS).index(error), len(ERRORS))
     nothing_wrong(
         complaints(
             desk,
             case,
             (
                 (named(call, error), [(call.at, FAIL, ERRORS[error])], {}, _judge(case))
-                for call in sample(case, case.calls, error)
+                for call in sample(case, calls, error)
             ),
         )
     )

@@ -344,7 +344,7 @@ def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sharded", [False, True])
 def test_an_interruption_leaves_nothing(number: signal.Signals, code: int, sharded: bool, tmp_path: Path) -> None:
     """A signal as soon as the temporary file has bytes: its own exit code, no traceback, nothing left."""
-    path = model(tmp_path, 1 << 30)
+    path = model(tmp_path, 128 << 20)
     args = ["--max-shard-size", "2GB"] if sharded else []
     output = "out" if sharded else "out.safetensors"
     ran = interrupted(number, WRITING, "dedup", path.name, "-o", output, *args, cwd=tmp_path)
@@ -355,7 +355,7 @@ def test_an_interruption_leaves_nothing(number: signal.Signals, code: int, shard
 
 def test_a_signal_while_the_bytes_are_compared(tmp_path: Path) -> None:
     """Interrupted while looking for equal tensors, before anything is written."""
-    size = 300 << 20
+    size = 64 << 20
     raw = json.dumps({n: item("U8", [size], [k * size, (k + 1) * size]) for k, n in enumerate("ab")}).encode()
     path = tmp_path / "model.safetensors"
     with path.open("wb") as file:

@@ -1,11 +1,13 @@
 """timm and open_clip open what `convert --to timm` and `--to torch-mha` write, and calculate the same.
 
-They are in the environment of the zoo; without it these tests are skipped.
+They are in the environment of the zoo, and take seconds to import: `make oracles` runs these tests
+(PARAMTOOL_EVERY_MODEL=1).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +31,10 @@ from tests.oracles.dialects.models import fill, quiet
 
 PYTHON = Path(__file__).parents[3] / ".venv-oracles/zoo/bin/python"
 SCRIPT = Path(__file__).with_name("run_libraries.py")
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no environment of the zoo")
+pytestmark = pytest.mark.skipif(
+    not (os.environ.get("PARAMTOOL_EVERY_MODEL") and PYTHON.exists()),
+    reason="make oracles, with the zoo",
+)
 CONFIG = {
     "hidden_size": 24,
     "num_hidden_layers": 2,
