@@ -65,6 +65,7 @@ PARTS: Mapping[str, str] = {
     "x_conv": "inner 1 taps",
     "b_conv": "(groups state) 1 taps",
     "c_conv": "(groups state) 1 taps",
+    "conv": "channels 1 taps",
     "mlp": "ffn in",
     "shift": "width in",
     "scale": "width in",
@@ -106,27 +107,47 @@ def groups(axes: str) -> tuple[tuple[str, ...], ...]:
 
 
 @cache
-def inputs(part: str) -> str:
-    """The axis of a part that its bias lacks.
+def inputs(part: str) -> frozenset[str]:
+    """The words of the axes of a part that its bias lacks: all but the first, and what they can be split into.
 
-    >>> inputs("q"), inputs("down")
-    ('in', 'ffn')
+    >>> sorted(inputs("q")), sorted(inputs("q_conv"))
+    (['in'], ['1', 'taps'])
     """
-    return groups(PARTS[part])[-1][0]
+    found: set[str] = set()
+    todo = [word for group in groups(PARTS[part])[1:] for word in group]
+    while todo:
+        word = todo.pop()
+        found.add(word)
+        todo += [inner for split in COMPOSED.get(word, ()) for inner in split if inner not in found]
+    return frozenset(found)
+
+
+def of_bias(axes: str) -> str:
+    """The axes of the bias of a part: the first, of outputs or channels.
+
+    >>> of_bias("(heads head_dim) in"), of_bias("channels 1 taps")
+    ('(heads head_dim)', 'channels')
+    """
+    return _written(groups(axes)[:1])
+
+
+def _written(axes: Iterable[tuple[str, ...]]) -> str:
+    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in axes)
 
 
 def without(axes: str, word: str) -> str:
-    """Axes without one: those of a bias.
+    """Axes without one.
 
     >>> without("(heads head_dim) in", "in")
     '(heads head_dim)'
     """
-    kept = [group for group in groups(axes) if group != (word,)]
-    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
+    return _written(group for group in groups(axes) if group != (word,))
 
 
 def bias_pattern(content: str, along: int) -> tuple[str, int]:
     """The pattern of the bias that belongs to a weight, and the axis along which its blocks follow each other.
+
+    LayoutError if rows are joined with inputs, of which a bias has none.
 
     >>> bias_pattern("{heads: q[head_dim in] k[head_dim in] v[head_dim in]}", 0)
     ('{heads: q[head_dim] k[head_dim] v[head_dim]}', 0)
@@ -134,20 +155,23 @@ def bias_pattern(content: str, along: int) -> tuple[str, int]:
     ('q[(heads head_dim)] k[(kv_heads head_dim)]', 0)
     """
     first = next(_blocks(parse(content, WORDS)))
-    dropped = [k for k, group in enumerate(first.axes) if group == (inputs(first.terms[0][1]),)]
-    return _without_inputs(parse(content, WORDS)), along - sum(k < along for k in dropped)
+    of_first = inputs(first.terms[0][1])
+    dropped = [k for k, group in enumerate(first.axes) if of_first.issuperset(group)]
+    along = 0 if along in dropped else along - sum(k < along for k in dropped)
+    return _without_inputs(content, parse(content, WORDS)), along
 
 
-def _without_inputs(items: Items) -> str:
+def _without_inputs(content: str, items: Items) -> str:
     texts = []
     for item in items:
         if isinstance(item, Repeated):
-            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(item.items)}}}")
+            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(content, item.items)}}}")
             continue
         term = item.terms[0][1]
-        kept = [group for group in item.axes if group != (inputs(term),)]
-        axes = " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
-        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{axes}]")
+        kept = [group for group in item.axes if not inputs(term).issuperset(group)]
+        if not kept or any(not inputs(term).isdisjoint(group) for group in kept):
+            raise LayoutError(f"no file is known that has a bias beside {content}")
+        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{_written(kept)}]")
     return " ".join(texts)
 
 
@@ -306,6 +330,18 @@ AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
 def words(content: str) -> set[str]:
     """The axes that a pattern names, those of braces included."""
     return _all_words(parse(content, WORDS))
+
+
+def words_of(term: str, content: str) -> set[str]:
+    """The axes of the blocks of one part."""
+    own = (block for block in _blocks(parse(content, WORDS)) if block.terms[0][1] == term)
+    return {word for block in own for group in block.axes for word in group}
+
+
+def slice_words(content: str) -> set[str]:
+    """The axes that say which elements of each head a pattern's slices are."""
+    slices = [SLICES[block.gates] for block in _blocks(parse(content, WORDS)) if block.gates in SLICES]
+    return {word for _, *lengths in slices for word in lengths if word}
 
 
 def _all_words(items: Items) -> set[str]:

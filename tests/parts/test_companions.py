@@ -39,7 +39,7 @@ def attention(content: str, sizes: Mapping[str, int], along: int = 0) -> Stored:
         shape = tuple(int(np.prod([known.of(word) for word in group.strip("()").split()])) for group in _split(axes))
         places = [f"m.{k}.{term}.weight" for k in range(count)] if count else [f"m.{term}.weight"]
         parts[term] = [PartTensor(name, axes, shape) for name in places]
-    return stored("m.f.weight", content, along, parts, known)
+    return stored("m.f.weight", content, along, parts, sizes=known)
 
 
 def _split(axes: str) -> list[str]:
