@@ -369,7 +369,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         spec = _spec(options, "")
         facts = facts_of(config, spec, used)
         found = unfuse_seen.unfused(
-            checkpoint, shapes, options.at, spec, lambda at: facts(at).sizes,
+            checkpoint, shapes, options.at, spec, sizes_of=lambda at: facts(at).sizes,
             names=_names(options), packing=packing_of(config),
         )  # fmt: skip
         joints, said = found.joints, found.said

@@ -16,7 +16,7 @@ from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.passes.parts.groups import Known, SeenParts
+    from paramtool.passes.parts.groups import KnownOfFile, SeenParts
 
 COULD_BE = re.compile(
     r"q_proj|query|q_lin|to_q|wq|\bq\.weight|gate|w[13]\b|wi_0|qkv|QKV|c_attn|W_pack|att_proj|in_proj|kv_proj|to_kv|\bWi\b"
@@ -38,24 +38,24 @@ def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -
         return value.shape if isinstance(value, (View, NoData)) else ()
 
     @cache
-    def known() -> Known:
+    def known() -> KnownOfFile:
         return _known(checkpoint, facts)
 
     found = seen(entries, shape_of, known)
     return found if found.towers else None
 
 
-def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> Known:
+def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
     from paramtool.errors import FormatError
     from paramtool.formats.record import parts as record
-    from paramtool.passes.parts.groups import Known
+    from paramtool.passes.parts.groups import KnownOfFile
 
     where = checkpoint.files[0].path
     try:
         said = record.decode(where, checkpoint.metadata)
     except FormatError:
         said = record.PartsRecord()
-    return Known(_config(where), {one.tensor: one.layout for one in said.fused}, said.dialect, facts)
+    return KnownOfFile(_config(where), {one.tensor: one.layout for one in said.fused}, said.dialect, facts)
 
 
 def _config(where: str) -> Mapping[str, Any]:

@@ -41,8 +41,8 @@ def unfused(
     shapes: Mapping[str, tuple[int, ...]],
     at: Sequence[str],
     spec: Facts,
-    sizes_of: SizesOf,
     *,
+    sizes_of: SizesOf,
     names: PartNames,
     packing: Packing,
 ) -> SeenApart:

@@ -10,15 +10,15 @@ from math import ceil
 from typing import Any
 
 from paramtool.dialects import facts, operations
-from paramtool.dialects.operations import Misfit, Tensor
-from paramtool.dialects.renaming import Operation, Rule
+from paramtool.dialects.operations import Misfit, MovedTensor
+from paramtool.dialects.renaming import NameRule, Operation
 
 Shape = tuple[int, ...]
-Lists = list[list[Tensor]]
+Lists = list[list[MovedTensor]]
 """For each pattern, the tensors that match it."""
 
 
-def made(rule: Rule, sources: Lists, root: Mapping[str, Any]) -> list[Tensor]:
+def made(rule: NameRule, sources: Lists, root: Mapping[str, Any]) -> list[MovedTensor]:
     """The tensors of a rule's targets, made of those of its sources.
 
     `root` is the whole config.json.  operations.Misfit where the tensors do not fit the rule, facts.NoFact where a
@@ -30,7 +30,7 @@ def made(rule: Rule, sources: Lists, root: Mapping[str, Any]) -> list[Tensor]:
     return [one for each in lists for one in each]
 
 
-def _step(rule: Rule, operation: Operation, lists: Lists, root: Mapping[str, Any]) -> Lists:
+def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str, Any]) -> Lists:
     name, *parameters = operation
     if name == "MergeModulelist":
         return [[operations.stacked(each, parameters[0])] for each in lists]
@@ -46,7 +46,9 @@ def _step(rule: Rule, operation: Operation, lists: Lists, root: Mapping[str, Any
     return [[_alone(rule, operation, each[0], (names[k], root))] for k, each in enumerate(lists)]
 
 
-def _side_by_side(rule: Rule, every: Sequence[Tensor], parameters: Sequence[Any], root: Mapping[str, Any]) -> Tensor:
+def _side_by_side(
+    rule: NameRule, every: Sequence[MovedTensor], parameters: Sequence[Any], root: Mapping[str, Any]
+) -> MovedTensor:
     """Tensors as one; Misfit if the config says another number of them, or other sizes."""
     if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
         raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
@@ -57,11 +59,11 @@ def _side_by_side(rule: Rule, every: Sequence[Tensor], parameters: Sequence[Any]
     return operations.side_by_side(every, parameters[0])
 
 
-def _shards_config(rule: Rule, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shards_config(rule: NameRule, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return facts.text_config(rule.config or root)
 
 
-def _windows(rule: Rule, name: str, tensor: Tensor, axis: int) -> list[Tensor]:
+def _windows(rule: NameRule, name: str, tensor: MovedTensor, axis: int) -> list[MovedTensor]:
     """A tensor in one piece for each target."""
     if axis >= len(tensor.shape):
         raise Misfit(f"has shape {list(tensor.shape)}, without axis {axis}")
@@ -75,7 +77,7 @@ def _windows(rule: Rule, name: str, tensor: Tensor, axis: int) -> list[Tensor]:
     return [operations.window(tensor, axis, sum(lengths[:k]), length) for k, length in enumerate(lengths)]
 
 
-def _alone(rule: Rule, operation: Operation, tensor: Tensor, at: tuple[str, Mapping[str, Any]]) -> Tensor:
+def _alone(rule: NameRule, operation: Operation, tensor: MovedTensor, at: tuple[str, Mapping[str, Any]]) -> MovedTensor:
     """An operation that makes one tensor of one."""
     name, *parameters = operation
     shape = tensor.shape
@@ -109,7 +111,7 @@ def _is_swapped(shape: Shape, wanted: tuple[int, int]) -> bool:
     raise Misfit(f"has shape {list(shape)}, and the config says {list(wanted)} or {list(wanted[::-1])} for its end")
 
 
-def _rotary(parameters: Sequence[Any], tensor: Tensor, name: str, root: Mapping[str, Any]) -> Tensor:
+def _rotary(parameters: Sequence[Any], tensor: MovedTensor, name: str, root: Mapping[str, Any]) -> MovedTensor:
     """Rows of pairs (h d t) as rows of halves (h t d), for the names that are meant."""
     subconfig, only, inverse = parameters
     if (only is not None and not any(one in name for one in only)) or len(tensor.shape) > 2:
@@ -136,7 +138,7 @@ def _towers(lists: Lists, towers: int, stack: int, along: int) -> Lists:
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 
-def sources_of(rule: Rule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> list[list[Shape]]:
+def sources_of(rule: NameRule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> list[list[Shape]]:
     """For each source of a rule, the shapes that a file has, from those of all its targets; errors as of `made`."""
     found = [[shape] for shape in shapes]
     for operation in reversed(rule.operations):
@@ -144,7 +146,9 @@ def sources_of(rule: Rule, shapes: Sequence[Shape], root: Mapping[str, Any]) -> 
     return found
 
 
-def _back(rule: Rule, operation: Operation, shapes: list[list[Shape]], root: Mapping[str, Any]) -> list[list[Shape]]:
+def _back(
+    rule: NameRule, operation: Operation, shapes: list[list[Shape]], root: Mapping[str, Any]
+) -> list[list[Shape]]:
     name, *parameters = operation
     first = shapes[0][0]
     if name == "MergeModulelist":

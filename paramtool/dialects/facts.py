@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paramtool.dialects.operations import Misfit
-from paramtool.dialects.renaming import Rule
+from paramtool.dialects.renaming import NameRule
 
 Config = Mapping[str, Any]
 PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"), ("fc1", "fc3"))
@@ -76,7 +76,7 @@ def is_pair(sources: Sequence[str]) -> bool:
     return ends in PAIRS
 
 
-def is_known(rule: Rule) -> bool:
+def is_known(rule: NameRule) -> bool:
     """Whether the sizes of every join of a rule are known, so that it can be undone."""
     for name, *parameters in rule.operations:
         if name == "Concatenate" and not (parameters[1] or is_pair(rule.sources)):
@@ -86,7 +86,7 @@ def is_known(rule: Rule) -> bool:
     return True
 
 
-def sizes(rule: Rule, total: int, root: Config, shards: str | None) -> tuple[int, ...]:
+def sizes(rule: NameRule, total: int, root: Config, shards: str | None) -> tuple[int, ...]:
     """The sizes of what a `Concatenate` of a rule joins.
 
     NoFact where nothing says them, Misfit where the config says others.
@@ -98,12 +98,12 @@ def sizes(rule: Rule, total: int, root: Config, shards: str | None) -> tuple[int
     return _of_config(rule, rule.sources, total)
 
 
-def split_sizes(rule: Rule, total: int) -> tuple[int, ...]:
+def split_sizes(rule: NameRule, total: int) -> tuple[int, ...]:
     """The sizes of what a `Split` of a rule gives; errors as of `sizes`."""
     return _of_config(rule, rule.targets, total)
 
 
-def _of_config(rule: Rule, names: tuple[str, ...], total: int) -> tuple[int, ...]:
+def _of_config(rule: NameRule, names: tuple[str, ...], total: int) -> tuple[int, ...]:
     if names not in SIZES:
         raise NoFact(f"the sizes of {', '.join(names)}")
     found = SIZES[names](rule.config or {})
@@ -137,7 +137,7 @@ def rope_heads(root: Config, subconfig: str | None) -> int:
     return number(config, *HEADS)
 
 
-def expected(rule: Rule, root: Config) -> tuple[int, int]:
+def expected(rule: NameRule, root: Config) -> tuple[int, int]:
     """The last two axes that a stack of experts has in the model (qwen3_vl_moe/modeling_qwen3_vl_moe.py 93-94)."""
     config = text_config(rule.config or root)
     hidden, inner = number(config, "hidden_size"), number(config, "moe_intermediate_size")

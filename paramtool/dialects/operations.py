@@ -22,7 +22,7 @@ class Misfit(Exception):
     """Tensors that an operation cannot take; the text says what does not fit."""
 
 
-class Run(NamedTuple):
+class PartRun(NamedTuple):
     """A step through a tensor together with the step through a part that it stands for."""
 
     length: int
@@ -35,42 +35,42 @@ class Run(NamedTuple):
     step: int
 
 
-class Block(NamedTuple):
+class PartBlock(NamedTuple):
     """Elements of a part that are in a tensor."""
 
     part: str
     start: tuple[int, ...]
     """For each axis of the part, the first index."""
-    runs: tuple[Run, ...]
+    runs: tuple[PartRun, ...]
     at: tuple[int, ...]
     """For each axis of the tensor, the first index."""
 
 
-class Tensor(NamedTuple):
+class MovedTensor(NamedTuple):
     """A tensor that operations make, and whose elements it holds."""
 
     shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[PartBlock, ...]
 
 
-def hub(name: str, shape: tuple[int, ...]) -> Tensor:
+def hub(name: str, shape: tuple[int, ...]) -> MovedTensor:
     """A tensor of the file."""
     runs, zeros = _whole(shape)
-    return Tensor(shape, (Block(name, zeros, runs, zeros),))
+    return MovedTensor(shape, (PartBlock(name, zeros, runs, zeros),))
 
 
 @lru_cache(maxsize=1024)
-def _whole(shape: tuple[int, ...]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+def _whole(shape: tuple[int, ...]) -> tuple[tuple[PartRun, ...], tuple[int, ...]]:
     """The runs of a whole tensor, and its first index."""
-    return tuple(Run(length, axis, 1, axis, 1) for axis, length in enumerate(shape)), (0,) * len(shape)
+    return tuple(PartRun(length, axis, 1, axis, 1) for axis, length in enumerate(shape)), (0,) * len(shape)
 
 
-def side_by_side(tensors: Sequence[Tensor], axis: int) -> Tensor:
+def side_by_side(tensors: Sequence[MovedTensor], axis: int) -> MovedTensor:
     """Tensors one after the other along an axis; Misfit where the other axes differ."""
     first = tensors[0].shape
     if axis >= len(first):
         raise Misfit(f"shape {list(first)} has no axis {axis}")
-    blocks: list[Block] = []
+    blocks: list[PartBlock] = []
     length = 0
     for tensor in tensors:
         same = len(tensor.shape) == len(first) and all(
@@ -82,45 +82,47 @@ def side_by_side(tensors: Sequence[Tensor], axis: int) -> Tensor:
             at = (*block.at[:axis], block.at[axis] + length, *block.at[axis + 1 :])
             blocks.append(block._replace(at=at) if length else block)
         length += tensor.shape[axis]
-    return Tensor((*first[:axis], length, *first[axis + 1 :]), tuple(blocks))
+    return MovedTensor((*first[:axis], length, *first[axis + 1 :]), tuple(blocks))
 
 
-def stacked(tensors: Sequence[Tensor], axis: int) -> Tensor:
+def stacked(tensors: Sequence[MovedTensor], axis: int) -> MovedTensor:
     """Tensors of one shape along a new axis; Misfit where the shapes differ."""
     shape = tensors[0].shape
-    blocks: list[Block] = []
+    blocks: list[PartBlock] = []
     for k, tensor in enumerate(tensors):
         if tensor.shape != shape:
             raise Misfit(f"number {k} has shape {list(tensor.shape)}, number 0 has {list(shape)}")
         for part, start, runs, at in tensor.blocks:
-            blocks.append(Block(part, start, _above(runs, axis), (*at[:axis], k, *at[axis:])))
-    return Tensor((*shape[:axis], len(tensors), *shape[axis:]), tuple(blocks))
+            blocks.append(PartBlock(part, start, _above(runs, axis), (*at[:axis], k, *at[axis:])))
+    return MovedTensor((*shape[:axis], len(tensors), *shape[axis:]), tuple(blocks))
 
 
 @lru_cache(maxsize=1024)
-def _above(runs: tuple[Run, ...], axis: int) -> tuple[Run, ...]:
+def _above(runs: tuple[PartRun, ...], axis: int) -> tuple[PartRun, ...]:
     """Runs in a tensor with a new axis."""
     return tuple(run._replace(axis=run.axis + (run.axis >= axis)) for run in runs)
 
 
-def swapped(tensor: Tensor, a: int, b: int) -> Tensor:
+def swapped(tensor: MovedTensor, a: int, b: int) -> MovedTensor:
     """Two axes exchanged."""
     order = list(range(len(tensor.shape)))
     if max(a, b) >= len(order):
         raise Misfit(f"shape {list(tensor.shape)} has no axis {max(a, b)}")
     order[a], order[b] = order[b], order[a]
     blocks = (
-        Block(one.part, one.start, tuple(run._replace(axis=order[run.axis]) for run in one.runs), _moved(one.at, order))
+        PartBlock(
+            one.part, one.start, tuple(run._replace(axis=order[run.axis]) for run in one.runs), _moved(one.at, order)
+        )
         for one in tensor.blocks
     )
-    return Tensor(_moved(tensor.shape, order), tuple(blocks))
+    return MovedTensor(_moved(tensor.shape, order), tuple(blocks))
 
 
 def _moved(values: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(values[k] for k in order)
 
 
-def shuffled(tensor: Tensor, axis: int, lengths: Sequence[int], order: Sequence[int]) -> Tensor:
+def shuffled(tensor: MovedTensor, axis: int, lengths: Sequence[int], order: Sequence[int]) -> MovedTensor:
     """An axis read as digits of these lengths, the slowest first, and its digits in another order.
 
     Misfit where the lengths do not make up the axis.
@@ -138,10 +140,10 @@ def shuffled(tensor: Tensor, axis: int, lengths: Sequence[int], order: Sequence[
         runs = tuple(run for run in block.runs if run.axis != axis)
         mixed = [one for run in block.runs if run.axis == axis for one in _refined(run, digits)]
         blocks.append(block._replace(runs=(*runs, *mixed)))
-    return Tensor(tensor.shape, tuple(blocks))
+    return MovedTensor(tensor.shape, tuple(blocks))
 
 
-def _refined(run: Run, digits: Sequence[tuple[int, int, int]]) -> Iterator[Run]:
+def _refined(run: PartRun, digits: Sequence[tuple[int, int, int]]) -> Iterator[PartRun]:
     """A run along an axis as runs along its digits (length, step, new step), given from the fastest."""
     length, step, stride = run.length, run.step, run.stride
     for total, weight, to in digits:
@@ -152,18 +154,18 @@ def _refined(run: Run, digits: Sequence[tuple[int, int, int]]) -> Iterator[Run]:
         many = min(length, weight * total // step)
         if step % weight or length % many:
             raise NotImplementedError("a shuffle of parts of digits")
-        yield Run(many, run.of, stride, run.axis, step // weight * to)
+        yield PartRun(many, run.of, stride, run.axis, step // weight * to)
         length, step, stride = length // many, step * many, stride * many
 
 
-def window(tensor: Tensor, axis: int, first: int, length: int) -> Tensor:
+def window(tensor: MovedTensor, axis: int, first: int, length: int) -> MovedTensor:
     """The indexes from `first` on along an axis."""
     blocks = [one for block in tensor.blocks for one in _cut(block, axis, first, first + length)]
     shape = (*tensor.shape[:axis], length, *tensor.shape[axis + 1 :])
-    return Tensor(shape, tuple(blocks))
+    return MovedTensor(shape, tuple(blocks))
 
 
-def _cut(block: Block, axis: int, low: int, high: int) -> Iterator[Block]:
+def _cut(block: PartBlock, axis: int, low: int, high: int) -> Iterator[PartBlock]:
     """What of a block is between two indexes of an axis, counted from the lower one."""
     base = block.at[axis]
     along = sorted((run for run in block.runs if run.axis == axis and run.length > 1), key=lambda run: -run.step)
@@ -184,15 +186,15 @@ def _cut(block: Block, axis: int, low: int, high: int) -> Iterator[Block]:
         yield from _cut(_shifted(block, run, whole[0], whole[1] - whole[0]), axis, low, high)
 
 
-def _shifted(block: Block, run: Run, first: int, length: int) -> Block:
+def _shifted(block: PartBlock, run: PartRun, first: int, length: int) -> PartBlock:
     """A block with fewer values of one run."""
     start = tuple(k + first * run.stride * (axis == run.of) for axis, k in enumerate(block.start))
     at = tuple(k + first * run.step * (axis == run.axis) for axis, k in enumerate(block.at))
     runs = tuple(one._replace(length=length) if one == run else one for one in block.runs)
-    return Block(block.part, start, runs, at)
+    return PartBlock(block.part, start, runs, at)
 
 
-def flattened(tensor: Tensor) -> Tensor:
+def flattened(tensor: MovedTensor) -> MovedTensor:
     """Kernels [out, in, depth, height, width] as rows [out, in * depth * height * width]."""
     if len(tensor.shape) == 2:
         return tensor
@@ -205,17 +207,17 @@ def flattened(tensor: Tensor) -> Tensor:
             run if run.axis == 0 else run._replace(axis=1, step=run.step * weights[run.axis]) for run in block.runs
         )
         at = (block.at[0], sum(block.at[k] * weights[k] for k in range(1, 5)))
-        blocks.append(Block(block.part, block.start, runs, at))
-    return Tensor((tensor.shape[0], weights[0]), tuple(blocks))
+        blocks.append(PartBlock(block.part, block.start, runs, at))
+    return MovedTensor((tensor.shape[0], weights[0]), tuple(blocks))
 
 
-def stored(name: str, tensor: Tensor) -> Stored:
+def stored(name: str, tensor: MovedTensor) -> Stored:
     """A tensor under its name, with the pieces that it holds."""
     pieces = tuple(piece for block in tensor.blocks for piece in _pieces(block))
     return Stored(name, tensor.shape, pieces)
 
 
-def _pieces(block: Block) -> Iterator[Piece]:
+def _pieces(block: PartBlock) -> Iterator[Piece]:
     """A block as boxes of its part: one, but for parts of which only each second row is here."""
     digits, strided = _digits(block.runs, len(block.start))
     if strided is None:
@@ -226,7 +228,7 @@ def _pieces(block: Block) -> Iterator[Piece]:
 
 
 @lru_cache(maxsize=1024)
-def _digits(runs: tuple[Run, ...], rank: int) -> tuple[tuple[Digits, ...], Run | None]:
+def _digits(runs: tuple[PartRun, ...], rank: int) -> tuple[tuple[Digits, ...], PartRun | None]:
     """For each axis of a part its digits; and a run, if one steps over rows of the part that others do not have."""
     found: list[Digits] = []
     for axis in range(rank):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paramtool.dialects import scopes
-from paramtool.dialects.renaming import Renamed, Renaming, Rule
+from paramtool.dialects.renaming import NameRule, Renamed, Renaming
 from paramtool.errors import plural
 
 FOUR, FIVE = "transformers-4", "transformers-5"
@@ -66,7 +66,7 @@ def _differs(name: str, one: Renamed) -> bool:
     return one.way is not None or one.name != name
 
 
-def renamings(names: Iterable[str], rules: Sequence[Rule], config: Config) -> dict[str, Renamed]:
+def renamings(names: Iterable[str], rules: Sequence[NameRule], config: Config) -> dict[str, Renamed]:
     """{name in a file: what becomes of it}; as the model has it, where the rules alone give another."""
     found = Renaming([*rules, *scopes.legacy()]).of(names)
     if known := scopes.names(scopes.architecture(config)):
@@ -74,7 +74,7 @@ def renamings(names: Iterable[str], rules: Sequence[Rule], config: Config) -> di
     return found
 
 
-def backwards(rules: Iterable[Rule]) -> Renaming:
+def backwards(rules: Iterable[NameRule]) -> Renaming:
     """Rules from the model to the file: without prefixes, of which it is not known whether the file had them
     (revert_weight_conversion, core_model_loading.py 1897)."""
     return Renaming([rule for rule in rules if rule.kind != "prefix"], back=True)

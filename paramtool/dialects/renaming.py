@@ -22,7 +22,7 @@ Operation = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NameRule:
     """One rule of a table."""
 
     kind: str
@@ -41,7 +41,7 @@ class Rule:
     config: Mapping[str, Any] | None = None
     """The part of config.json that the module is made of."""
 
-    def back(self) -> Rule:
+    def back(self) -> NameRule:
         """The rule from the model to the file, without operations."""
         if self.kind == "prefix":
             add, remove, under = self.operations[0]
@@ -54,16 +54,16 @@ class Rule:
         return replace(self, sources=self.targets, targets=self.sources, offset=-self.offset)
 
 
-def from_table(row: Mapping[str, Any], key: str) -> Rule:
+def from_table(row: Mapping[str, Any], key: str) -> NameRule:
     """A rule of the generated table."""
     if row["kind"] == "prefix":
         return _prefix(row.get("add"), row.get("remove"), row.get("under", ""), key)
     operations = tuple(tuple(one) for one in row.get("operations", ()))
     patterns = (tuple(row["sources"]), tuple(row["targets"]))
-    return Rule(row["kind"], *patterns, operations=operations, offset=row.get("offset", 0), key=key)
+    return NameRule(row["kind"], *patterns, operations=operations, offset=row.get("offset", 0), key=key)
 
 
-def _prefix(add: str | None, remove: str | None, under: str, key: str) -> Rule:
+def _prefix(add: str | None, remove: str | None, under: str, key: str) -> NameRule:
     """A prefix that names in a file lack or have, below another prefix (PrefixChange, line 1184)."""
     head = f"{under}." if under else ""
     operations = ((add, remove, under),)
@@ -71,10 +71,10 @@ def _prefix(add: str | None, remove: str | None, under: str, key: str) -> Rule:
         source, target = rf"^{re.escape(head)}(?!{re.escape(add)}\.)(.+)", rf"{head}{add}.\1"
     else:
         source, target = rf"^{re.escape(head)}{re.escape(remove or '')}\.(.+)", rf"{head}\1"
-    return Rule("prefix", (source,), (target,), operations, key=key)
+    return NameRule("prefix", (source,), (target,), operations, key=key)
 
 
-class Match(NamedTuple):
+class NameMatch(NamedTuple):
     """What a rule makes of a name."""
 
     name: str
@@ -91,10 +91,10 @@ _ANY = "9876543210"
 """The number of an expert that no model has and no rule names."""
 
 
-class Way:
+class RuleWay:
     """A rule in one direction: what to search for, and what to put in its place."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: NameRule) -> None:
         self.rule = rule
         plain = [_plain(target) for target in rule.targets]
         groups = [group for _, group in plain if group]
@@ -127,7 +127,7 @@ class Way:
         """Whether a name can match that is `stem` without its digits."""
         return any(need in stem for need in self._stems)
 
-    def match(self, name: str) -> Match | None:
+    def match(self, name: str) -> NameMatch | None:
         """The name that this way gives, with the first target of several; None where nothing matches."""
         if not any(need in name for need in self._needs):
             return None
@@ -143,7 +143,7 @@ class Way:
         index = next(k for k in range(len(self.sources)) if found.group(f"g{k}") is not None)
         number = found.group(f"w{index}") if _WILD in self.sources[index] else ""
         new = head + rest.replace(found.group(0), self._replacement(found, index), 1)
-        return Match(new, index, number)
+        return NameMatch(new, index, number)
 
     def _replacement(self, found: re.Match[str], index: int) -> str:
         target = self.targets[index if self.rule.kind == "group" else 0]
@@ -224,7 +224,7 @@ class Renamed(NamedTuple):
     """A name after all rules of a direction."""
 
     name: str
-    way: Way | None
+    way: RuleWay | None
     """The converter that took it, if one did."""
     which: int
     number: str
@@ -235,16 +235,16 @@ class Renamed(NamedTuple):
 class Renaming:
     """All rules of a model in one direction: renamings in their order, and at most one converter."""
 
-    def __init__(self, rules: Iterable[Rule], *, back: bool = False) -> None:
+    def __init__(self, rules: Iterable[NameRule], *, back: bool = False) -> None:
         ordered = list(rules)
         self.back = back
         if back:  # those of parts first, and their last one first
             ordered = [rule.back() for rule in reversed(ordered)]
-        ways = [Way(rule) for rule in ordered]
+        ways = [RuleWay(rule) for rule in ordered]
         self.renamings = [way for way in ways if way.rule.kind != "convert"]
         self.converters = [way for way in ways if way.rule.kind == "convert"]
         self._near: dict[str, bool] = {}
-        self._far: dict[str, tuple[Way, ...]] = {}
+        self._far: dict[str, tuple[RuleWay, ...]] = {}
         self._groups = any(way.rule.kind == "group" for way in ways)
 
     def of(self, names: Iterable[str]) -> dict[str, Renamed]:
@@ -293,7 +293,7 @@ class Renaming:
             new, changed = self._by_renamings(name, active)
         return Renamed(new, None, 0, "", changed)
 
-    def _converters_of(self, stem: str) -> tuple[Way, ...]:
+    def _converters_of(self, stem: str) -> tuple[RuleWay, ...]:
         """The converters that can match a name."""
         if stem not in self._far:
             self._far[stem] = tuple(way for way in self.converters if way.may_match(stem))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from paramtool.dialects.renaming import Rule, from_table
+from paramtool.dialects.renaming import NameRule, from_table
 from paramtool.errors import LayoutError
 
 TABLE = "transformers_5_23.json"
@@ -35,13 +35,13 @@ def version() -> str:
 
 
 @cache
-def under(key: str) -> tuple[Rule, ...] | None:
+def under(key: str) -> tuple[NameRule, ...] | None:
     """The rules of a class or a model type; None where it has none."""
     rows = table()["rules"].get(table()["aliases"].get(key, key))
     return None if rows is None else tuple(from_table(row, key) for row in rows)
 
 
-class Module(NamedTuple):
+class ModelPart(NamedTuple):
     """A model, or a model that is a part of one."""
 
     path: str
@@ -51,7 +51,7 @@ class Module(NamedTuple):
     config: Mapping[str, Any]
 
 
-def modules(config: Mapping[str, Any]) -> Iterator[Module]:
+def modules(config: Mapping[str, Any]) -> Iterator[ModelPart]:
     """The model of a config.json and its parts, each before its own parts; LayoutError where it is not known."""
     name = architecture(config)
     known = table()["classes"]
@@ -62,7 +62,7 @@ def modules(config: Mapping[str, Any]) -> Iterator[Module]:
         )
     if name in table()["unbuilt"]:
         raise LayoutError(f"config.json: which models are parts of {name!r} is not in the table for {version()}")
-    yield from _inside(Module("", name, str(config.get("model_type") or known[name][1]), config))
+    yield from _inside(ModelPart("", name, str(config.get("model_type") or known[name][1]), config))
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -76,7 +76,7 @@ def architecture(config: Mapping[str, Any]) -> str:
     return names[0]
 
 
-def _inside(module: Module) -> Iterator[Module]:
+def _inside(module: ModelPart) -> Iterator[ModelPart]:
     yield module
     classes = table()["classes"]
     _, usual, *parts = classes.get(module.name, ("", ""))
@@ -93,12 +93,12 @@ def _inside(module: Module) -> Iterator[Module]:
             name = table()["autos"][name[1:]].get(model_type, "")
             if not name:
                 continue  # a model that transformers does not have: no rules are known
-        yield from _inside(Module(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
+        yield from _inside(ModelPart(f"{module.path}.{path}".removeprefix("."), name, model_type, config))
 
 
-def rules(config: Mapping[str, Any]) -> list[Rule]:
+def rules(config: Mapping[str, Any]) -> list[NameRule]:
     """All rules of the model of a config.json, in their order; LayoutError where the model is not known."""
-    found: list[Rule] = []
+    found: list[NameRule] = []
     seen: dict[str, list[str]] = {}
     prefix = ""
 
@@ -151,6 +151,6 @@ def as_named(name: str, names: Mapping[str, str]) -> str:
     return re.sub("#", lambda _: next(numbers), new)
 
 
-def legacy() -> list[Rule]:
+def legacy() -> list[NameRule]:
     """Rules for names of old files, whichever model they are of; they are never undone."""
     return list(under("legacy") or ())

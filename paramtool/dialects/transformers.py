@@ -3,7 +3,14 @@
 `transformers-4` has the names and tensors of the original files, which transformers 4 wrote and which `save_pretrained`
 of 5.23 writes by default: Mixtral's experts one by one.  `transformers-5` has the names and tensors of the model in
 memory, as `save_pretrained(save_original_format=False)` writes them: the experts of a layer in one tensor.  The hub is
-`transformers-4`.  Which rules a model has is in the table of `scopes`, sizes that no shape gives in `facts`.
+`transformers-4`.
+
+Where transformers 5.23 writes the same tensors in both forms and the files that people have are others, the hub is what
+people have: OLMo-Hybrid's convolutions of unequal sizes, and the stacks of Qwen3-VL-MoE, [experts, in, out] in its own
+files and [experts, out, in] in memory.  A file that transformers 5 wrote with the original names of the latter is of
+`transformers-5`, as its shapes show; square stacks show nothing and are refused.
+
+Which rules a model has is in the table of `scopes`, sizes that no shape gives in `facts`.
 """
 
 from __future__ import annotations
@@ -13,9 +20,9 @@ from typing import Any
 
 from paramtool.dialects import chains, counts, scopes
 from paramtool.dialects.facts import NoFact
-from paramtool.dialects.operations import Misfit, Tensor, hub, stored
+from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
 from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told
-from paramtool.dialects.renaming import Renamed, Rule, Way, natural
+from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.parts.pieces import Stored, whole
 
@@ -80,13 +87,13 @@ def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
 
 
 def _hub(
-    tensors: Shapes, rules: Sequence[Rule], config: Config
+    tensors: Shapes, rules: Sequence[NameRule], config: Config
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[str, ...]]]:
     """The tensors of `transformers-4` that tensors of `transformers-5` are made of: {name: shape}, {name: of which}."""
     back = backwards(rules)
     found: dict[str, tuple[int, ...]] = {}
     origins: dict[str, tuple[str, ...]] = {}
-    groups: dict[str, tuple[Way, dict[int, str]]] = {}
+    groups: dict[str, tuple[RuleWay, dict[int, str]]] = {}
     made: dict[str, tuple[int, ...]] = {}
     of: dict[str, tuple[str, ...]] = {}
     for name, one in back.of(tensors).items():
@@ -111,7 +118,7 @@ def _add(found: dict[str, tuple[int, ...]], name: str, shape: tuple[int, ...], o
     found[name] = shape
 
 
-def _sources(name: str, way: Way, members: Mapping[int, str], given: tuple[Shapes, Config]) -> dict[str, Any]:
+def _sources(name: str, way: RuleWay, members: Mapping[int, str], given: tuple[Shapes, Config]) -> dict[str, Any]:
     """{name: shape} of the tensors of a file that some tensors of a model are made of, before they are renamed."""
     tensors, config = given
     rule = way.rule.back()  # forwards, as in the table
@@ -132,7 +139,7 @@ def _sources(name: str, way: Way, members: Mapping[int, str], given: tuple[Shape
     return found
 
 
-def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
+def _refused(name: str, rule: NameRule, error: Exception) -> LayoutError:
     what = f"{' + '.join(rule.sources)} -> {' + '.join(rule.targets)}"
     if isinstance(error, NoFact):
         return LayoutError(
@@ -145,14 +152,14 @@ def _refused(name: str, rule: Rule, error: Exception) -> LayoutError:
 # --- Forwards --------------------------------------------------------------------------------------------------------
 
 
-def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: Collection[str]) -> list[Stored]:
+def _forward(hub_shapes: Shapes, rules: Sequence[NameRule], config: Config, wanted: Collection[str]) -> list[Stored]:
     """The tensors of `transformers-5`; with the names that a file of them has, a name that is one of them stays."""
     renamed = renamings(hub_shapes, rules, config)
     if not wanted:
         known = told(hub_shapes, config, renamed)
         _refuse_mixed(known.five, [], len(known.four) + len(known.five))
     groups: dict[str, dict[int, list[tuple[str, Renamed]]]] = {}
-    ways: dict[str, Way] = {}
+    ways: dict[str, RuleWay] = {}
     taken: dict[str, str] = {}
     order: dict[str, tuple[str, str]] = {}
     for name, one in renamed.items():
@@ -185,12 +192,12 @@ def _forward(hub_shapes: Shapes, rules: Sequence[Rule], config: Config, wanted: 
 
 
 def _made(
-    name: str, way: Way, members: Mapping[int, list[tuple[str, Renamed]]], given: tuple[Shapes, Config]
+    name: str, way: RuleWay, members: Mapping[int, list[tuple[str, Renamed]]], given: tuple[Shapes, Config]
 ) -> list[Stored]:
     """The tensors that one rule makes of some tensors of a file."""
     hub_shapes, config = given
     rule = way.rule
-    lists: list[list[Tensor]] = []
+    lists: list[list[MovedTensor]] = []
     numbers: list[int] = []
     for k, source in enumerate(rule.sources):
         if k not in members:
@@ -227,7 +234,7 @@ def _in_order(source: str, members: list[tuple[str, Renamed]]) -> list[str]:
     return [by_number[k] for k in range(len(by_number))]
 
 
-def _unpaired(name: str, rule: Rule, members: Mapping[int, list[tuple[str, Renamed]]]) -> LayoutError:
+def _unpaired(name: str, rule: NameRule, members: Mapping[int, list[tuple[str, Renamed]]]) -> LayoutError:
     """What of several lists has no counterpart in the others."""
     have = [{one.number for _, one in members[k]} for k in range(len(rule.sources))]
     every = set().union(*have)

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.dialects import operations
-from paramtool.dialects.operations import Misfit, Tensor, hub, stored
+from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
 from tests.dialects.asking_transformers import numbered, values_of
 
 Array = np.ndarray[Any, Any]
 SHAPES = st.lists(st.integers(1, 4).map(lambda k: 2 * k), min_size=2, max_size=3).map(tuple)
-Step = tuple[Callable[[Tensor], Tensor], Callable[[Array], Array]]
+Step = tuple[Callable[[MovedTensor], MovedTensor], Callable[[Array], Array]]
 
 
-def holds(made: Tensor, expected: Array, parts: dict[str, Array]) -> None:
+def holds(made: MovedTensor, expected: Array, parts: dict[str, Array]) -> None:
     one = stored("made", made)
     assert one.shape == expected.shape
     assert (values_of(one, parts) == expected).all()
@@ -99,6 +99,6 @@ def test_kernels_as_rows(shape: tuple[int, ...]) -> None:
         ([(6, 3, 1)], lambda tensors: operations.flattened(tensors[0])),
     ],
 )
-def test_what_does_not_fit(shapes: Sequence[tuple[int, ...]], call: Callable[[list[Tensor]], object]) -> None:
+def test_what_does_not_fit(shapes: Sequence[tuple[int, ...]], call: Callable[[list[MovedTensor]], object]) -> None:
     with pytest.raises(Misfit, match=r"\["):
         call([hub(f"a{k}", shape) for k, shape in enumerate(shapes)])

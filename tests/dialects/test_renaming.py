@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.dialects.renaming import Renaming, Rule, from_table, natural
+from paramtool.dialects.renaming import NameRule, Renaming, from_table, natural
 
 
-def rename(source: str | list[str], target: str | list[str], kind: str = "rename", **more: int) -> Rule:
+def rename(source: str | list[str], target: str | list[str], kind: str = "rename", **more: int) -> NameRule:
     both = [[one] if isinstance(one, str) else one for one in (source, target)]
     return from_table({"kind": kind, "sources": both[0], "targets": both[1], **more}, "test")
 
 
-def prefix(**row: str) -> Rule:
+def prefix(**row: str) -> NameRule:
     return from_table({"kind": "prefix", **row}, "test")
 
 
@@ -35,13 +35,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("rule, old, new", CASES)
-def test_there_and_back(rule: Rule, old: str, new: str) -> None:
+def test_there_and_back(rule: NameRule, old: str, new: str) -> None:
     assert Renaming([rule]).of([old])[old].name == new
     assert Renaming([rule], back=True).of([new])[new].name == old
 
 
 @pytest.mark.parametrize("rule, old, new", CASES)
-def test_within_a_scope(rule: Rule, old: str, new: str) -> None:
+def test_within_a_scope(rule: NameRule, old: str, new: str) -> None:
     """Below the path of the module, with and without the prefix of the base model, and nowhere else."""
     scoped = Renaming([replace(rule, scope="tower", base="model")])
     for head in ("tower.", "model.tower."):

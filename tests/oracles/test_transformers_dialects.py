@@ -20,6 +20,8 @@ from tests.dialects.test_transformers_table import lacking
 WRONG = {
     "Molmo2Model": "two tables of words, of 151,936 and 128 rows, as equal halves (conversion_mapping.py 990)",
     "Molmo2ForConditionalGeneration": "the same",
+    "Qwen3VLMoeModel": "stacks that are not turned back: the original files have [experts, in, out]",
+    "Qwen3VLMoeForConditionalGeneration": "the same",
 }
 """Classes of which transformers 5.23.0 writes other shapes than the original files have."""
 
@@ -52,7 +54,7 @@ def test_transformers_agrees(name: str) -> None:
     if not has_rules(model):
         return
     if name in WRONG:
-        with pytest.raises(LayoutError, match="the config says"):
+        with pytest.raises(LayoutError, match=r"the config says|of transformers-5 already"):
             disagreements(model)
     else:
         assert disagreements(model) == []

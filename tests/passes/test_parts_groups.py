@@ -10,14 +10,14 @@ import pytest
 from paramtool.parts import families, tables, words
 from paramtool.parts.layout import find_part_layout
 from paramtool.passes.parts import find
-from paramtool.passes.parts.groups import Known, SeenParts, seen
+from paramtool.passes.parts.groups import KnownOfFile, SeenParts, seen
 from paramtool.passes.parts.groups import words as in_words
 
 Shapes = dict[str, tuple[int, ...]]
 
 
-def known(config: Mapping[str, Any] | None = None, **layouts: str) -> Known:
-    return Known(config or {}, layouts)
+def known(config: Mapping[str, Any] | None = None, **layouts: str) -> KnownOfFile:
+    return KnownOfFile(config or {}, layouts)
 
 
 def told(shapes: Shapes, config: Mapping[str, Any] | None = None) -> SeenParts:
@@ -36,7 +36,7 @@ def test_parts_apart_need_no_config() -> None:
     """Nobody is asked for a config where no tensor is fused."""
     shapes = {f"m.layers.{k}.attn.{name}.weight": (8, 8) for k in range(3) for name in ("q_proj", "k_proj", "v_proj")}
 
-    def asked() -> Known:
+    def asked() -> KnownOfFile:
         raise AssertionError("a config was read")
 
     (tower,) = seen(shapes, lambda name: shapes.get(name, ()), asked).towers

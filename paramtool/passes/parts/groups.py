@@ -99,7 +99,7 @@ FIRST = ("qkv", "kv")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOfFile:
     """What is known beside names and shapes."""
 
     config: Mapping[str, Any]
@@ -112,7 +112,7 @@ class Known:
     """Sizes that the user gave."""
 
 
-def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], Known]) -> SeenParts:
+def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFile]) -> SeenParts:
     """The groups of a checkpoint; `known` is only asked where a tensor is fused."""
     scanned = _scanned(names)
     groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
@@ -203,7 +203,7 @@ def _summary(
     groups: Mapping[tuple[str, str, tuple[str, ...]], _Counted],
     experts: Mapping[str, int],
     shape_of: ShapeOf,
-    known: Callable[[], Known],
+    known: Callable[[], KnownOfFile],
 ) -> SeenParts:
     """The towers, in the order of the file."""
     towers: dict[str, list[SeenGroup]] = {}
@@ -248,7 +248,7 @@ LISTED = re.compile(r"(.*\.)?layers\.\*\.(mlp|block_sparse_moe|feed_forward)\.ex
 """Experts as lists under these modules are in files of transformers 4 (conversion_mapping.py of 5.23, 1272-1306)."""
 
 
-def _dialect(towers: Iterable[SeenTower], known: Callable[[], Known]) -> str:
+def _dialect(towers: Iterable[SeenTower], known: Callable[[], KnownOfFile]) -> str:
     """The dialect that the record says, or that names show which only it has."""
     groups = [group for tower in towers for group in tower.groups]
     if any(group.form == "fused" for group in groups) and (dialect := known().dialect):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from paramtool.errors import LayoutError
 from paramtool.parts import families
 from paramtool.parts.words import FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
-from paramtool.passes.parts.groups import FittingLayout, Known, SeenGroup, Shape, ShapeOf
+from paramtool.passes.parts.groups import FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
 PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-chunk")
@@ -20,7 +20,7 @@ PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-
 GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
 
 
-def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | None:
+def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
     """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
     names = [_joined(group.first, name) for name in group.names]
     tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
@@ -39,7 +39,7 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: Known) -> SeenGroup | Non
     return _by_shape(group, shapes, shape_of, known)
 
 
-def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: Known) -> SeenGroup | None:
+def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
     """The group with the one layout of its family that fits, or with all that fit; None if none does."""
     family, model_type = _family(group, known)
     fits = tuple(_needing(fit, known) for fit in _fits(group, shapes, shape_of, known))
@@ -66,7 +66,7 @@ def _experts(group: SeenGroup, shapes: tuple[Shape, ...]) -> int:
     return shapes[0][0] if group.kind == "experts" and len(shapes[0]) == 3 else 0
 
 
-def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
+def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]:
     """The layouts that the model's family has for a name, and the model type."""
     if not known.config:
         return (), ""
@@ -86,7 +86,7 @@ def _family(group: SeenGroup, known: Known) -> tuple[tuple[str, ...], str]:
     return layouts, model_type
 
 
-def _needing(fit: FittingLayout, known: Known) -> FittingLayout:
+def _needing(fit: FittingLayout, known: KnownOfFile) -> FittingLayout:
     """A layout that fits with the facts that it needs."""
     from paramtool.parts.layout import find_part_layout
 
@@ -97,7 +97,9 @@ def _needing(fit: FittingLayout, known: Known) -> FittingLayout:
     return replace(fit, needs=tuple(fact for fact in layout.facts() if fact not in given))
 
 
-def _fits(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: Known) -> Iterator[FittingLayout]:
+def _fits(
+    group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile
+) -> Iterator[FittingLayout]:
     if group.kind == "experts":
         yield from _stacks(group.names, shapes)
     elif len(shapes[0]) != 2:

@@ -44,7 +44,9 @@ the other way round. transformers opens what was written as the same model, with
 
 Two forms are not taken as transformers writes them, because what it writes there is not what people have: the three
 convolutions of OLMo-Hybrid, which it cuts into equal thirds, and the experts of Qwen3-VL-MoE, which it does not turn
-back (`tests/oracles/dialects/forms.py`).
+back (`tests/oracles/dialects/forms.py`). For paramtool, `transformers-4` is what people have: a stack of Qwen3-VL-MoE
+is [experts, in, out] there and [experts, out, in] in `transformers-5`, there and back is the same file, and a square
+stack, which does not show what it is, is refused.
 
 """
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
+from transformers.integrations import finegrained_fp8
 
 from tests.oracles.dialects import converting, families, forms
 from tests.oracles.dialects.forms import Wrong
@@ -84,3 +86,31 @@ def test_any_difference_is_wrong(change: str) -> None:
     }[change]
     with pytest.raises(Wrong):
         forms.same(one, other, change)
+
+
+@needs_converter
+@pytest.mark.parametrize("name, experts", [("Mixtral", "num_local_experts"), ("DeepseekV3", "n_routed_experts")])
+def test_quantised_experts_have_the_names_of_transformers(name: str, experts: str) -> None:
+    """Names and shapes of a model with weights of 8 bits, as transformers itself replaces its modules."""
+    from paramtool.commands import rearrange
+    from paramtool.parts.facts import NONE
+
+    sizes = {"hidden_size": 256, "intermediate_size": 384, "moe_intermediate_size": 384, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 64, "first_k_dense_replace": 0,
+             "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}  # fmt: skip
+    kind = getattr(transformers, f"{name}Config")
+    config = kind(**sizes, **{experts: 4}, pad_token_id=0)
+    with torch.device("meta"):
+        model = getattr(transformers, f"{name}ForCausalLM")(config)
+    quantised = transformers.FineGrainedFP8Config(weight_block_size=(128, 128))
+    model = finegrained_fp8.replace_with_fp8_linear(model, ["lm_head", "gate"], quantization_config=quantised)
+    said = {"weight_block_size": [128, 128], "quant_method": "fp8"}
+    whole = {**config.to_dict(), "architectures": [type(model).__name__], "quantization_config": said}
+    facts = rearrange.facts_of(whole, NONE, {})
+    five = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    assert any(key.endswith("experts.gate_up_proj_scale_inv") for key in five)
+    made = rearrange.dialect_change(five, (forms.FIVE, forms.FOUR), whole, facts).change.made
+    four = {one.name: one.shape for one in made}
+    assert sum(".experts." in key and key.endswith(".weight_scale_inv") for key in four) >= 12
+    back = rearrange.dialect_change(four, (forms.FOUR, forms.FIVE), whole, facts).change.made
+    assert {one.name: one.shape for one in back} == five
