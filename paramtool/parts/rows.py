@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -369,13 +369,24 @@ class _AxisWay(NamedTuple):
 def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -> Stored:
     """The tensor that a pattern describes, with the pieces of its parts.
 
-    LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
+    LayoutError if blocks do not fit together, if the parts' shapes contradict the sizes, or if an element of the
+    tensor would belong to no part.
     """
     sizes = learned(per_head(content, sizes), (tensor for tensors in parts.values() for tensor in tensors))
     sizes = per_head(content, sizes)
     shape = shape_of(name, content, along, sizes)
-    pieces = list(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes))
-    return Stored(name, shape, tuple(pieces))
+    most = MAX_PIECES + sum(map(len, parts.values()))
+    pieces = tuple(islice(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes), most + 1))
+    if len(pieces) > most:
+        raise LayoutError(f"{name!r}: {content} cuts it into more than {most} pieces")
+    if (held := sum(prod(piece.shape) for piece in pieces)) != prod(shape):
+        raise LayoutError(f"{name!r}: {content} places {held} elements of its parts; expected all {prod(shape)}")
+    return Stored(name, shape, pieces)
+
+
+MAX_PIECES = 1 << 16
+"""So many pieces has a tensor at most, beside one for each part: two for each head where RoPE rotates a share of it,
+one for each element of a head where a gate is repeated."""
 
 
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:

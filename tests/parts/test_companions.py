@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts.blocks import Image, lengths, roles
-from paramtool.parts.companions import Packing, axes_of, follow, is_companion, logical
+from paramtool.parts.companions import axes_of, follow, is_companion, logical
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, joined
 from paramtool.parts.rows import PARTS, PartTensor, stored
 from paramtool.parts.sizes import Sizes
@@ -84,9 +85,9 @@ def fused_of(made: Image, arrays: Arrays) -> np.ndarray:
 def followed(weight: Stored, suffix: str, arrays: Arrays, packing: Packing = Packing()) -> Image:  # noqa: B008
     """The companion of a weight whose parts have these arrays, and back again: taken apart it is the same."""
     names = {name: name.removesuffix("weight") + suffix for name in [weight.name, *lengths(weight)]}
-    made = follow(weight, suffix, names, {name: array.shape for name, array in arrays.items()}, packing)
+    made = follow(weight, suffix, names, {name: array.shape for name, array in arrays.items()}, packing=packing)
     fused = fused_of(made, arrays)
-    back = follow(weight, suffix, names, {made.fused.name: made.fused.shape}, packing)
+    back = follow(weight, suffix, names, {made.fused.name: made.fused.shape}, packing=packing)
     assert back.fused == made.fused
     for one in back.parts:
         assert (moved(one, {back.fused.name: back.fused}, {back.fused.name: fused}) == arrays[one.name]).all()
@@ -390,7 +391,7 @@ def test_parts_in_other_groups_are_refused() -> None:
         ({"qweight": (48, 256), "scales": (4, 256), "g_idx": (512,)}, Packing(3), 4, (256, 512)),
         ({"qweight": (128, 256), "scales": (4, 256)}, Packing(8), 4, (256, 512)),
         ({"qweight": (512, 32), "scales": (4, 256)}, Packing(), 4, (256, 512)),
-        ({"weight_packed": (256, 64)}, Packing(), 4, (256, 512)),
+        ({"weight_packed": (256, 64), "weight_shape": (2,)}, Packing(), 4, (256, 512)),
         ({"weight_packed": (256, 256)}, Packing(), 1, (256, 512)),
         ({"blocks": (8, 256, 16, 16), "scales": (8, 256, 16)}, Packing(), 1, (256, 512)),
         ({"weight": (256, 512)}, Packing(), 1, (256, 512)),

@@ -310,7 +310,7 @@ def recorded(
     if is_fused and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
     rows.check(content, along, parts)
-    known = Sizes(sizes)
+    known = rows.per_head(content, Sizes(sizes))
     made = {
         term: tuple(PartTensor(name, axes, shape) for name in names)
         for term, names in parts.items()
