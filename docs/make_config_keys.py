@@ -27,6 +27,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 
 from paramtool.errors import ParamtoolError
 from paramtool.parts import config_facts
+from paramtool.parts.config_flags import MODEL_TYPES
+from paramtool.parts.config_reader import ConfigReader
 from tests.oracles.attention_sizes import Observed, observations
 
 HEAD = '''"""How configs say sizes, by model type, in transformers {version}; `config_facts` says what a row means.
@@ -149,7 +151,7 @@ def holds(rule: Mapping[str, str], one: Observed, words: tuple[str, ...]) -> boo
     """
     if words == ("rotary",) and one.change == "head_dim added":
         return True
-    reader = config_facts.Reader(one.config, "")
+    reader = ConfigReader(one.config, "")
     try:
         for word, text in rule.items():
             reader.take(word, text)
@@ -270,7 +272,7 @@ def table(seen: Iterable[Observed]) -> dict[str, dict[str, str]]:
     alone: dict[str, list[Observed]] = defaultdict(list)
     inside: dict[str, dict[str, list[Observed]]] = defaultdict(lambda: defaultdict(list))
     for one in seen:
-        if not one.model_type or one.model_type in config_facts.ROWS_BY_HAND:
+        if not one.model_type or one.model_type in MODEL_TYPES:
             continue
         if one.tower and one.tower.split(".")[-1] not in config_facts.SIDES:
             inside[one.model_type][f"{_outer(one)}>{one.tower.split('.')[-1]}>{one.model_type}"].append(one)

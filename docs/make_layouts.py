@@ -1,4 +1,4 @@
-"""Writes docs/layouts.md from the tables in paramtool/layouts: `python docs/make_layouts.py`.
+"""Writes docs/layouts.md from the tables of layouts: `python docs/make_layouts.py`.
 
 Each tensor has its pattern and a small picture, which is drawn from the places themselves and not by hand.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from itertools import groupby, product
+from itertools import product
+
+from layout_parts import drawn, page
 
 from paramtool import layouts
 from paramtool.layouts import evidence
@@ -23,7 +25,9 @@ HIDDEN, INPUT = 2, 3
 SHORT = {"W": "W", "R": "R", "bW": "bW", "bR": "bR", "P": "P", "peep": "p", "h0": "h0", "c0": "c0"}
 INTRO = """# Layouts
 
-Written by `docs/make_layouts.py` from the tables in `paramtool/layouts`; `paramtool layouts NAME` shows the same.
+Written by `docs/make_layouts.py` from the tables in `paramtool/layouts`, `paramtool/parts` and `paramtool/dialects`;
+`paramtool layouts NAME` shows the same.  First come recurrent networks, then [attention, gated MLPs and
+experts](#attention-gated-mlps-and-experts), then [dialects](#dialects).
 
 A layout says in which tensors a library keeps each cell of a recurrent network, and where in them.  A cell is one gate
 of one kind of parameter, in one direction of one layer:
@@ -122,6 +126,7 @@ def document() -> str:
         lines.append(f"| {link} | {layout.title} | {holds} | {'; '.join(evidence.evidence(layout))} |")
     for layout in built_in:
         lines += ["", *_section(layout)]
+    lines += ["", *page()]
     return "\n".join(lines) + "\n"
 
 
@@ -182,19 +187,7 @@ def _picture(tensor: LayoutTensor) -> Iterator[str]:
     for place in tensor.places(view):
         for element in _elements(place):
             labels[element] = _label(place)
-    long_axes = [size for size in tensor.shape if size > 1] or [1]
-    height = long_axes[0] if len(long_axes) > 1 else 1
-    width = view.numel // height
-    rows = [tuple(labels[k * width : (k + 1) * width]) for k in range(height)]
-    yield f"{tensor.name}  {list(tensor.shape)}"
-    columns = [len(list(group)) for _, group in groupby(zip(*rows, strict=True))]
-    starts = [sum(columns[:k]) for k in range(len(columns))]
-    cells = max(len(label) for label in labels)
-    for row, group in groupby(rows):
-        high = len(list(group))
-        line = " | ".join(row[start].ljust(cells) for start in starts)
-        yield f"    {high:>2} x | {line} |"
-    yield ("          " + "   ".join(f"{n}".ljust(cells) for n in columns)).rstrip()
+    yield from drawn(tensor.name, tensor.shape, labels)
 
 
 def _elements(place: Place) -> Iterator[int]:

@@ -47,12 +47,20 @@ def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[str]:
 
 
 def layouts(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
-    """Names of layouts."""
+    """Names of layouts, and of dialects where the option takes them."""
 
     def found() -> Iterator[str]:
         from paramtool.layouts import all_layouts
+        from paramtool.parts.layout import all_part_layouts
 
-        return (layout.name for layout in all_layouts())
+        yield from (layout.name for layout in all_layouts())
+        if param.name == "toml":
+            return
+        yield from (layout.name for layout in all_part_layouts())
+        if ctx.info_name in ("convert", "layouts"):
+            from paramtool.dialects import NAMES
+
+            yield from NAMES
 
     return _quietly(found, typed)
 

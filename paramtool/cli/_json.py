@@ -402,6 +402,24 @@ def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
         "at": at,
         "commands": list(found.commands),
         "places": [_place(place, candidates) for place, candidates in found.places()],
+        **({"fused": [_fused_guess(one) for one in found.fused]} if found.fused else {}),
+    }
+
+
+def _fused_guess(group: SeenGroup) -> dict[str, Any]:
+    """A fused tensor of attention, a gated MLP or experts."""
+    from paramtool.guessing.part_layouts import part_layouts
+
+    return {
+        "at": group.at,
+        "modules": group.modules,
+        "kind": group.kind,
+        "names": list(group.names),
+        "decide": group.decides,
+        "candidates": [
+            {"layout": one.layout, "spec": one.spec, "sure": one.sure, "reasons": list(one.reasons)}
+            for one in part_layouts(group)
+        ],
     }
 
 

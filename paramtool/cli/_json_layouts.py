@@ -10,17 +10,55 @@ from paramtool.cli._json import outcome
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
+    from paramtool.commands.layouts import EveryLayout
     from paramtool.commands.rearrange import Rearrangement
     from paramtool.commands.relayout import Relayouted
+    from paramtool.dialects.listing import DialectSummary
     from paramtool.engine.write.casting import Losses
     from paramtool.layouts.evidence import Record
     from paramtool.layouts.layout import Form, Layout
+    from paramtool.parts.layout import PartLayout
     from paramtool.passes.rnn.convert import Converted
 
 
-def layouts(found: tuple[Layout, ...]) -> dict[str, Any]:
+def layouts(found: EveryLayout) -> dict[str, Any]:
     """`paramtool layouts --json`."""
-    return {"schema": "paramtool.layouts/2", "layouts": [_layout(one) for one in found]}
+    return {
+        "schema": "paramtool.layouts/2",
+        "layouts": [_layout(one) for one in found.networks],
+        "parts": [_part_layout(one) for one in found.parts],
+        "dialects": [_dialect(one) for one in found.dialects],
+    }
+
+
+def _part_layout(one: PartLayout) -> dict[str, Any]:
+    """A layout of attention, gated MLPs or experts."""
+    from paramtool.parts.layout import group
+
+    return {
+        "name": one.name,
+        "title": one.title,
+        "group": one.group,
+        "parts": dict(group(one.group).parts),
+        "tensors": [{"name": row.name, "content": row.content, "along": row.along} for row in one.tensors],
+        "facts": list(one.facts()),
+        "models": one.models,
+        "source": one.source,
+        "proof": list(one.proof),
+        "like": list(one.like),
+    }
+
+
+def _dialect(one: DialectSummary) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "title": one.title,
+        "version": one.version,
+        "models": list(one.models),
+        "layouts": list(one.layouts),
+        "refused": dict(one.refused or {}),
+        "notes": list(one.caveats),
+    }
 
 
 def _layout(one: Layout) -> dict[str, Any]:

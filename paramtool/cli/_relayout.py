@@ -41,14 +41,17 @@ MANY = 12
 
 OPTIONS = (
     click.option("--spec", default="", metavar="WORDS",
-                 help='Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional".'),
+                 help='Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional", '
+                 '"qkv heads=32 kv_heads=8".'),
     click.option("--at", multiple=True, metavar="MODULE", shell_complete=_completion.modules,
                  help="Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]"),
     click.option("--ignore", multiple=True, metavar="PATTERN", shell_complete=_completion.names,
                  help="Convert a network without these tensors beside it, such as 'rnn.ln_*'.  Repeatable."),
     click.option("--stack", multiple=True, metavar="A,B=C",
                  help="Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename module OLD to NEW.  Repeatable."),
+    click.option("--rename", multiple=True, metavar="OLD=NEW",
+                 help="Rename module OLD to NEW, or call the parts or the fused tensor OLD by the name NEW.  "
+                 "Repeatable."),
     click.option("--keep-split", is_flag=True,
                  help="Also store what the conversion loses, so that converting back gives the same bytes."),
     click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),

@@ -1,4 +1,4 @@
-"""`paramtool convert`: recurrent networks from one framework's layout to another's, and tensors in other types."""
+"""`paramtool convert`: networks into other layouts, models into other dialects, and tensors into other types."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 @click.argument("path", metavar="SRC", type=FILE)
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="DST", required=True, help=f"Where to write.  {OUTPUT_ANY}")
 @click.option("--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
-              "tf1.basic:forget_bias=0.  [default: what the file says, else torch]")  # fmt: skip
+              help="The layout or dialect of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
+              "tf1.basic:forget_bias=0.  [default: what the file says or its names show, else torch]")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout to write, in the same form.  [default: that of DST's format if it has only one, else "
+              help="The layout of recurrent networks to write, in the same form, or the dialect of the model: "
+              "transformers-5, vllm, megatron, ...  [default: the layout of DST's format if it has only one, else "
               "networks stay as they are]")  # fmt: skip
 @click.option("--dtype", multiple=True, metavar="[PATTERN=]DTYPE",
               help="Cast every floating point tensor, or those whose names match, to float16, bfloat16, float32, "
@@ -49,14 +50,18 @@ def command(
     map: tuple[str, ...],
     **flags: Any,
 ) -> None:
-    """Convert a checkpoint to another format, its recurrent networks to another layout, or its tensors to other types.
+    """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
+    forms of another program (a dialect), or its tensors to other types.
 
-    The suffix of DST says the format.  Everything else stays unchanged.
+    The suffix of DST says the format; a dialect takes a folder with config.json and writes a folder.  Everything else
+    stays unchanged.
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch
     $ paramtool convert lstm.pt --into model.keras -o filled.keras
     $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
+    $ paramtool convert mixtral/ -o out/ --to transformers-5
+    $ paramtool convert out/ -o back/ --to transformers-4
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
     asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}

@@ -18,6 +18,7 @@ from paramtool.commands import guess as guess_command
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.guessing.candidates import Guess
+    from paramtool.passes.parts.groups import SeenGroup
 
 MANY_ALIKE = 4
 """How many other layouts a row names."""
@@ -57,7 +58,8 @@ def command(
     as_json: bool,
     **allowed: Any,
 ) -> int:
-    """List the recurrent networks that tensors could be, each with its reasons.
+    """List the recurrent networks that tensors could be, and the layouts that fused tensors of attention, gated MLPs
+    and experts could have, each with its reasons.
 
     If exactly one network fits and nothing is assumed, the last row is a command that paramtool has tried.  If several
     fit, a row names the fact that decides between them.  Many networks have the same length, and no shape shows the
@@ -66,6 +68,7 @@ def command(
     \b
     $ paramtool guess flat.pt
     $ paramtool guess old.params --at lstm_parameters --spec "lstm hidden=100"
+    $ paramtool guess model.safetensors --at 'model.layers.*.self_attn'
     """
     if toml is not None:
         _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
@@ -79,7 +82,7 @@ def command(
         _render.lines(found.commands)
     else:
         _render.rows(_rows(found, no_values))
-    return 0 if found.candidates else 1
+    return 0 if found.candidates or found.fused else 1
 
 
 def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
@@ -91,7 +94,9 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     )
     for place, candidates in found.places():
         yield from _place(place, candidates, found)
-    if not any(place.fits or place.is_refused for place in found.considered):
+    for group in found.fused:
+        yield from _fused(group, found)
+    if not any(place.fits or place.is_refused for place in found.considered) and not found.fused:
         yield ("none", "no tensor has the names or the shape of a known recurrent network")
         yield ("next", whole(f"paramtool inspect {quoted(found.path)} --tensors"))
         return
@@ -100,6 +105,23 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
         why = "--no-values" if no_values else "too large"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
     yield from (("next", whole(line)) for line in found.commands)
+
+
+def _fused(group: SeenGroup, found: Guessed) -> Iterator[_render.Row]:
+    """A fused tensor of each module: its candidates, what would decide, or the line to type."""
+    from paramtool.guessing.part_layouts import part_layouts
+
+    candidates = part_layouts(group)
+    fits = plural(len(candidates), "layout fits", "layouts fit")
+    yield ("fused", elidable(group.at), ", ".join(group.names), plural(group.modules, "module"), fits)
+    for one in candidates:
+        spec = f' --spec "{one.spec}"' if one.spec else ""
+        yield ("candidate", whole(f"--layout {one.layout}{spec}"), one.sure, "; ".join(one.reasons))
+    if group.decides:
+        yield ("decide", elidable(group.at), group.decides)
+    else:
+        at = quoted(group.at if group.kind == "experts" else f"{group.at}.{group.names[0].removesuffix('_weight')}")
+        yield ("next", whole(f"paramtool unfuse {quoted(found.path)} --layout {group.layout} --at {at}"))
 
 
 def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paramtool.cli import _completion, _display, _render
+from paramtool.cli import _completion, _display, _layout_parts, _render
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
 from paramtool.cli._table import brief, whole
@@ -16,6 +16,7 @@ from paramtool.commands import layouts as layouts_command
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
+    from paramtool.commands.layouts import EveryLayout
     from paramtool.layouts.layout import Form, Layout
 
 
@@ -33,32 +34,43 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @_display.options
 def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
-    """List the layouts, or show one: its tensors, its options and the evidence for it.
+    """List the layouts and dialects, or show one: its tensors, its options or facts, and the evidence for it.
+
+    Layouts are of recurrent networks, or of attention, gated MLPs and experts.  A dialect is the names and forms of one
+    program: convert --to DIALECT.
 
     \b
     $ paramtool layouts
     $ paramtool layouts mxnet.gates
+    $ paramtool layouts qkv-per-head
+    $ paramtool layouts vllm
     """
-    found = layouts_command.layouts(name, layout_files=layout_file)
+    found = layouts_command.every_layout(name, layout_files=layout_file)
     _render.warn(*evidence.broken())
     if as_json:
         from paramtool.cli import _json_layouts
 
         _render.json_text(_json_layouts.layouts(found))
     elif current.quiet:
-        _render.lines(layout.name for layout in found)
+        _render.lines(found.names())
     elif name is None:
         _render.rows(_list(found))
+    elif found.networks:
+        _render.rows(_show(found.networks[0]))
+    elif found.parts:
+        _render.rows(_layout_parts.show(found.parts[0]))
     else:
-        _render.rows(_show(found[0]))
+        _render.rows(_layout_parts.show_dialect(found.dialects[0]))
 
 
-def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
+def _list(found: EveryLayout) -> Iterator[_render.Row]:
     label = "layout"
-    for layout in found:
+    for layout in found.networks:
         yield (label, layout.name, layout.title, _holds(layout), _evidence(layout))
         label = ""
-    yield ("next", whole(f"paramtool layouts {found[0].name}"), "shows its tensors, options, sources and evidence")
+    yield from _layout_parts.listed(found)
+    name = found.networks[0].name
+    yield ("next", whole(f"paramtool layouts {name}"), "shows its tensors, options, sources and evidence")
 
 
 def _holds(layout: Layout) -> str:

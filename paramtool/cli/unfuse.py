@@ -1,4 +1,4 @@
-"""`paramtool unfuse`: flat vectors and fused blocks as separate named tensors."""
+"""`paramtool unfuse`: flat vectors, fused blocks and fused projections as separate named tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 @click.option("-o", "--output", type=OUTPUT_FILE,
               help=f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]")  # fmt: skip
 @click.option("--layout", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The fused layout: cudnn, mxnet, tf1.opaque, ...  [default: what the file says]")  # fmt: skip
+              help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, gate-up, "
+              "experts, ...  [default: what the file says, or config.json by its model type]")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout to write.  [default: torch, or torch.cell for what was fused from cells]")  # fmt: skip
+              help="The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from "
+              "cells]")  # fmt: skip
 @_relayout.shared_options
 def command(path: str, output: str | None, source: str | None, target: str | None, **flags: Any) -> None:
-    """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer) into named tensors.
+    """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer), or fused q, k and v,
+    gate and up, and stacks of experts, into named tensors.
+
+    What does not follow from the file, config.json or --spec is refused, with the layouts that fit.
 
     \b
     $ paramtool unfuse flat.pt --layout cudnn --at rnn.weights --spec "lstm layers=2 hidden=128 input=18"
     $ paramtool unfuse model.fused.safetensors
+    $ paramtool unfuse gpt-neox/ -o apart/
+    $ paramtool unfuse phi.safetensors --layout qkv --spec "qkv heads=32 kv_heads=8"
     """
     _relayout.run(path, output, "unfuse", flags, source=source, target=target, word="unfused", described=True)

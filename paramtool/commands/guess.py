@@ -7,11 +7,13 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
 from paramtool.commands._guess_line import Tries
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import LayoutError, UsageError
 from paramtool.guessing import decide, vectors
 from paramtool.guessing.candidates import Guess, flat, spec_of
@@ -28,12 +30,15 @@ from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
+from paramtool.parts.facts import KINDS, from_spec
+from paramtool.parts.words import WEIGHTS
 from paramtool.passes.rnn import beside
 
 if TYPE_CHECKING:
     from paramtool.commands.progress import Advance
     from paramtool.engine.read.source import Source
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
+    from paramtool.passes.parts.groups import SeenGroup
 
 SAID = 100.0
 """The score of what the file says."""
@@ -79,6 +84,8 @@ class Guessed(Displayed):
     """In the order of the candidates."""
     commands: tuple[str, ...] = ()
     """Lines to type for the places where nothing is left to decide: one for all, where one can."""
+    fused: tuple[SeenGroup, ...] = ()
+    """Fused tensors of attention, gated MLPs and experts; `guessing.part_layouts` lists the layouts of each."""
 
     def places(self) -> Iterator[tuple[Considered, tuple[Guess, ...]]]:
         """Each place with its candidates."""
@@ -104,6 +111,8 @@ class Guessed(Displayed):
         for place, found in self.places():
             yield place.what, f"{place.at or '(top)'}: {place.fits} fit"
             yield from (("", f"{one.layout}: {one.spec}") for one in found[:FEW_CANDIDATES])
+        for group in self.fused:
+            yield "fused", f"{group.at}: {group.layout or f'{len(group.fits)} layouts fit'}"
 
 
 @limiting
@@ -129,8 +138,12 @@ def guess(
     """
     if limit < 1:
         raise UsageError(f"limit (--limit) is {limit}; expected 1 or more")
-    facts = parse(spec)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    is_of_parts = spec.split()[:1] in ([kind] for kind in KINDS)
+    fused = _fused(checkpoint, at, spec if is_of_parts else "")
+    if is_of_parts or (at is not None and fused):
+        return Guessed(os.fspath(path), checkpoint, (), (), (), fused)
+    facts = parse(spec)
     seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read
     places = _ranked(seen, _places(seen, at, facts), values, progress)
     places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
@@ -142,7 +155,25 @@ def guess(
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
     flags = [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
     lines = tuple(line.text(os.fspath(path), flags) for line in tried.lines)
-    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines)
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, fused)
+
+
+def _fused(checkpoint: Checkpoint, at: str | None, spec: str) -> tuple[SeenGroup, ...]:
+    """The fused tensors of attention, gated MLPs and experts, or those at a module or tensor."""
+    facts = from_spec(spec)[1].sizes if spec else {}
+    seen = seen_parts(checkpoint, facts)
+    groups = () if seen is None else tuple(one for one in seen.groups if one.form == "fused")
+    return groups if at is None else tuple(one for one in groups if _is_at(one, at))
+
+
+def _is_at(one: SeenGroup, at: str) -> bool:
+    """Whether a group is at a module or a tensor: `*` in the group's own module is any number.
+
+    `at` is its module, its fused tensor or the module of that.
+    """
+    names = (one.at, *(f"{one.at}.{name}" for name in one.names))
+    inside = at.rpartition(".")[0] if at.rpartition(".")[2] in (*WEIGHTS, "bias") else at
+    return any(fnmatchcase(asked, name) for name in names for asked in (at, inside))
 
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:

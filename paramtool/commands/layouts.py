@@ -3,18 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from paramtool import dialects
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
 from paramtool.layouts.layout import Layout
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
 
 if TYPE_CHECKING:
+    from paramtool.dialects.listing import DialectSummary
     from paramtool.layouts.own import TypesTable
 
 MAX_LAYOUT_FILE_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EveryLayout:
+    """Layouts of all kinds, and dialects."""
+
+    networks: tuple[Layout, ...] = ()
+    """Of recurrent networks."""
+    parts: tuple[PartLayout, ...] = ()
+    """Of attention, gated MLPs and experts."""
+    dialects: tuple[DialectSummary, ...] = ()
+
+    def names(self) -> Iterator[str]:
+        """Their names, in the order of the documents."""
+        yield from (one.name for one in self.networks)
+        yield from (one.name for one in self.parts)
+        yield from (one.name for one in self.dialects)
+
+
+def every_layout(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> EveryLayout:
+    """All layouts and dialects, or the ones called `name`; UsageError where there is none of that name."""
+    from paramtool.dialects import listing
+
+    if name is None:
+        return EveryLayout(layouts(layout_files=layout_files), all_part_layouts(), tuple(listing.all_dialects()))
+    part = find_part_layout(name)
+    if part is not None:
+        return EveryLayout(parts=(part,))
+    if name in dialects.NAMES:
+        return EveryLayout(dialects=(listing.dialect(name),))
+    return EveryLayout(layouts(name, layout_files=layout_files))
 
 
 def layouts(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> tuple[Layout, ...]:

@@ -8,6 +8,7 @@ and from `--spec`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,10 +22,10 @@ from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import facts as part_facts
-from paramtool.parts.companions import Packing
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
 from paramtool.passes.parts import find, following, fuse
 from paramtool.passes.parts.fuse import Joint, PartNames
@@ -207,10 +208,10 @@ def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in checkpoint.views().items()}
 
 
-def _names(options: RelayoutOptions, layout: PartLayout | None = None) -> PartNames:
+def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused: bool = False) -> PartNames:
     """The names that are asked for; UsageError for one that nothing of the layout has, or of any if none is given."""
     of = [layout] if layout is not None else all_part_layouts()
-    usual = list(dict.fromkeys(name for one in of for name in _usual(one)))
+    usual = list(dict.fromkeys(name for one in of for name in _usual(one, fused)))
     if unknown := [name for name in options.rename or {} if name not in usual]:
         what = f"layout {layout.name} has no such name" if layout is not None else "no layout has such a name"
         raise UsageError(f"--rename {unknown[0]!r}: {what}; expected one of: {', '.join(usual[:MANY_NAMES])}")
@@ -220,9 +221,9 @@ def _names(options: RelayoutOptions, layout: PartLayout | None = None) -> PartNa
 MANY_NAMES = 12
 
 
-def _usual(layout: PartLayout) -> list[str]:
-    """What the tensors and the parts of a layout are called."""
-    return [*(row.name for row in layout.tensors), *group(layout.group).parts.values()]
+def _usual(layout: PartLayout, fused: bool) -> list[str]:
+    """What the fused tensors of a layout are called, or its parts."""
+    return [row.name for row in layout.tensors] if fused else [*group(layout.group).parts.values()]
 
 
 def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -248,7 +249,7 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
             layout,
             shapes,
             lambda at: facts(at).sizes,
-            names=_names(options, layout),
+            names=_names(options, layout, fused=True),
             packing=packing_of(config),
         )
     gone = {one.tensor for one in again}
@@ -363,6 +364,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
     said: Mapping[str, str] = {}
+    warnings: tuple[str, ...] = ()
     if not joints and options.source is None:
         from paramtool.commands import unfuse_seen
 
@@ -389,6 +391,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
             )
         )
         named = layout.name
+        warnings = tuple(_otherwise(checkpoint, layout, joints))
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
@@ -405,8 +408,23 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
             fused=tuple(one for one in known.fused if one.tensor not in gone),
             unfused=(*known.unfused, *(_recorded(one, ranks, is_fused=False) for one in made)),
         ),
+        warnings=warnings,
         said=said,
     )
+
+
+def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:
+    """A warning if a config says another layout of what was taken apart than the one that was given."""
+    from paramtool.commands.seen_parts import seen_parts
+    from paramtool.passes.parts.groups import NUMBER
+
+    seen = seen_parts(checkpoint)
+    places = {NUMBER.sub("*", one.stored.name) for one in joints}
+    for one in seen.groups if seen is not None else ():
+        others = {place for place in places if place.startswith(f"{one.at}.")}
+        if one.form == "fused" and one.layout and one.layout != layout.name and others:
+            if (other := find_part_layout(one.layout)) is not None and other.group == layout.group:
+                yield f"{one.at}: {one.source} says layout {one.layout}; it was taken apart as {layout.name}"
 
 
 def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:
@@ -417,7 +435,12 @@ def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mappin
     if not config:
         raise UsageError(
             f"{where}: no {hf_config.NAME} beside it, which says of which model it is",
-            hint="a dialect gives names to the tensors of one model; fuse and unfuse need no config",
+            hint="put the model's config.json beside the file; fuse and unfuse need none",
+        )
+    if given := [flag for flag, value in (("--at", options.at), ("--rename", options.rename)) if value]:
+        raise UsageError(
+            f"{given[0]} does not go with a dialect, which names all tensors of a model",
+            hint="fuse and unfuse take it; `export --rename` renames tensors",
         )
     target = options.target or "transformers-4"
     used: dict[tuple[str, int], str] = {}
@@ -472,6 +495,25 @@ def _unchanged(change: Rearranged, ways: tuple[str, str], config: Mapping[str, o
         )
 
 
+def _check_experts(hub: Iterable[str], facts: Callable[[str], Facts]) -> None:
+    """LayoutError if a list of experts has another number than the facts say: its last one may be missing."""
+    lists: dict[str, set[int]] = {}
+    for name in hub:
+        if found := EXPERT.match(name):
+            lists.setdefault(found[1], set()).add(int(found[2]))
+    for at, numbers in lists.items():
+        known = facts(at)
+        expected = known.sizes.get("experts", 0)
+        if expected and numbers != set(range(expected)):
+            raise LayoutError(
+                f"{at!r}: found {plural(len(numbers), 'expert')}, expected {expected}: {known.said['experts']}",
+                hint="the file lacks experts or has too many, or config.json is of another model",
+            )
+
+
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.")
+
+
 class DialectChange(NamedTuple):
     """A model in another dialect."""
 
@@ -491,7 +533,9 @@ def dialect_change(
     packing = packing_of(config)
     found = following.told_apart(shapes, packing)
     held = read.read(found.weights)
-    made = write.write(_hub(held))
+    hub = _hub(held)
+    _check_experts(hub, facts)
+    made = write.write(hub)
     if found.beside:
         held, made = following.followed(held, made, found, shapes, packing=packing)
     return DialectChange(Rearranged(tuple(held), tuple(made)), write.caveats)
@@ -526,6 +570,9 @@ def _recognised(
 ) -> str:
     """The one dialect whose names these are; LayoutError lists several, or says that there is none."""
     found = dialects.recognised(shapes, config, facts)
+    if len(found) > 1:
+        held = {name: frozenset(dialects.opened(name, config, facts).read(shapes)) for name in found}
+        found = found if len(set(held.values())) > 1 else [dialects.HUB if dialects.HUB in found else found[0]]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.parts.companions import Packing
 from paramtool.parts.facts import KINDS, Facts
 from paramtool.parts.layout import find_part_layout
+from paramtool.parts.packing import Packing
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import FusedGroup

@@ -324,6 +324,8 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
     """Owners that the file itself derives from others; where those are missing, they are stored like any tensor."""
     if isinstance(storages, Ranges):
         return
+    if not any(isinstance(storage.backing, (Constant, Cast)) for storage in storages.values()):
+        return
     bases: dict[StorageId, list[tuple[str, View]]] = {}
     for name, view in owners.items():
         bases.setdefault(view.storage, []).append((name, view))

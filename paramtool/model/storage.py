@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ class Storage(NamedTuple):
 
 
 class Ranges(Mapping[int, Storage]):
-    """The storages that are plain byte ranges of one file, numbered from 0.  Each `Storage` is made when asked for.
+    """The storages that are plain byte ranges of files, numbered from 0.  Each `Storage` is made when asked for.
 
     `crc32s` has the CRC that the container states for each; it is empty where the container states none.
 
@@ -103,13 +104,15 @@ class Ranges(Mapping[int, Storage]):
     ByteRange(file='model.safetensors', start=24, stop=32, crc32=None)
     """
 
-    __slots__ = ("_crc32s", "_file", "_starts", "_stops")
+    __slots__ = ("_crc32s", "_ends", "_files", "_starts", "_stops")
 
     def __init__(self, file: str, starts: Iterable[int], stops: Iterable[int], crc32s: Iterable[int] = ()) -> None:
-        self._file = file
         self._starts = array("Q", starts)
         self._stops = array("Q", stops)
         self._crc32s = array("L", crc32s)
+        self._files = [file]
+        self._ends = [len(self._starts)]
+        """For each file, the number after its last storage."""
 
     @classmethod
     def of(cls, ranges: Sequence[ByteRange]) -> Ranges | None:
@@ -121,13 +124,33 @@ class Ranges(Mapping[int, Storage]):
         crc32s = [one.crc32 or 0 for one in ranges] if True in known else []
         return cls(files.pop(), [one.start for one in ranges], [one.stop for one in ranges], crc32s)
 
+    @classmethod
+    def together(cls, parts: Sequence[Mapping[int, Storage]]) -> Ranges | None:
+        """The storages of one checkpoint and then those of the next; None where some are more than plain ranges.
+
+        >>> two = Ranges.together([Ranges("a", [8], [24]), Ranges("b", [0, 4], [4, 9])])
+        >>> [two[k].backing.file for k in two], two[2].backing.start
+        (['a', 'b', 'b'], 4)
+        """
+        found = cls("", (), ())
+        found._files, found._ends = [], []
+        for part in parts:
+            if not isinstance(part, Ranges) or part._crc32s:
+                return None
+            found._files += part._files
+            found._ends += [len(found) + end for end in part._ends]
+            found._starts += part._starts
+            found._stops += part._stops
+        return found
+
     def __getitem__(self, number: int) -> Storage:
         """The storage of that number; KeyError where there is none."""
         if not 0 <= number < len(self._starts):
             raise KeyError(number)
         start, stop = self._starts[number], self._stops[number]
         crc32 = self._crc32s[number] if self._crc32s else None
-        return Storage(number, stop - start, ByteRange(self._file, start, stop, crc32))
+        file = self._files[bisect_right(self._ends, number)]
+        return Storage(number, stop - start, ByteRange(file, start, stop, crc32))
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, in order."""

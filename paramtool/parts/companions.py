@@ -31,8 +31,9 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from paramtool.errors import LayoutError
-from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.blocks import FLAT, IN, OUT, WHOLE, Axis, Image, image, lengths, roles
+from paramtool.parts.low_rank import factor_of, low_rank
+from paramtool.parts.packing import METHODS, Packing
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 
 WHOLE_TENSOR = (
@@ -64,26 +65,6 @@ REFUSED = {
     "lora_embedding_B": "it belongs to an embedding, and not to a projection",
 }
 """Companions that would have to be written anew, and why."""
-METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), "mxfp4": (OUT, IN)}
-"""{who quantised: the order of the axes of `scales`}"""
-WRITERS = ("peft", "unsloth")
-"""Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """What no shape says of quantised weights."""
-
-    bits: int = 4
-    """Of a code, where several are packed into an integer."""
-    tile: tuple[int, int] = (128, 128)
-    """Outputs and inputs of a tile with one scale: `weight_block_size`."""
-    block: int = 64
-    """Elements that share a scale where codes are stored flat: bitsandbytes' `blocksize`."""
-    method: str = ""
-    """`quant_method` of the config, one of `METHODS`; "" if nobody said: shapes tell, but for a few."""
-    writer: str = ""
-    """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
 
 
 def is_companion(suffix: str) -> bool:
@@ -93,7 +74,7 @@ def is_companion(suffix: str) -> bool:
     (True, True, False)
     """
     known = (*WHOLE_TENSOR, *OUTPUTS, *INPUTS, *SCALES, *GROUPED, *REFUSED, "weight_packed", "weight.absmax")
-    return suffix in known or _lora(suffix) != ""
+    return suffix in known or factor_of(suffix) != ""
 
 
 def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: int = 4) -> tuple[int, int] | None:
@@ -145,8 +126,8 @@ def follow(
     fused = names[weight.name]
     if suffix in REFUSED:
         raise LayoutError(f"{fused!r} cannot follow its weight: {REFUSED[suffix]}", hint=QUANTISE)
-    if _lora(suffix):
-        return _low_rank(weight, _lora(suffix), names, shapes, packing=packing)
+    if factor_of(suffix):
+        return low_rank(weight, factor_of(suffix), names, shapes, packing=packing)
     parts = lengths(weight)
     if suffix == "weight" and _is_unpacked(weight, names, shapes, parts):
         hub = {part: whole(names[part], shape) for part, shape in parts.items()}
@@ -298,113 +279,3 @@ def _fitting(shape: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> tuple
     if len(shape) != len(axes) or any(not one or length % one for one, (_, length) in zip(shape, axes, strict=True)):
         return None
     return tuple(Axis(role, length // one) for one, (role, length) in zip(shape, axes, strict=True))
-
-
-# --- low rank --------------------------------------------------------------------------------------------------------
-
-
-def _lora(suffix: str) -> str:
-    """`A` or `B` for a low-rank factor: `lora_A.weight`, `lora_B.default.weight`, `lora_A`."""
-    words = suffix.split(".")
-    if words[0] in ("lora_A", "lora_B") and words[-1] in ("weight", words[0]):
-        return words[0][-1]
-    return ""
-
-
-MERGE = "merge the adapter into the weights first, and convert those"
-
-
-def _low_rank(
-    weight: Stored,
-    factor: str,
-    names: Mapping[str, str],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    packing: Packing,
-) -> Image:
-    """The factors A [rank, inputs] and B [outputs, rank] of W + B A.
-
-    Rows of W are rows of B, so that one pair of a fused weight is a pair of each part, with one A for all.  Pairs of
-    parts are one pair only where their A are equal; else the sum has a larger rank, and no tensor of this one.
-    """
-    fused, parts = names[weight.name], lengths(weight)
-    own = [shapes[names[part]] for part in parts if names[part] in shapes]
-    shape = (own or [shapes.get(fused, ())])[0]
-    if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
-        return _stacked(weight, factor, names, shapes, packing=packing)
-    if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
-        raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
-    if len(shape) != 2 or any(len(one) != 2 for one in own):
-        raise LayoutError(f"{fused!r} has shape {list(shape)}; expected two axes, one of them the rank")
-    ranks = {one[0 if factor == "A" else 1] for one in own or [shape]}
-    if len(ranks) > 1:
-        raise LayoutError(
-            f"{fused!r} cannot be made: the low-rank factors of its parts have ranks "
-            f"{', '.join(map(str, sorted(ranks)))}",
-            hint=MERGE,
-        )
-    rank = Axis(WHOLE, 1, ranks.pop())
-    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
-    try:
-        return image(weight, axes, fused, {part: names[part] for part in parts})
-    except LayoutError as error:
-        raise LayoutError(
-            f"{fused!r} cannot follow its weight: parts of other inputs each have their own factors",
-            hint=MERGE,
-        ) from error
-
-
-def _stacked(
-    weight: Stored,
-    factor: str,
-    names: Mapping[str, str],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    packing: Packing,
-) -> Image:
-    """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].
-
-    PEFT has the first order of B and Unsloth the second (unslothai/unsloth#6930); no shape tells which.
-    """
-    fused, parts = names[weight.name], lengths(weight)
-    if packing.writer not in WRITERS:
-        raise LayoutError(
-            f"{fused!r}: the low-rank factors of stacked experts are in the order (rank expert) if PEFT wrote them, "
-            "and (expert rank) if Unsloth did; nothing says who did",
-            hint=f"say who wrote the adapter, {' or '.join(WRITERS)}, or {MERGE.partition(',')[0]}",
-        )
-    where = roles(weight)
-    experts = weight.shape[where.rest[0]]
-    rank_axis = 0 if factor == "A" else 1
-    own = {shapes[names[part]][rank_axis] for part in parts if names[part] in shapes}
-    if not own and fused in shapes:
-        own = {shapes[fused][rank_axis] // experts}
-    if len(own) != 1:
-        raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
-    rank = Axis(WHOLE, 1, own.pop())
-    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
-    made = image(weight, axes, fused, {part: names[part] for part in parts})
-    is_inner = factor == "B" and packing.writer == "peft"
-    found = _without_stack(made.fused, rank_axis, (experts, rank.per), is_inner)
-    if fused in shapes and shapes[fused] != found.shape:
-        raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(found.shape)}")
-    return Image(found, made.parts)
-
-
-def _without_stack(stack: Stored, rank_axis: int, counts: tuple[int, int], is_inner: bool) -> Stored:
-    """A stack [experts, .., ..] whose first axis is put beside the rank, inside or outside of it."""
-    experts, rank = counts
-    expert_step, rank_step = (1, experts) if is_inner else (rank, 1)
-    shape = tuple(length * experts if k == rank_axis else length for k, length in enumerate(stack.shape[1:]))
-    pieces = []
-    for piece in stack.pieces:
-        digits = tuple(
-            tuple(Digit(d.length, d.axis - 1, d.step * (rank_step if d.axis - 1 == rank_axis else 1)) for d in axis)
-            for axis in piece.digits
-        )
-        at = tuple(
-            here * rank_step + piece.at[0] * expert_step if k == rank_axis else here
-            for k, here in enumerate(piece.at[1:])
-        )
-        pieces.append(Piece(piece.part, piece.start, digits, at))
-    return Stored(stack.name, shape, tuple(pieces))

@@ -19,12 +19,13 @@ configs in its config; `tower_of` says which one a tensor belongs to.  What cann
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from paramtool.errors import LayoutError
+from paramtool.parts.config_flags import MODEL_TYPES, by_flags
 from paramtool.parts.config_keys import ROWS, TOWERS
-from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived
+from paramtool.parts.config_reader import ConfigReader
+from paramtool.parts.facts import NONE, Facts, derived
 
 SIDES = ("encoder", "decoder")
 """Halves of a model that one config describes, each with keys of its own."""
@@ -53,9 +54,6 @@ FUSED_ROWS = {
 UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|head_dim)$|_per_layer$|^block_configs$")
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
-OTHERS = re.compile(r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_dim)$|^linear_(num_heads|head_dim)$")
-"""Keys for some layers only, beside those for the others."""
-
 
 def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json") -> Facts:
     """The facts of one tower of a model; none where the config does not say them.
@@ -71,8 +69,9 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return NONE
     model_type, inner, path, _, _ = found
     reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
-    if model_type in ROWS_BY_HAND:
-        return derived(_by_hand(model_type, reader))
+    if model_type in MODEL_TYPES:
+        by_flags(model_type, reader)
+        return derived(Facts(reader.sizes, reader.said))
     key = _row_key(found)
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
@@ -161,173 +160,12 @@ def _known(model_type: str) -> bool:
     return any(key in ROWS for key in (model_type, *(f"{model_type}/{side}" for side in SIDES)))
 
 
-class ConfigReader:
-    """Takes sizes from a config by their rules."""
-
-    def __init__(self, config: Mapping[str, Any], where: str) -> None:
-        self.config = config
-        self.where = where
-        self.sizes: dict[str, int] = {}
-        self.said: dict[str, str] = {}
-
-    def take(self, word: str, rule: str) -> None:
-        """Add what a rule gives, if it gives anything."""
-        if rule.startswith("*"):
-            self.share(word, rule[1:])
-            return
-        keys, default, null = (*rule.split(":"), "")[:3]
-        key, value = self.value(keys)
-        if isinstance(value, int) and not isinstance(value, bool):
-            self.add(word, value, key)
-        elif key and isinstance(value, (str, float, bool)):
-            raise LayoutError(f"{self.where}{key} is {value!r:.40}; expected a whole number")
-        elif key and value is not None:
-            return  # a list with a number for each layer, or another class's form
-        elif key and null:
-            self.follow(word, null)
-        elif not default.isdecimal():
-            self.follow(word, default)
-        elif not key:
-            self.add(word, int(default), f"{keys.partition('|')[0] or word} is absent, and the default")
-
-    def value(self, keys: str) -> tuple[str, object]:
-        """The first of some keys that the config has, and its value; LayoutError if two of them differ."""
-        found = [(key, value) for key in filter(None, keys.split("|")) for value in self.values(key)]
-        for key, value in found[1:]:
-            if value != found[0][1]:
-                raise LayoutError(f"{self.where}{found[0][0]} is {found[0][1]!r:.40}, and {key} is {value!r:.40}")
-        return found[0] if found else ("", None)
-
-    def values(self, path: str) -> Iterator[object]:
-        """The value at a path of keys, if there is one."""
-        *steps, last = path.split(".")
-        config: object = self.config
-        for step in steps:
-            config = config.get(step) if isinstance(config, Mapping) else None
-        if isinstance(config, Mapping) and last in config:
-            yield config[last]
-
-    def follow(self, word: str, expression: str) -> None:
-        """A word that is another, or the quotient of two, rounded down as transformers does, where those are known."""
-        words = [one for one in expression.split("/") if one]
-        if not words or any(one not in self.sizes for one in words):
-            return
-        size = self.sizes[words[0]]
-        if len(words) > 1:
-            size //= self.sizes[words[1]]
-        if not size:
-            return
-        self.sizes[word] = size
-        self.said[word] = " / ".join(dict.fromkeys(self.said[one] for one in words))
-
-    def add(self, word: str, size: int, source: str) -> None:
-        if not 1 <= size <= MAX_SIZE:
-            raise LayoutError(f"{self.where}{source} is {size}; expected a number from 1 to {MAX_SIZE}")
-        self.sizes[word] = size
-        self.said[word] = f"{self.where}{source}"
-
-    def share(self, word: str, default: str) -> None:
-        """A share of head_dim, rounded down as transformers does (modeling_rope_utils.py, `int(head_dim * factor)`)."""
-        head_dim = self.sizes.get("head_dim")
-        default, _, outside = default.partition("@")
-        factors = self.factors(outside) or {"the default share": float(default)}
-        if head_dim is None or len(set(factors.values())) > 1:
-            return
-        key, factor = next(iter(factors.items()))
-        if 0 < factor <= 1 and (size := int(head_dim * factor)):
-            self.sizes[word] = size
-            self.said[word] = f"{self.where}{key}, {self.said['head_dim'].removeprefix(self.where)}"
-
-    def drop_unequal(self) -> None:
-        """Forget what other layers of the same config have in another number: `swa_num_key_value_heads`."""
-        for key, value in self.config.items():
-            if not OTHERS.search(key) or not isinstance(value, int):
-                continue
-            word = "kv_heads" if "key_value" in key or "kv" in key else "heads" if key.endswith("heads") else "head_dim"
-            if self.sizes.get(word, value) != value:
-                for one in (word, *(("rotary", "value_dim") if word == "head_dim" else ())):
-                    self.sizes.pop(one, None)
-                    self.said.pop(one, None)
-
-    def factors(self, outside: str) -> dict[str, float]:
-        """The shares that a config says, those for kinds of layers among them."""
-        found = {}
-        for outer in ("rope_parameters", "rope_scaling"):
-            inner = self.config.get(outer)
-            if isinstance(inner, Mapping):
-                for path, one in [(outer, inner), *((f"{outer}.{k}", v) for k, v in inner.items())]:
-                    factor = one.get("partial_rotary_factor") if isinstance(one, Mapping) else None
-                    if isinstance(factor, (int, float)) and not isinstance(factor, bool):
-                        found[f"{path}.partial_rotary_factor"] = float(factor)
-        factor = self.config.get(outside)
-        if isinstance(factor, (int, float)) and not isinstance(factor, bool):
-            found[outside] = float(factor)
-        return found
-
-
 def _plain(reader: ConfigReader) -> Facts:
     """What a config of an unknown model type says in so many words."""
     if any(UNEQUAL.search(key) for key in reader.config):
         return NONE
     for word, keys in PLAIN.items():
         reader.take(word, "|".join(keys) + ":")
-    return Facts(reader.sizes, reader.said)
-
-
-ROWS_BY_HAND = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatglm", "codegen", "jetmoe", "dbrx")
-"""Model types whose facts hang on flags of their configs."""
-
-
-def _by_hand(model_type: str, reader: ConfigReader) -> Facts:
-    """Facts that hang on flags.
-
-    falcon: transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
-    without multi_query, else one.  The names of the first files were RefinedWeb and RefinedWebModel, with n_head,
-    n_head_kv and the same flags.
-    gpt_bigcode: modeling_gpt_bigcode.py 90-110: one head of k and v with multi_query.
-    chatglm: its own configuration_chatglm.py: multi_query_group_num counts only with multi_query_attention
-    (read by vLLM 0.33, models/chatglm.py 61-80).
-    codegen: modeling_codegen.py 145-160: 4 blocks of q, v and k, a constant of the code.
-    dbrx: modeling_dbrx.py 173-181: heads of k and v are in attn_config; num_key_value_heads beside it is not read.
-    jetmoe: configuration_jetmoe.py, __post_init__: each expert that a token takes has num_key_value_heads heads of q.
-    """
-    take, flag = reader.take, reader.config.get
-    if model_type == "chatglm":
-        take("heads", "num_attention_heads:")
-        take("kv_heads", "multi_query_group_num:" if flag("multi_query_attention") is True else ":heads")
-        take("head_dim", "kv_channels:")
-    elif model_type == "gpt_bigcode":
-        take("heads", "n_head|num_attention_heads:12")
-        take("hidden", "n_embd|hidden_size:768")
-        take("kv_heads", ":heads" if flag("multi_query", True) is False else ":1")
-        take("head_dim", ":hidden/heads")
-    elif model_type == "dbrx":
-        take("heads", "n_heads|num_attention_heads:16")
-        take("hidden", "d_model|hidden_size:2048")
-        take("kv_heads", "attn_config.kv_n_heads:1")
-        take("head_dim", ":hidden/heads")
-        take("rotary", ":head_dim")
-        take("experts", "ffn_config.moe_num_experts:4")
-    elif model_type == "jetmoe":
-        take("kv_heads", "num_key_value_heads:16")
-        take("group", "num_experts_per_tok:2")
-        take("head_dim", "kv_channels:128")
-        take("experts", "num_local_experts|num_experts:8")
-    elif model_type == "codegen":
-        take("heads", "n_head|num_attention_heads:16")
-        take("hidden", "n_embd|hidden_size:4096")
-        take("kv_heads", ":heads")
-        take("head_dim", ":hidden/heads")
-        take("rotary", "rotary_dim:64")
-        reader.add("chunks", 4, "4 blocks in every model of codegen")
-    else:
-        new, alone = flag("new_decoder_architecture", False) is True, flag("multi_query", True) is True
-        take("heads", "num_attention_heads|n_head:71" if model_type == "falcon" else "n_head|num_attention_heads:")
-        take("hidden", "hidden_size|n_embed:4544" if model_type == "falcon" else "hidden_size|n_embed:")
-        take("kv_heads", "num_kv_heads|n_head_kv:heads" if new or not alone else ":1")
-        take("head_dim", ":hidden/heads")
-        if flag("alibi", False) is False:
-            take("rotary", ":head_dim")
     return Facts(reader.sizes, reader.said)
 
 

@@ -87,7 +87,7 @@ def _encoder(prefix: str) -> tuple[Row, ...]:
 
 TABLE = DialectTable(
     "torch-mha",
-    "torch.nn.MultiheadAttention: open_clip's CLIP, TransformerEncoder",
+    "PyTorch's MultiheadAttention: CLIP of open_clip, TransformerEncoder",
     "torch 2.13; open_clip 3.3.0",
     (
         ModelRows(("CLIPModel",), _CLIP_ROWS, layouts="qkv"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any
 
 from paramtool.errors import FormatError, UnsafeError, plural
@@ -77,8 +78,15 @@ def over_plain_shards(
 
 
 def _index(name: str, metadata: Mapping[str, Any], weight_map: Mapping[str, str]) -> OutputFile:
-    text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2, ensure_ascii=False)
-    return OutputFile(name, (f"{text}\n".encode(),))
+    """The text that `json.dumps(..., indent=2)` gives, name by name: it would make several objects for each."""
+    encoded = json.JSONEncoder(ensure_ascii=False).encode
+    text = BytesIO()
+    text.write(json.dumps({"metadata": metadata}, indent=2, ensure_ascii=False)[:-2].encode())
+    text.write(b',\n  "weight_map": {')
+    for k, (tensor, file) in enumerate(weight_map.items()):
+        text.write(f"{',' if k else ''}\n    {encoded(tensor)}: {encoded(file)}".encode())
+    text.write(b"\n  }\n}\n" if weight_map else b"}\n}\n")
+    return OutputFile(name, (text.getvalue(),))
 
 
 def _whole_record(plan: Plan, linked: Linked) -> str:

@@ -23,7 +23,7 @@ from paramtool.formats.safetensors.index import plain_names, read_record
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import SourceFile, Storage
+from paramtool.model.storage import Ranges, SourceFile, Storage
 
 
 def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
@@ -128,13 +128,15 @@ def _merge(
     index_metadata: Mapping[str, Any],
     shards: Mapping[str, Checkpoint],
 ) -> Checkpoint:
+    plain = Ranges.together([shard.storages for shard in shards.values()])
     storages: dict[int, Storage] = {}
     entries: dict[str, Entry] = {}
     first = 0
     for shard in shards.values():
         numbers = Renumber(first)
         first += max(shard.storages, default=-1) + 1
-        storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
+        if plain is None:
+            storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]
     _check_trees(index.path, shards, entries)
@@ -148,7 +150,7 @@ def _merge(
     return Checkpoint(
         format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
         files=(index, *(file for shard in shards.values() for file in shard.files)),
-        storages=storages,
+        storages=storages if plain is None else plain,
         entries={n: e._replace(role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
         objects=tree,
         sections=object_tree.sections(tree),

@@ -207,7 +207,7 @@ LAYOUTS = (
     PartLayout(
         "heads-by-position",
         "broadcast",
-        "query heads in the order of their positions in a group, then of groups; columns of the output likewise",
+        "query heads in the order of their positions in a group, then of groups; columns of the output in that order",
         (
             FusedRow("q_proj", "q[(group kv_heads head_dim) in]"),
             FusedRow("o_proj", "o[out (group kv_heads value_dim)]", along=1),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import LayoutError, plural
 from paramtool.parts.blocks import Image
-from paramtool.parts.companions import Packing, follow, is_companion, logical
+from paramtool.parts.companions import follow, is_companion, logical
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Block, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import rows
-from paramtool.parts.companions import Packing
 from paramtool.parts.layout import FusedRow, PartLayout, group
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS, PartTensor
 from paramtool.parts.sizes import Sizes, UnknownSize
@@ -285,7 +285,7 @@ def _joint(
             hint="the facts in config.json or --spec are those of another model, or another layout is meant",
         )
     if prod(shape) > MAX_ELEMENTS:  # of a record, before its parts are listed
-        raise LayoutError(f"{name!r} would have {prod(shape)} elements; expected at most {MAX_ELEMENTS}")
+        raise LayoutError(f"{name!r} would have {plural(prod(shape), 'element')}; expected at most {MAX_ELEMENTS}")
     stored = rows.stored(name, content, along, parts, sizes=sizes)
     return Joint(stored, layout, content, along, used(content, sizes), parts, alone(parts))
 

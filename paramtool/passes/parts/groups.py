@@ -62,9 +62,10 @@ class SeenGroup:
         """What would decide between the layouts that fit; empty if nothing is to be decided."""
         if self.form != "fused" or self.layout:
             return ""
-        needs = dict.fromkeys(fact for fit in self.fits for fact in fit.needs)
-        spec = f', with --spec "{self.kind} {" ".join(f"{fact}=..." for fact in needs)}"' if needs else ""
-        return f"config.json of a known model type, or --layout{spec}"
+        needs = dict.fromkeys(fact for fit in self.fits for fact in fit.needs if fact != "chunks")
+        said = " ".join(f"{fact}=..." for fact in needs)
+        spec = f' and --spec "{self.kind} {said}"' if said else ""
+        return f"config.json of a known model type, or --layout LAYOUT{spec}"
 
 
 @dataclass(frozen=True, slots=True)

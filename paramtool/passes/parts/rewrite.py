@@ -273,7 +273,7 @@ def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str
     return found
 
 
-def _without(checkpoint: Checkpoint, found: _Sorted, swapped: Mapping[str, tuple[str, ...]]) -> Checkpoint:
+def _without(checkpoint: Checkpoint, found: _Sorted, swapped: dict[str, tuple[str, ...]]) -> Checkpoint:
     """The checkpoint without the tensors that others are made of, and with new names."""
     entries = {
         found.renamed.get(name, name): _relinked(entry, found.renamed)
@@ -284,7 +284,7 @@ def _without(checkpoint: Checkpoint, found: _Sorted, swapped: Mapping[str, tuple
     return replace(
         checkpoint,
         entries=entries,
-        objects=objects.swap(checkpoint.objects, dict(swapped)),
+        objects=objects.swap(checkpoint.objects, swapped),
         modules=_outside(checkpoint.modules, changed),
     )
 

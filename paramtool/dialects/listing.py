@@ -1,0 +1,63 @@
+"""What there is to say of each dialect: its version, its models, and what a reader of its files should know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from paramtool.dialects import HUB, MEMORY, NAMES, TABLES
+from paramtool.errors import UsageError
+from paramtool.lazy_dataclass import dataclass
+
+HUB_TITLE = "the files that transformers 4 wrote, and that version 5 writes by default: the hub of all dialects"
+MEMORY_TITLE = "what transformers 5 has in memory, and saves where it keeps no original format"
+
+
+@dataclass(frozen=True, slots=True)
+class DialectSummary:
+    """A dialect in short."""
+
+    name: str
+    title: str
+    version: str
+    """Of the program, or the revision of its sources, that the names are of."""
+    models: tuple[str, ...]
+    """Classes or model types with names of their own; empty for the hub, which has every model."""
+    layouts: tuple[str, ...] = ()
+    """The layouts of its fused tensors."""
+    refused: Mapping[str, str] | None = None
+    """{class: why it has no names}"""
+    caveats: tuple[str, ...] = ()
+
+
+def dialect(name: str) -> DialectSummary:
+    """One dialect in short; UsageError if there is none of that name."""
+    if name == HUB:
+        from paramtool.dialects.scopes import version
+
+        return DialectSummary(HUB, HUB_TITLE, f"transformers {version()}", ())
+    if name == MEMORY:
+        from paramtool.dialects.scopes import table, version
+
+        types = tuple(dict.fromkeys((*table()["rules"], *table()["aliases"])))
+        layouts = ("qkv", "gate-up", "experts", "experts-transposed", "convs")
+        return DialectSummary(MEMORY, MEMORY_TITLE, f"transformers {version()}", types, layouts)
+    if name not in TABLES:
+        raise UsageError(f"no dialect is called {name!r}; expected one of: {', '.join(NAMES)}")
+    module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
+    found = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
+    families = found.families
+    return DialectSummary(
+        name,
+        found.title,
+        found.version,
+        tuple(dict.fromkeys(model for family in families for model in family.models)),
+        tuple(dict.fromkeys(filter(None, (word.strip() for family in families for word in family.layouts.split(","))))),
+        found.refused,
+        tuple(dict.fromkeys((*found.caveats, *(text for family in families for text in family.caveats)))),
+    )
+
+
+def all_dialects() -> Iterator[DialectSummary]:
+    """Every dialect in short, the hub first."""
+    yield from map(dialect, NAMES)
