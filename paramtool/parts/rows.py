@@ -231,6 +231,8 @@ def _pairs(part: PartTensor) -> Iterator[tuple[tuple[str, ...], int]]:
     found = groups(part.axes)
     if len(found) != len(part.shape):
         raise LayoutError(f"{part.name!r} has shape {list(part.shape)}; expected the axes {part.axes}")
+    if 0 in part.shape:
+        raise LayoutError(f"{part.name!r} has shape {list(part.shape)}: a part without elements")
     return zip(found, part.shape, strict=True)
 
 
