@@ -17,7 +17,7 @@ GROUPED = {
     "heads": 4, "kv_heads": 2, "head_dim": 2, "value_dim": 2, "rotary": 2, "chunks": 2, "ffn": 2, "experts": 2,
     "in": 2, "out": 2, "taps": 1, "linear_key_heads": 2, "linear_key_dim": 2, "linear_value_heads": 4,
     "linear_value_dim": 2, "q_rank": 3, "kv_rank": 3, "rope": 2, "nope": 2, "inner": 4, "state": 2, "groups": 2,
-    "state_heads": 2, "dt_rank": 2, "width": 3,
+    "state_heads": 2, "dt_rank": 2, "width": 3, "channels": 3,
 }  # fmt: skip
 """The sizes of the pictures."""
 EQUAL = {**GROUPED, "heads": 2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -215,6 +215,8 @@ def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused:
     if unknown := [name for name in options.rename or {} if name not in usual]:
         what = f"layout {layout.name} has no such name" if layout is not None else "no layout has such a name"
         raise UsageError(f"--rename {unknown[0]!r}: {what}; expected one of: {', '.join(usual[:MANY_NAMES])}")
+    if empty := [name for name, new in (options.rename or {}).items() if not new.strip(".")]:
+        raise UsageError(f"--rename {empty[0]!r} to {(options.rename or {})[empty[0]]!r}: expected a name")
     return PartNames(dict(options.rename or {}))
 
 
@@ -239,6 +241,7 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
     again = (
         [] if options.at else [one for one in known.unfused if one.layout == layout.name and _are_there(one, shapes)]
     )
+    _check_restored(again, options)
     joints = [from_record(one, shapes, packing_of(config), is_fused=False) for one in again]
     taken = {name for one in again for name in one.names}
     rest = [name for name in shapes if name not in taken]
@@ -252,9 +255,10 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
             names=_names(options, layout, fused=True),
             packing=packing_of(config),
         )
+    ranks = {name: k for k, name in enumerate(checkpoint.entries)}
+    again = _restored(again, known.unfused, joints, ranks, is_fused=False)
     gone = {one.tensor for one in again}
     made = [one for one in joints if one.stored.name not in gone]
-    ranks = {name: k for k, name in enumerate(checkpoint.entries)}
     old = {one.tensor: one for one in known.fused}
     new = {one.stored.name: _recorded(one, ranks, is_fused=True) for one in made}
     new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
@@ -279,6 +283,33 @@ def _fused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str
             unfused=tuple(one for one in known.unfused if one.tensor not in gone),
         ),
     )
+
+
+def _restored(
+    again: Sequence[FusedTensor],
+    known: Iterable[FusedTensor],
+    joints: Iterable[Joint],
+    ranks: Mapping[str, int],
+    *,
+    is_fused: bool,
+) -> list[FusedTensor]:
+    """The tensors of a record that are restored: those that were taken from it, and any that turn out to be the same.
+
+    `is_fused` says that they are taken apart.
+    """
+    same = {one.stored.name: _recorded(one, ranks, is_fused=not is_fused) for one in joints}
+    taken = {one.tensor for one in again}
+    others = (one for one in known if one.tensor in same and one.tensor not in taken)
+    return [*again, *(one for one in others if one.is_like(same[one.tensor]))]
+
+
+def _check_restored(again: Sequence[FusedTensor], options: RelayoutOptions) -> None:
+    """UsageError for names that are asked for where the record gives back those that were there."""
+    if again and options.rename:
+        raise UsageError(
+            f"--rename {next(iter(options.rename))!r}: the record of parts in the file gives back the old names",
+            hint="`export --rename` renames tensors afterwards; --at PATTERN goes without the record",
+        )
 
 
 def _are_there(one: FusedTensor, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -361,6 +392,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
     where, shapes, known = checkpoint.files[0].path, shapes_of(checkpoint), record_of(checkpoint)
     used: dict[tuple[str, int], str] = {}
     again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
+    _check_restored(again, options)
     joints = [from_record(one, shapes, packing_of(config), is_fused=True) for one in again]
     named = options.source or (again[0].layout if again else "")
     said: Mapping[str, str] = {}
@@ -392,9 +424,10 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         )
         named = layout.name
         warnings = tuple(_otherwise(checkpoint, layout, joints))
-    gone = {one.tensor for one in again}
-    made = [one for one in joints if one.stored.name not in gone]
     ranks = {name: k for k, name in enumerate(checkpoint.entries)}
+    again = _restored(again, known.fused, joints, ranks, is_fused=True)
+    gone, taken = {one.tensor for one in again}, {one.stored.name for one in joints}
+    made = [one for one in joints if one.stored.name not in gone]
     return Rearrangement(
         Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), _positions(again, is_fused=True)),
         named,
@@ -405,7 +438,7 @@ def _unfused(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[s
         _told(used, joints),
         replace(
             known,
-            fused=tuple(one for one in known.fused if one.tensor not in gone),
+            fused=tuple(one for one in known.fused if one.tensor not in taken),
             unfused=(*known.unfused, *(_recorded(one, ranks, is_fused=False) for one in made)),
         ),
         warnings=warnings,
@@ -422,9 +455,10 @@ def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Join
     places = {NUMBER.sub("*", one.stored.name) for one in joints}
     for one in seen.groups if seen is not None else ():
         others = {place for place in places if place.startswith(f"{one.at}.")}
-        other = find_part_layout(one.layout) if one.form == "fused" and others else None
-        if other is not None and other.name != layout.name and other.group == layout.group:
-            yield f"{one.at}: {one.source} says layout {one.layout}; it was taken apart as {layout.name}"
+        is_other = one.form == "fused" and one.layout not in (None, "", layout.name) and others
+        other = find_part_layout(one.layout or "") if is_other else None
+        if other is not None and other.group == layout.group:
+            yield f"{one.at}: {one.source} says layout {other.name}; it was taken apart as {layout.name}"
 
 
 def _to_dialect(checkpoint: Checkpoint, options: RelayoutOptions, config: Mapping[str, object]) -> Rearrangement:

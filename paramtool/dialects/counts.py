@@ -16,6 +16,8 @@ from paramtool.parts.pieces import Stored
 
 STACK = re.compile(r"\.experts\.(gate_up|gate|up|down)_proj$")
 """Tensors of `transformers-5` whose first axis is that of experts, if they have three."""
+LISTED = re.compile(r"\.experts\.([0-9]{1,9})\.")
+"""The number of an expert in the name of a tensor of its own."""
 
 
 def check_experts(made: Iterable[Stored], config: Mapping[str, Any], names: Container[str]) -> None:
@@ -33,7 +35,7 @@ def check_experts(made: Iterable[Stored], config: Mapping[str, Any], names: Cont
             if tower not in known:
                 known[tower] = _Count(0, "") if tower is None else _expected(config, tower)
             if (expected := known[tower]).number:
-                _check(part if part in names else one.name, one.shape[0], expected)
+                _check(part if part in names else one.name, one, expected)
                 break
 
 
@@ -53,9 +55,12 @@ def _expected(config: Mapping[str, Any], tower: str) -> _Count:
     return _Count(facts.sizes.get("experts", 0), facts.said.get("experts", ""))
 
 
-def _check(name: str, found: int, expected: _Count) -> None:
+def _check(name: str, stack: Stored, expected: _Count) -> None:
+    found = stack.shape[0]
     if found != expected.number:
+        there = {int(number[1]) for piece in stack.pieces if (number := LISTED.search(piece.part))}
+        lacking = [f"no expert {k}" for k in range(min(expected.number, 1 + max(there, default=-1))) if k not in there]
         raise LayoutError(
-            f"{name!r}: found {found} experts, expected {expected.number}: {expected.said}",
+            f"{name!r}: found {found} experts, expected {expected.number}: {', '.join([expected.said, *lacking[:4]])}",
             hint="the file lacks experts or has too many, or config.json is of another model",
         )

@@ -37,12 +37,12 @@ PLAIN = {
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "rotary": ("rotary_dim",),
     "nope": ("qk_nope_head_dim",), "rope": ("qk_rope_head_dim",),
-    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",),
+    "q_rank": ("q_lora_rank",), "kv_rank": ("kv_lora_rank",), "dt_rank": ("time_step_rank", "mamba_dt_rank"),
     "linear_key_heads": ("linear_num_key_heads",), "linear_value_heads": ("linear_num_value_heads",),
     "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
-RANKS = ("q_rank", "kv_rank")
+RANKS = ("q_rank", "kv_rank", "dt_rank")
 """Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
 FUSED_ROWS = {
     "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
@@ -79,7 +79,7 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     for rule in (ROWS[key] if key in ROWS else FUSED_ROWS[key]).split():
         reader.take(*rule.split("=", 1))
     for word in RANKS:
-        if any(inner.get(one) for one in PLAIN[word]):
+        if any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
             reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
     return derived(Facts(reader.sizes, reader.said))

@@ -34,9 +34,9 @@ KINDS = {
     "latent-kv": ("kv_rank", "rope", "hidden"),
     "latent-heads": ("heads", "nope", "value_dim", "kv_rank"),
     "latent-queries": ("heads", "nope", "rope", "q_rank"),
-    **dict.fromkeys(("convs", "linear", "linear-gates"), _LINEAR),
+    **dict.fromkeys(("convs", "linear", "linear-qkv", "linear-gates"), _LINEAR),
     "linear-attention": _LINEAR,
-    **dict.fromkeys(("mamba", "mamba-steps", "state-space", "state-space-convs"), _STATE),
+    **dict.fromkeys(("mamba", "mamba-steps", "state-space", "state-space-convs", "conv"), _STATE),
     "qkv-mlp": (*_ATTENTION, "ffn"),
     "modulation": ("hidden",),
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -65,6 +65,7 @@ PARTS: Mapping[str, str] = {
     "x_conv": "inner 1 taps",
     "b_conv": "(groups state) 1 taps",
     "c_conv": "(groups state) 1 taps",
+    "conv": "channels 1 taps",
     "mlp": "ffn in",
     "shift": "width in",
     "scale": "width in",
@@ -106,27 +107,47 @@ def groups(axes: str) -> tuple[tuple[str, ...], ...]:
 
 
 @cache
-def inputs(part: str) -> str:
-    """The axis of a part that its bias lacks.
+def inputs(part: str) -> frozenset[str]:
+    """The words of the axes of a part that its bias lacks: all but the first, and what they can be split into.
 
-    >>> inputs("q"), inputs("down")
-    ('in', 'ffn')
+    >>> sorted(inputs("q")), sorted(inputs("q_conv"))
+    (['in'], ['1', 'taps'])
     """
-    return groups(PARTS[part])[-1][0]
+    found: set[str] = set()
+    todo = [word for group in groups(PARTS[part])[1:] for word in group]
+    while todo:
+        word = todo.pop()
+        found.add(word)
+        todo += [inner for split in COMPOSED.get(word, ()) for inner in split if inner not in found]
+    return frozenset(found)
+
+
+def of_bias(axes: str) -> str:
+    """The axes of the bias of a part: the first, of outputs or channels.
+
+    >>> of_bias("(heads head_dim) in"), of_bias("channels 1 taps")
+    ('(heads head_dim)', 'channels')
+    """
+    return _written(groups(axes)[:1])
+
+
+def _written(axes: Iterable[tuple[str, ...]]) -> str:
+    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in axes)
 
 
 def without(axes: str, word: str) -> str:
-    """Axes without one: those of a bias.
+    """Axes without one.
 
     >>> without("(heads head_dim) in", "in")
     '(heads head_dim)'
     """
-    kept = [group for group in groups(axes) if group != (word,)]
-    return " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
+    return _written(group for group in groups(axes) if group != (word,))
 
 
 def bias_pattern(content: str, along: int) -> tuple[str, int]:
     """The pattern of the bias that belongs to a weight, and the axis along which its blocks follow each other.
+
+    LayoutError if rows are joined with inputs, of which a bias has none.
 
     >>> bias_pattern("{heads: q[head_dim in] k[head_dim in] v[head_dim in]}", 0)
     ('{heads: q[head_dim] k[head_dim] v[head_dim]}', 0)
@@ -134,20 +155,23 @@ def bias_pattern(content: str, along: int) -> tuple[str, int]:
     ('q[(heads head_dim)] k[(kv_heads head_dim)]', 0)
     """
     first = next(_blocks(parse(content, WORDS)))
-    dropped = [k for k, group in enumerate(first.axes) if group == (inputs(first.terms[0][1]),)]
-    return _without_inputs(parse(content, WORDS)), along - sum(k < along for k in dropped)
+    of_first = inputs(first.terms[0][1])
+    dropped = [k for k, group in enumerate(first.axes) if of_first.issuperset(group)]
+    along = 0 if along in dropped else along - sum(k < along for k in dropped)
+    return _without_inputs(content, parse(content, WORDS)), along
 
 
-def _without_inputs(items: Items) -> str:
+def _without_inputs(content: str, items: Items) -> str:
     texts = []
     for item in items:
         if isinstance(item, Repeated):
-            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(item.items)}}}")
+            texts.append(f"{{{' '.join(item.axes)}: {_without_inputs(content, item.items)}}}")
             continue
         term = item.terms[0][1]
-        kept = [group for group in item.axes if group != (inputs(term),)]
-        axes = " ".join(f"({' '.join(group)})" if len(group) > 1 else group[0] for group in kept)
-        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{axes}]")
+        kept = [group for group in item.axes if not inputs(term).issuperset(group)]
+        if not kept or any(not inputs(term).isdisjoint(group) for group in kept):
+            raise LayoutError(f"no file is known that has a bias beside {content}")
+        texts.append(f"{term}{'.' if item.gates else ''}{item.gates}[{_written(kept)}]")
     return " ".join(texts)
 
 
@@ -207,6 +231,8 @@ def _pairs(part: PartTensor) -> Iterator[tuple[tuple[str, ...], int]]:
     found = groups(part.axes)
     if len(found) != len(part.shape):
         raise LayoutError(f"{part.name!r} has shape {list(part.shape)}; expected the axes {part.axes}")
+    if 0 in part.shape:
+        raise LayoutError(f"{part.name!r} has shape {list(part.shape)}: a part without elements")
     return zip(found, part.shape, strict=True)
 
 
@@ -308,6 +334,18 @@ def words(content: str) -> set[str]:
     return _all_words(parse(content, WORDS))
 
 
+def words_of(term: str, content: str) -> set[str]:
+    """The axes of the blocks of one part."""
+    own = (block for block in _blocks(parse(content, WORDS)) if block.terms[0][1] == term)
+    return {word for block in own for group in block.axes for word in group}
+
+
+def slice_words(content: str) -> set[str]:
+    """The axes that say which elements of each head a pattern's slices are."""
+    slices = [SLICES[block.gates] for block in _blocks(parse(content, WORDS)) if block.gates in SLICES]
+    return {word for _, *lengths in slices for word in lengths if word}
+
+
 def _all_words(items: Items) -> set[str]:
     found: set[str] = set()
     for item in items:
@@ -333,13 +371,24 @@ class _AxisWay(NamedTuple):
 def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -> Stored:
     """The tensor that a pattern describes, with the pieces of its parts.
 
-    LayoutError if blocks do not fit together, or if the parts' shapes contradict the sizes.
+    LayoutError if blocks do not fit together, if the parts' shapes contradict the sizes, or if an element of the
+    tensor would belong to no part.
     """
     sizes = learned(per_head(content, sizes), (tensor for tensors in parts.values() for tensor in tensors))
     sizes = per_head(content, sizes)
     shape = shape_of(name, content, along, sizes)
-    pieces = list(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes))
-    return Stored(name, shape, tuple(pieces))
+    most = MAX_PIECES + sum(map(len, parts.values()))
+    pieces = tuple(islice(_placed(parse(content, WORDS), 0, {}, along, parts=parts, sizes=sizes), most + 1))
+    if len(pieces) > most:
+        raise LayoutError(f"{name!r}: {content} cuts it into more than {most} pieces")
+    if (held := sum(prod(piece.shape) for piece in pieces)) != prod(shape):
+        raise LayoutError(f"{name!r}: {content} places {held} elements of its parts; expected all {prod(shape)}")
+    return Stored(name, shape, pieces)
+
+
+MAX_PIECES = 1 << 16
+"""So many pieces has a tensor at most, beside one for each part: two for each head where RoPE rotates a share of it,
+one for each element of a head where a gate is repeated."""
 
 
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:

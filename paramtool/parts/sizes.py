@@ -47,6 +47,7 @@ MEANINGS: Mapping[str, str] = {
     "linear_value_heads": "heads of values of linear attention",
     "linear_value_dim": "elements of a head of values of linear attention",
     "taps": "the width of a convolution",
+    "channels": "channels of a convolution",
     "q_rank": "the rank of queries (MLA)",
     "kv_rank": "the rank of keys and values (MLA)",
     "nope": "elements of a head without RoPE (MLA)",

@@ -304,3 +304,18 @@ def _shift_scale(s: Any, shift: Array, scale: Array) -> list[Array]:
 @reference("scale-shift")
 def _scale_shift(s: Any, shift: Array, scale: Array) -> list[Array]:
     return [np.concatenate([scale, shift])]
+
+
+@reference("linear-qkv")
+def _linear_qkv(s: Any, linear_q: Array, linear_k: Array, linear_v: Array) -> list[Array]:
+    return [np.concatenate([linear_q, linear_k, linear_v])]
+
+
+@reference("conv-flat")
+def _conv_flat(s: Any, conv: Array) -> list[Array]:
+    return [conv[:, 0] if conv.ndim == 3 else conv]
+
+
+@reference("conv-last")
+def _conv_last(s: Any, conv: Array) -> list[Array]:
+    return [conv.swapaxes(1, 2) if conv.ndim == 3 else conv]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
@@ -17,6 +17,7 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.rows import PARTS
 from paramtool.parts.sizes import Sizes
+from paramtool.parts.tables import GROUPS
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
 from tests.parts.moving import elements, moved, numbered
@@ -25,13 +26,24 @@ from tests.parts.references import REFERENCES, fused
 LAYOUTS = all_part_layouts()
 REPEATS = {"qkv-scalar-gate-expanded": "s"}
 """{layout: the part whose elements it holds several times}"""
-FREE = {"in": "in", "out": "in", "taps": "taps"}
+UNBIASED = {"experts-flat": "down is transposed: its outputs are columns, and its rows are joined with experts"}
+"""{layout: why no bias goes along}"""
 by_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 
 
 def test_every_layout_has_a_reference() -> None:
+    """And every group has a layout, every part a group, every layout a source."""
     assert REFERENCES.keys() == {layout.name for layout in LAYOUTS}
-    assert {layout.group for layout in LAYOUTS} == {kind for kind in {one.group for one in LAYOUTS} if group(kind)}
+    assert len({layout.name for layout in LAYOUTS}) == len(LAYOUTS)
+    assert {layout.group for layout in LAYOUTS} == {one.kind for one in GROUPS}
+    assert {term for one in GROUPS for term in one.parts} == PARTS.keys()
+    assert all(layout.models and layout.source and layout.title for layout in LAYOUTS)
+
+
+def test_layouts_that_are_like_each_other_are_so_both_ways() -> None:
+    like = {layout.name: layout.like for layout in LAYOUTS}
+    for layout in LAYOUTS:
+        assert all(layout.name in like[other] for other in layout.like), layout.name
 
 
 def _one_head(layout: PartLayout) -> bool:
@@ -60,6 +72,7 @@ def sizes_of(draw: st.DrawFn, layout: PartLayout, least: int = 1) -> dict[str, i
         "experts": some(4),
         "in": some(5),
         "taps": some(4),
+        "channels": some(4),
         "linear_key_heads": chunks * some(3),
         **{word: some(5) for word in ("q_rank", "kv_rank", "rope", "nope", "state", "dt_rank", "width")},
         **{word: chunks * some(3) for word in ("inner", "groups", "state_heads")},
@@ -84,8 +97,8 @@ class Laid:
         experts = range(sizes["experts"]) if self.kind.inside else (None,)
         self.parts: dict[str, tuple[Stored, ...]] = {}
         for term, child in self.kind.parts.items():
-            axes = PARTS[term] if suffix == "weight" else rows.without(PARTS[term], rows.inputs(term))
-            shape = rows.part_shape(axes, known)
+            shape = rows.part_shape(PARTS[term], known)
+            shape = shape if suffix == "weight" else shape[:1]
             names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
             self.parts[term] = tuple(whole(name, shape) for name in names)
         self.apart = [one for tensors in self.parts.values() for one in tensors]
@@ -120,16 +133,16 @@ def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
     return {word: size for word, size in sizes.items() if word in words}
 
 
-SUFFIXES = st.sampled_from(["weight", "bias"])
+def suffixes(layout: PartLayout) -> st.SearchStrategy[str]:
+    return st.sampled_from(["weight"] if layout.name in UNBIASED else ["weight", "bias"])
 
 
 @by_layout
-@given(data=st.data(), suffix=SUFFIXES)
-def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+@given(data=st.data())
+def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> None:
     """Fused by the table and fused by array operations are the same bytes, for weights and for biases."""
     sizes = data.draw(sizes_of(layout))
-    assume(suffix == "weight" or layout.name != "experts-flat")  # a bias of outputs has no rows of experts
-    laid = Laid(layout, sizes, suffix)
+    laid = Laid(layout, sizes, data.draw(suffixes(layout)))
     joints = laid.joints(facts_of(layout, sizes))
     made = moved(laid.apart, laid.arrays, [one.stored for one in joints])
     assert [made[one.stored.name].tolist() for one in joints] == [array.tolist() for array in laid.fused]
@@ -137,12 +150,11 @@ def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject, suff
 
 
 @by_layout
-@given(data=st.data(), suffix=SUFFIXES)
-def test_places_tile(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+@given(data=st.data())
+def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
     """Every element of a fused tensor belongs to one element of one part; every part is there, once unless repeated."""
     sizes = data.draw(sizes_of(layout))
-    assume(suffix == "weight" or layout.name != "experts-flat")
-    laid = Laid(layout, sizes, suffix)
+    laid = Laid(layout, sizes, data.draw(suffixes(layout)))
     held: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for joint in laid.joints(facts_of(layout, sizes)):
         places = [
@@ -159,16 +171,23 @@ def test_places_tile(layout: PartLayout, data: st.DataObject, suffix: str) -> No
 
 
 @by_layout
-@given(data=st.data(), suffix=SUFFIXES)
-def test_there_and_back(layout: PartLayout, data: st.DataObject, suffix: str) -> None:
+@given(data=st.data())
+def test_there_and_back(layout: PartLayout, data: st.DataObject) -> None:
     """Taking apart what the reference fused gives the parts."""
     sizes = data.draw(sizes_of(layout))
-    assume(suffix == "weight" or layout.name != "experts-flat")
-    laid = Laid(layout, sizes, suffix)
+    laid = Laid(layout, sizes, data.draw(suffixes(layout)))
     back = laid.apart_again(facts_of(layout, sizes))
     assert {name: array.tolist() for name, array in back.items()} == {
         name: array.tolist() for name, array in laid.arrays.items()
     }
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_a_bias_without_a_place_is_refused(name: str) -> None:
+    layout = next(one for one in LAYOUTS if one.name == name)
+    with pytest.raises(LayoutError, match="bias"):
+        for row in layout.tensors:
+            rows.bias_pattern(row.content, row.along)
 
 
 FURTHER = ("linear_key_heads", "q_rank", "kv_rank", "nope", "groups", "state", "dt_rank")

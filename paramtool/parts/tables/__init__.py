@@ -4,8 +4,7 @@ Known, and not in them yet:
   value heads in turn (GGUF of Qwen3.5), which also moves vectors and columns: llama.cpp `_reorder_v_heads`
   joint inputs of KDA and BailingHybrid: vLLM `alice_ai.py` 587, `bailing_moe_v3.py` 1423
   groups of B and C that ranks repeat: vLLM `mamba_mixer2.py` 202
-  the axes of depthwise, pointwise and patch convolutions, whose biases lack several axes: mlx-lm `mamba.py` 214,
-  transformers `core_model_loading.py` 399
+  pointwise and patch convolutions as Linears: transformers `core_model_loading.py` 399
 Experts that are split between two towers (ERNIE-4.5-VL) are in the dialects of transformers and in no layout here:
 they are two groups, and a layout describes one.
 """

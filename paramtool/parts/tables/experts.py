@@ -26,6 +26,13 @@ GROUPS = (
 )
 _DOWN = FusedRow("down_proj", "down[experts out ffn]", along=1, is_bare=True)
 _DOWN_TURNED = FusedRow("down_proj", "down[experts ffn out]", along=2, is_bare=True)
+_SAME = ("experts", "experts-interleaved", "experts-transposed", "experts-transposed-interleaved")
+"""Of one shape: two of them always, all where inputs are as many as the rows of a gate and an up."""
+
+
+def _like(name: str) -> tuple[str, ...]:
+    return tuple(other for other in _SAME if other != name)
+
 
 LAYOUTS = (
     PartLayout(
@@ -35,7 +42,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "gate[experts ffn in] up[experts ffn in]", along=1, is_bare=True), _DOWN),
         models="about 60 families of transformers 5 in memory, files of Qwen3.5",
         source="transformers map 1272, 1298; `afmoe` 166-167",
-        like=("experts-transposed", "experts-interleaved"),
+        like=_like("experts"),
     ),
     PartLayout(
         "experts-interleaved",
@@ -44,7 +51,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "{ffn: gate[experts 1 in] up[experts 1 in]}", along=1, is_bare=True), _DOWN),
         models="files of Inkling (w13_weight)",
         source="transformers map 227-239",
-        like=("experts", "experts-transposed"),
+        like=_like("experts-interleaved"),
     ),
     PartLayout(
         "experts-transposed",
@@ -53,7 +60,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "gate[experts in ffn] up[experts in ffn]", along=2, is_bare=True), _DOWN_TURNED),
         models="Llama 4, files of Qwen3-VL-MoE",
         source="transformers `llama4` 61, map 1362, 2472",
-        like=("experts", "experts-transposed-interleaved"),
+        like=_like("experts-transposed"),
     ),
     PartLayout(
         "experts-transposed-interleaved",
@@ -62,7 +69,7 @@ LAYOUTS = (
         (FusedRow("gate_up_proj", "{ffn: gate[experts in 1] up[experts in 1]}", along=2, is_bare=True), _DOWN_TURNED),
         models="gpt-oss",
         source="transformers `gpt_oss` 74, 82",
-        like=("experts", "experts-transposed"),
+        like=_like("experts-transposed-interleaved"),
     ),
     PartLayout(
         "experts-apart",

@@ -21,6 +21,11 @@ GROUPS = (
         {"linear_q": "q_proj", "linear_k": "k_proj", "linear_v": "v_proj", "linear_z": "z_proj"},
     ),
     PartGroup(
+        "linear-qkv",
+        "linear attention: queries, keys and values",
+        {"linear_q": "q_proj", "linear_k": "k_proj", "linear_v": "v_proj"},
+    ),
+    PartGroup(
         "linear-gates",
         "linear attention: how much each head learns and forgets",
         {"linear_b": "b_proj", "linear_a": "a_proj"},
@@ -42,6 +47,14 @@ LAYOUTS = (
         ),
         models="OLMo-Hybrid, Kimi-Linear, GLM-5-next, Bailing",
         source="transformers map 737, 1243, 2215, 2337",
+    ),
+    PartLayout(
+        "linear-qkv",
+        "linear-qkv",
+        "queries, then keys, then values, which may be of unequal number",
+        (FusedRow("in_proj_qkv", f"{_Q} {_K} {_V}"),),
+        models="files of Qwen3.5 and Qwen4-exp",
+        source="transformers `qwen3_5` 539; Megatron-Bridge 2355, 3609-3715",
     ),
     PartLayout(
         "qkvz",

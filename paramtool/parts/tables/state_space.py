@@ -25,6 +25,7 @@ GROUPS = (
         "Mamba-2: the convolutions of what is scanned, of B and of C",
         {"x_conv": "x_conv1d", "b_conv": "B_conv1d", "c_conv": "C_conv1d"},
     ),
+    PartGroup("conv", "a convolution of each channel alone: [channels, 1, taps] in PyTorch", {"conv": "conv1d"}),
 )
 LAYOUTS = (
     PartLayout(
@@ -81,5 +82,21 @@ LAYOUTS = (
         (FusedRow("conv1d", "x_conv[inner 1 taps] b_conv[(groups state) 1 taps] c_conv[(groups state) 1 taps]"),),
         models="Mamba-2, Bamba, Nemotron-H",
         source="transformers `mamba2` 541; MB 2250",
+    ),
+    PartLayout(
+        "conv-flat",
+        "conv",
+        "[channels, taps]",
+        (FusedRow("conv1d", "conv[channels taps]"),),
+        models="GGUF",
+        source="llama.cpp `conversion/mamba.py`",
+    ),
+    PartLayout(
+        "conv-last",
+        "conv",
+        "[channels, taps, 1]",
+        (FusedRow("conv1d", "conv[channels taps 1]"),),
+        models="MLX",
+        source="mlx-lm d78bf58e `models/mamba.py` 214",
     ),
 )

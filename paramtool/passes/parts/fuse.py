@@ -164,10 +164,9 @@ def axes_of(term: str, content: str) -> str:
     >>> axes_of("q", "q[q_rows in] k[k_rows in]"), axes_of("q", "{heads: q[head_dim] k[head_dim]}")
     ('q_rows in', '(heads head_dim)')
     """
-    words = rows.words(content)
-    axes = PARTS[term]
-    if rows.inputs(term) not in words:
-        axes = rows.without(axes, rows.inputs(term))
+    words, axes = rows.words_of(term, content), PARTS[term]
+    if not rows.inputs(term) & words:
+        axes = rows.of_bias(axes)
     if f"{term}_rows" in words:
         axes = " ".join(
             f"{term}_rows" if len(group_) > 1 else group_[0] for group_ in rows.groups(axes)
@@ -201,10 +200,11 @@ def loosened(content: str) -> str:
 
 def used(content: str, sizes: Sizes) -> dict[str, int]:
     """The sizes of a pattern's words, and of the axes of its parts."""
-    words = rows.words(content)
+    words = rows.words(content) | rows.slice_words(content)
     for term in rows.terms(content):
         words |= {word for axes in rows.groups(axes_of(term, content)) for word in axes}
-    return {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
+    known = {word: sizes.of(word) for word in sorted(words) if not word.isdigit() and sizes.knows(word)}
+    return {word: size for word, size in known.items() if size}  # `rest` of heads that RoPE rotates wholly follows
 
 
 def unfused(
@@ -310,7 +310,7 @@ def recorded(
     if is_fused and tensor not in shapes:
         raise LayoutError(f"{tensor!r}: its record says that it is fused, and the file has no such tensor")
     rows.check(content, along, parts)
-    known = Sizes(sizes)
+    known = rows.per_head(content, Sizes(sizes))
     made = {
         term: tuple(PartTensor(name, axes, shape) for name in names)
         for term, names in parts.items()
