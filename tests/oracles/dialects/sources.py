@@ -121,7 +121,7 @@ class Paramtool:
         out = self.folder / f"unfused {words}"
         if self.family.gated and words in GATED:  # a name such as Wi says nothing, so its place is said
             more = {"at": [f"*.{self.family.gated.fused}"], **more}
-        if self.family.name == "JetMoE" and words not in GATED and words != "kv":  # its attention has stacks, too
+        if self.family.name == "JetMoE" and "linear" in words:  # its attention has stacks, too
             more = {"at": ["*.mlp"], **more}
         return tensors(out if out.exists() else converting.unfuse(self.input, out, words, **more))
 
