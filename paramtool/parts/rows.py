@@ -382,7 +382,9 @@ def stored(name: str, content: str, along: int, parts: Parts, *, sizes: Sizes) -
     if len(pieces) > most:
         raise LayoutError(f"{name!r}: {content} cuts it into more than {most} pieces")
     if (held := sum(prod(piece.shape) for piece in pieces)) != prod(shape):
-        raise LayoutError(f"{name!r}: {content} places {held} elements of its parts; expected all {prod(shape)}")
+        raise LayoutError(
+            f"{name!r}: the pattern {content} holds {plural(held, 'element')} of its parts; expected all {prod(shape)}"
+        )
     return Stored(name, shape, pieces)
 
 
