@@ -336,8 +336,8 @@ def test_layouts_lists_all(tmp_path: Path) -> None:
     ran = run("layouts", cwd=tmp_path)
     names = [layout.name for layout in layouts.all_layouts()]
     lines = [line for line in ran.out.splitlines() if not line.startswith("next")]
-    assert len(lines) == len(names) > 30
-    for name, line in zip(names, lines, strict=True):
+    assert len(lines) > len(names) > 30  # those of parts, and dialects, follow
+    for name, line in zip(names, lines, strict=False):
         assert re.search(rf"(^layout)? +{re.escape(name)}  ", line), line
     found = document("layouts", cwd=tmp_path)["layouts"]
     assert [one["name"] for one in found] == names and all(one["proof"] and one["source"] for one in found)
