@@ -51,7 +51,7 @@ def test_a_record_gives_names_back_and_takes_no_others(command: str, fused: Path
     source = fused
     if command == "fuse":
         source = tmp_path / "apart"
-        paramtool.unfuse(folder_of(tmp_path / "own", LLAMA, {"a.qkv.weight": torch.ones(16, 6)}), source, layout="qkv")
+        paramtool.unfuse(folder_of(tmp_path / "own", LLAMA, {"a.qkv.weight": torch.ones(32, 6)}), source, layout="qkv")
     name = "qkv_proj" if command == "fuse" else "q_proj"
     with pytest.raises(UsageError, match=f"--rename '{name}'.*record"):
         getattr(paramtool, command)(source, tmp_path / "out", layout="qkv", rename={name: "other"})
