@@ -55,6 +55,8 @@ FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
 """A field with this value says: look into the zip64 record."""
 MAX_TAIL = END.size + FULL16
 """The end record is in this many last bytes: a comment has at most 65,535."""
+USUAL_TAIL = 1024
+"""It is in these, unless there is a long comment."""
 REFUSED_FLAGS = 0x2061
 """Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
 DESCRIPTOR_FLAG = 0x8
@@ -96,32 +98,35 @@ def is_zip(head: bytes) -> bool:
     return head[:4] in (LOCAL_SIGNATURE, END_SIGNATURE, END64_SIGNATURE)
 
 
-def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) -> tuple[Member, ...]:
+def read_directory(
+    file: BinaryIO, where: str, *, case_matters: bool = False, start: int = 0, stop: int | None = None
+) -> tuple[Member, ...]:
     """The members in the order of the central directory, folders left out.
 
-    `file` needs a real file descriptor; its position stays.  `where` names the file in messages.  Names that differ in
-    case alone are refused, as torch takes them for one, unless `case_matters`.
+    `file` needs a real file descriptor; its position stays.  The archive is the bytes `start` to `stop` of it, whose
+    positions count from `start` in messages.  `where` names the file in messages.  Names that differ in case alone are
+    refused, as torch takes them for one, unless `case_matters`.
     Raises FormatError for one defect, Defects for several, UnsafeError for a directory beyond the limits.
     """
-    descriptor = file.fileno()
-    directory = _locate(descriptor, where)
+    archive = _Archive(file.fileno(), start, (os.fstat(file.fileno()).st_size if stop is None else stop) - start)
+    directory = _locate(archive, where)
     report = _ArchiveDefects(where)
     entries = list(_entries(directory, report))
     for close in _close_together(entries):
-        _read_locals(descriptor, close, report)
+        _read_locals(archive, close, report)
     _check_names(entries, report, case_matters)
     _check_places(entries, directory, report)
     report.finish()
-    return _members(entries)
+    return _members(entries, start)
 
 
-def crc_places(file: BinaryIO, where: str, name: str) -> list[int]:
+def crc_places(file: BinaryIO, where: str, name: str, *, start: int = 0, stop: int | None = None) -> list[int]:
     """The bytes at which an archive that was read before states the CRC of a member, in ascending order.
 
-    They are in its local header or in the descriptor behind it, and in the directory.
+    They are in its local header or in the descriptor behind it, and in the directory, counted from `start`.
     """
-    descriptor = file.fileno()
-    directory = _locate(descriptor, where)
+    archive = _Archive(file.fileno(), start, (os.fstat(file.fileno()).st_size if stop is None else stop) - start)
+    directory = _locate(archive, where)
     at = 0
     for entry in _entries(directory, _ArchiveDefects(where)):
         line = directory.byte_start + at
@@ -129,13 +134,13 @@ def crc_places(file: BinaryIO, where: str, name: str) -> list[int]:
         at += CENTRAL.size + fields[10] + fields[11] + fields[12]
         if entry.name != name:
             continue
-        local = LOCAL.unpack(_pread(descriptor, entry.header_start, LOCAL.size, where))
-        stop = entry.header_start + LOCAL.size + local[9] + local[10] + entry.stored_nbytes
+        local = LOCAL.unpack(archive.bytes(entry.header_start, LOCAL.size, where))
+        end = entry.header_start + LOCAL.size + local[9] + local[10] + entry.stored_nbytes
         if not entry.flags & DESCRIPTOR_FLAG:
             return [entry.header_start + LOCAL_CRC, line + CENTRAL_CRC]
-        is_signed = pread(descriptor, 4, stop) == DESCRIPTOR_SIGNATURE
+        is_signed = archive.some(end, 4) == DESCRIPTOR_SIGNATURE
         stated = [entry.header_start + LOCAL_CRC] if local[6] else []
-        return [*stated, stop + 4 * is_signed, line + CENTRAL_CRC]
+        return [*stated, end + 4 * is_signed, line + CENTRAL_CRC]
     raise FormatError(f"{where}: found no member {name!r}")
 
 
@@ -167,6 +172,27 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int, *, most:
 def inflatable(stored_nbytes: int) -> int:
     """The most bytes to which this many bytes of a file may inflate, if all of them are read at once."""
     return max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * stored_nbytes)
+
+
+class _Archive(NamedTuple):
+    """The bytes of a file that an archive is: all of them, or a part.  Positions count from the archive's start."""
+
+    descriptor: int
+    start: int
+    nbytes: int
+
+    def some(self, at: int, nbytes: int) -> bytes:
+        """Bytes from a position on, fewer only at the end."""
+        nbytes = min(nbytes, self.nbytes - at)
+        return pread(self.descriptor, nbytes, self.start + at) if nbytes > 0 else b""
+
+    def bytes(self, at: int, nbytes: int, where: str) -> bytes:
+        """The bytes of a range; FormatError if the archive ends inside it."""
+        if nbytes > self.nbytes - at:
+            raise FormatError(
+                f"{where}: found the end of the archive at byte {self.nbytes:,}; expected {at + nbytes:,}"
+            )
+        return _pread(self.descriptor, self.start + at, nbytes, where)
 
 
 @dataclass(slots=True)
@@ -214,15 +240,14 @@ class _ArchiveDefects:
             raise FormatError(f"{self.where}: {self.shown[0]}")
 
 
-def _locate(descriptor: int, where: str) -> _Directory:
+def _locate(archive: _Archive, where: str) -> _Directory:
     """Find and read the central directory; it must end where the end record starts."""
-    size = os.fstat(descriptor).st_size
-    at, tail = _find_end(descriptor, size, where)
+    at, tail = _find_end(archive, where)
     _, disk, first_disk, here, count, nbytes, byte_start, comment = END.unpack_from(tail)
-    if at + END.size + comment > size:
+    if at + END.size + comment > archive.nbytes:
         raise FormatError(f"{where}: found a comment truncated by the end of the file; expected {comment} bytes")
     end: tuple[int, ...] = (disk, first_disk, here, count, nbytes, byte_start)
-    at, end = _apply_zip64(descriptor, at, end, where)
+    at, end = _apply_zip64(archive, at, end, where)
     disk, first_disk, here, count, nbytes, byte_start = end
     if disk or first_disk or here != count:
         raise FormatError(f"{where}: found a part of a multi-disk archive; expected one whole file")
@@ -230,35 +255,36 @@ def _locate(descriptor: int, where: str) -> _Directory:
         found = f"found a directory of {count:,} {'entry' if count == 1 else 'entries'} and {nbytes:,} bytes"
         raise UnsafeError(f"{where}: {found}; expected at most {MAX_ENTRIES:,} and {MAX_DIRECTORY_NBYTES:,}")
     _check_directory_place(byte_start, nbytes, at, where)
-    return _Directory(_pread(descriptor, byte_start, nbytes, where), count, byte_start)
+    return _Directory(archive.bytes(byte_start, nbytes, where), count, byte_start)
 
 
-def _find_end(descriptor: int, size: int, where: str) -> tuple[int, bytes]:
+def _find_end(archive: _Archive, where: str) -> tuple[int, bytes]:
     """Position and bytes of the last end record.  As in miniz, the last signature decides, right or wrong."""
-    byte_start = max(0, size - MAX_TAIL)
-    tail = _pread(descriptor, byte_start, size - byte_start, where)
-    at = tail.rfind(END_SIGNATURE, 0, max(0, len(tail) - END.size + len(END_SIGNATURE)))
-    if at < 0:
-        message = f"found no end record in the last {len(tail):,} bytes; expected a zip archive"
-        raise FormatError(f"{where}: {message}", "the file may be truncated: compare its size with the source's")
-    return byte_start + at, tail[at : at + END.size]
+    for most in (USUAL_TAIL, MAX_TAIL):
+        byte_start = max(0, archive.nbytes - most)
+        tail = archive.bytes(byte_start, archive.nbytes - byte_start, where)
+        at = tail.rfind(END_SIGNATURE, 0, max(0, len(tail) - END.size + len(END_SIGNATURE)))
+        if at >= 0:
+            return byte_start + at, tail[at : at + END.size]
+    message = f"found no end record in the last {len(tail):,} bytes; expected a zip archive"
+    raise FormatError(f"{where}: {message}", "the file may be truncated: compare its size with the source's")
 
 
-def _apply_zip64(descriptor: int, at: int, end: tuple[int, ...], where: str) -> tuple[int, tuple[int, ...]]:
+def _apply_zip64(archive: _Archive, at: int, end: tuple[int, ...], where: str) -> tuple[int, tuple[int, ...]]:
     """The end of the directory and the end record's numbers, from the zip64 record where there is one.
 
     A number that the old record does hold must agree with the zip64 one.
     """
-    if at < LOCATOR.size or pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
+    if at < LOCATOR.size or archive.some(at - LOCATOR.size, 4) != LOCATOR_SIGNATURE:
         return at, end
     at -= LOCATOR.size
-    _, disk, place, disks = LOCATOR.unpack(_pread(descriptor, at, LOCATOR.size, where))
+    _, disk, place, disks = LOCATOR.unpack(archive.bytes(at, LOCATOR.size, where))
     if disk or disks > 1:
         raise FormatError(f"{where}: found a part of a multi-disk archive; expected one whole file")
     if place != at - END64.size:
         expected = f"expected {at - END64.size}, right before its locator"
         raise FormatError(f"{where}: found the zip64 end record announced at byte {place}; {expected}")
-    signature, rest, _, _, *wide = END64.unpack(_pread(descriptor, place, END64.size, where))
+    signature, rest, _, _, *wide = END64.unpack(archive.bytes(place, END64.size, where))
     if signature != END64_SIGNATURE or rest != END64.size - 12:
         raise FormatError(f"{where}: found no zip64 end record of {END64.size} bytes; expected one at byte {place}")
     fulls = (FULL16, FULL16, FULL16, FULL16, FULL32, FULL32)
@@ -391,19 +417,19 @@ def _close_together(entries: list[_DirectoryEntry]) -> Iterator[list[_DirectoryE
         yield close
 
 
-def _read_locals(descriptor: int, close: list[_DirectoryEntry], report: _ArchiveDefects) -> None:
+def _read_locals(archive: _Archive, close: list[_DirectoryEntry], report: _ArchiveDefects) -> None:
     """Read the local headers of entries that are close together."""
     first, last = close[0].header_start, close[-1]
-    data = _read_head(descriptor, last.header_start + LOCAL.size + len(last.raw) - first, first)
+    data = _read_head(archive, last.header_start + LOCAL.size + len(last.raw) - first, first)
     for entry in close:
         start = entry.header_start - first
         _check_local(data[start : start + LOCAL.size + len(entry.raw)], entry, report)
 
 
-def _read_head(descriptor: int, nbytes: int, start: int) -> bytes:
+def _read_head(archive: _Archive, nbytes: int, start: int) -> bytes:
     """Bytes from a place that the file may not have."""
     try:
-        return pread(descriptor, nbytes, start)
+        return archive.some(start, nbytes)
     except OverflowError:
         return b""
     except OSError as error:
@@ -482,12 +508,13 @@ def _check_places(entries: list[_DirectoryEntry], directory: _Directory, report:
             stop, last = next_stop, name
 
 
-def _members(entries: list[_DirectoryEntry]) -> tuple[Member, ...]:
+def _members(entries: list[_DirectoryEntry], start: int) -> tuple[Member, ...]:
     """The entries that are files; CRCs are None if every file that has bytes carries CRC 0."""
     files = [e for e in entries if e.name[-1:] not in ("", "/")]
     computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)
     return tuple(
-        Member(e.name, e.method, e.crc32 if computed else None, e.byte_start, e.stored_nbytes, e.nbytes) for e in files
+        Member(e.name, e.method, e.crc32 if computed else None, start + e.byte_start, e.stored_nbytes, e.nbytes)
+        for e in files
     )
 
 

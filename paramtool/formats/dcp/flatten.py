@@ -1,0 +1,178 @@
+"""The tree of objects as torch.distributed.checkpoint keeps it: a row of values, each with its place.
+
+Its planner takes dicts apart, and lists with a tensor or a dict in them; anything else is one value, which torch.save
+writes (`_traverse.py` of torch 2.13).  It turns every key into text, and forgets the classes of dicts and the empty
+ones.  A value in place of an empty dict is no way out: the loader takes it for a mark of torch 2.3, which took dicts
+apart otherwise (`create_local_plan` in default_planner.py), and then misses other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field, replace
+
+from paramtool.errors import some
+from paramtool.formats.dcp.metadata import Place
+from paramtool.formats.torch.write_objects import ATTRIBUTED
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.objects import (
+    EMPTY,
+    Again,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    TensorRef,
+    map_children,
+    rebased,
+    walk,
+)
+
+MANY = 3
+"""How many places a line for people names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTree:
+    """A tree, taken apart."""
+
+    values: dict[str, Node]
+    """{name: a tensor or an object}, objects with references relative to themselves."""
+    places: dict[str, Place]
+    empty: tuple[tuple[int, Place], ...]
+    """Empty dicts: how many values come before, and the place."""
+    tree: Node
+    """The same as one tree, as it is read back."""
+    changed: tuple[str, ...]
+    """What it does not say any more, for people."""
+    refused: tuple[str, ...]
+    """Why it cannot be taken apart, for people; nothing else counts then."""
+
+
+def flattened(tree: Node) -> FlatTree:
+    """Take a tree of objects apart."""
+    if not isinstance(tree, Mapping):
+        return FlatTree({}, {}, (), tree, (), ("its top is no dict",))
+    taking = _Taking()
+    made = taking.dict_of(tree, ())
+    several = taking.shared()
+    values = {name: _unmarked(node, several) for name, node in taking.values.items()}
+    return FlatTree(
+        values=values,
+        places=taking.places,
+        empty=tuple(taking.empty),
+        tree=_unmarked(made, several),
+        changed=tuple(taking.changed()),
+        refused=tuple(taking.refused),
+    )
+
+
+@dataclass(slots=True)
+class _Taking:
+    """One walk through a tree."""
+
+    values: dict[str, Node] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    empty: list[tuple[int, Place]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    """Places of dicts with keys that are no text."""
+    classes: list[str] = field(default_factory=list)
+    """Places of dicts of another class, or with attributes."""
+    marks: dict[int, list[str]] = field(default_factory=dict)
+    """{mark: where it is}; a value counts once."""
+
+    def node(self, node: Node, place: Place) -> Node:
+        """The same node as it is read back; its values are added."""
+        if (tensor := _tensor(node)) is not node:
+            self.classes.append(_name(place))
+            node = tensor
+        if isinstance(node, Mapping):
+            return self.dict_of(node, place)
+        if isinstance(node, Sequence) and _is_taken_apart(node):
+            self._marked(node, place)
+            items = tuple(self.node(item, (*place, k)) for k, item in enumerate(node.items))
+            return replace(node, items=items, mark=0)
+        name = _name(place)
+        if name in self.values:
+            self.refused.append(f"two values have the name {name!r:.200}")
+        if isinstance(node, TensorRef) and node.name != name:
+            self.refused.append(f"the tensor {node.name!r:.200} would have the name {name!r:.200}")
+        inside = rebased(node, f"{name}.")
+        if sum(isinstance(one, Again) for one in walk(node)) > sum(isinstance(one, Again) for one in walk(inside)):
+            self.refused.append(f"{name!r:.200} refers to a container that it is inside of")
+        for one in walk(node):
+            self._marked(one, place)
+        self.values[name], self.places[name] = inside, place
+        return node
+
+    def dict_of(self, node: Mapping, place: Place) -> Mapping:
+        """A dict whose items are values of their own."""
+        if not all(isinstance(key, str) for key, _ in node.items):
+            self.numbers.append(_name(place))
+        if node.kind != "dict" or node.attributes is not None:
+            self.classes.append(_name(place))
+        if any(isinstance(key, (TensorRef, Sequence, Opaque)) for key, _ in node.items):
+            self.refused.append(f"{_name(place)!r:.200} has keys that no text stands for")
+            return EMPTY
+        if len({str(key) for key, _ in node.items}) < len(node.items):
+            self.refused.append(f"{_name(place)!r:.200} has two keys with one text")
+        if not node.items and place:
+            self.empty.append((len(self.values), place))
+        self._marked(node, place)
+        items = tuple((str(key), self.node(child, (*place, str(key)))) for key, child in node.items)
+        return Mapping("dict", items)
+
+    def _marked(self, node: Node, place: Place) -> None:
+        if isinstance(node, (Mapping, Sequence, Opaque)) and node.mark:
+            found = self.marks.setdefault(node.mark, [])
+            if not found or found[-1] != _name(place):
+                found.append(_name(place))
+
+    def shared(self) -> frozenset[int]:
+        """The marks of objects that several values have."""
+        return frozenset(mark for mark, found in self.marks.items() if len(found) > 1)
+
+    def changed(self) -> Iterator[str]:
+        """What the values and their places do not say, for people."""
+        if self.numbers:
+            yield f"that keys of {_some(self.numbers)} are no text"
+        if self.classes:
+            yield f"the class and the attributes of {_some(self.classes)}"
+        if several := [" and ".join(map(repr, found[:MANY])) for found in self.marks.values() if len(found) > 1]:
+            yield f"that {_some(several, quoted=False)} are one object"
+
+
+def _is_taken_apart(node: Sequence) -> bool:
+    """Whether the items of a list become values of their own."""
+    return node.kind == "list" and any(
+        isinstance(_tensor(item), (TensorRef, Mapping)) or (isinstance(item, Sequence) and _is_taken_apart(item))
+        for item in node.items
+    )
+
+
+def _tensor(node: Node) -> Node:
+    """A tensor without its attributes; any other node as it is."""
+    if isinstance(node, Opaque) and node.path == ATTRIBUTED:
+        return dict(node.parts)["data"]
+    return node
+
+
+def _name(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def _some(places: list[str], quoted: bool = True) -> str:
+    if quoted:
+        return some([place or "(top)" for place in places], MANY)
+    return "; ".join(places[:MANY]) + (f" and {len(places) - MANY} more" if len(places) > MANY else "")
+
+
+def _unmarked(node: Node, marks: frozenset[int]) -> Node:
+    """A tree without some marks, of objects that are not one any more."""
+    if not marks:
+        return node
+    made = map_children(node, lambda child: _unmarked(child, marks))
+    if isinstance(made, (Mapping, Sequence, Opaque)) and made.mark in marks:
+        return replace(made, mark=0)
+    return made

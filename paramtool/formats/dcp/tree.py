@@ -1,0 +1,120 @@
+"""The nested dicts and lists that were saved, from the place of each value in them.
+
+torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as text, and numbers in lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from paramtool.errors import UnsafeError, plural
+from paramtool.formats.dcp.metadata import Place
+from paramtool.model.objects import (
+    EMPTY,
+    MAX_DEPTH,
+    Again,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    TensorRef,
+    children,
+    map_children,
+)
+
+MIN_NODES = 100_000
+NODES_PER_BYTE = 4
+"""The most nodes of all objects: one that many names share unfolds at each of them."""
+MAX_HOLES = 1000
+"""The most numbers of a list that no value has."""
+
+
+class Grafts:
+    """Trees of objects that become parts of one tree."""
+
+    def __init__(self, where: str, nbytes: int) -> None:
+        self._where = where
+        self._most = max(MIN_NODES, NODES_PER_BYTE * nbytes)
+        self._count = 0
+        self._mark = 0
+
+    def node(self, tree: Node, name: str, depth: int, nbytes: int) -> Node:
+        """The tree of an object at a place `depth` levels deep, with the names of its tensors below its own name.
+
+        The object has `nbytes` bytes in its file.  UnsafeError if all of them unfold to more than files of this size.
+        """
+        if isinstance(tree, TensorRef):
+            return TensorRef(name)
+        self._most += NODES_PER_BYTE * nbytes
+        first, last, has_names = self._mark, 0, False
+        todo: list[tuple[Node, int]] = [(tree, depth)]
+        while todo:
+            node, level = todo.pop()
+            self._count += 1
+            if self._count > self._most:
+                raise UnsafeError(
+                    f"{self._where}: its objects unfold to more than {plural(self._most, 'place')}; it is a bomb"
+                )
+            if level > MAX_DEPTH:
+                raise UnsafeError(f"{self._where}: {name[:60]!r}...: nested deeper than {MAX_DEPTH} levels")
+            last = max(last, getattr(node, "mark", 0))
+            has_names = has_names or isinstance(node, (TensorRef, Again)) or _has_tensor_keys(node)
+            todo += ((child, level + 1) for child in children(node))
+        self._mark = first + last
+        return _grafted(tree, name, first) if has_names or (last and first) else tree
+
+
+def _has_tensor_keys(node: Node) -> bool:
+    return isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items)
+
+
+def _grafted(node: Node, name: str, first: int) -> Node:
+    """A tree below a name, with the numbers of its shared objects after those of other trees."""
+    match node:
+        case TensorRef(inner):
+            return TensorRef(f"{name}.{inner}")
+        case Again(path):
+            return Again(f"{name}.{path}" if path else name)
+    made = map_children(node, lambda child: _grafted(child, name, first))
+    if isinstance(made, Mapping) and _has_tensor_keys(made):
+        keys = (TensorRef(f"{name}.{key.name}") if isinstance(key, TensorRef) else key for key, _ in made.items)
+        made = replace(made, items=tuple((key, child) for key, (_, child) in zip(keys, made.items, strict=True)))
+    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
+        return replace(made, mark=made.mark + first)
+    return made
+
+
+def tree_of(leaves: Iterable[tuple[Place, Node]]) -> tuple[Node, list[str]]:
+    """The tree with each node at its place, and what is contradictory about the places."""
+    root: dict[Any, Any] = {}
+    defects: list[str] = []
+    for place, node in leaves:
+        inside = root
+        for part in place[:-1]:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                break
+        if not isinstance(inside, dict) or place[-1] in inside or len(place) > MAX_DEPTH:
+            defects.append(f"the place {place!r:.200} is taken, or inside of a value; expected one value at each place")
+        else:
+            inside[place[-1]] = node
+    return _branch(root, defects) if root else EMPTY, defects
+
+
+def _branch(held: Any, defects: list[str]) -> Node:
+    """The dict or list of some values, whose keys are all text or all numbers."""
+    if not isinstance(held, dict):
+        node: Node = held
+        return node
+    numbers = [key for key in held if isinstance(key, int)]
+    made = {key: _branch(child, defects) for key, child in held.items()}
+    if not numbers:
+        return Mapping("dict", tuple(made.items()))
+    if len(numbers) < len(held) or max(numbers) >= len(numbers) + MAX_HOLES:
+        what = "text and numbers" if len(numbers) < len(held) else f"the number {max(numbers)}"
+        defects.append(f"the keys of one container have {what}; expected those of a dict or of a list")
+        return EMPTY
+    return Sequence("list", tuple(made.get(k, Leaf(None)) for k in range(max(numbers) + 1)))

@@ -1,0 +1,38 @@
+"""The kinds of folders that programs train with are told by the names in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paramtool.formats.folder.roots import ROOTS, root_of, weights_of
+
+FOLDERS = {
+    "dcp": (".metadata", "__0_0.distcp", "__1_0.distcp"),
+    "fsdp": ("pytorch_model_fsdp_0", "optimizer_0", "scheduler.bin", "random_states_0.pkl"),
+    "trainer": ("config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"),
+    "universal": ("zero", "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+    "deepspeed": ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+    "accelerate": ("model.safetensors", "optimizer.bin", "random_states_0.pkl"),
+    "": ("config.json", "model.safetensors", "optimizer.pt"),
+}  # fmt: skip
+"""Names as torch 2.13, accelerate 1.15, transformers 5.23 and DeepSpeed 0.19 write them."""
+
+
+def test_every_kind_has_a_folder() -> None:
+    assert {root.kind for root in ROOTS} == {kind for kind in FOLDERS if kind}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_the_kind_of_a_folder(kind: str, tmp_path: Path) -> None:
+    """Its names say it; the others do not."""
+    for name in FOLDERS[kind]:
+        (tmp_path / name).touch()
+    found = root_of(str(tmp_path))
+    assert (found.kind if found else "") == kind
+    assert weights_of(str(tmp_path)) == (str(tmp_path / ".metadata") if kind == "dcp" else None)
+
+
+def test_what_cannot_be_listed(tmp_path: Path) -> None:
+    assert root_of(str(tmp_path / "none")) is None
