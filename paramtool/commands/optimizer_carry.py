@@ -1,0 +1,257 @@
+"""What becomes of the optimizers of a checkpoint whose parameters are joined, split, rearranged or renamed.
+
+Before the plan is made, `prepared` takes the state that moves out of the checkpoint and renumbers the rest of it; when
+the plan is there, `finished` adds the new state.  What cannot follow is refused, unless it is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from paramtool.commands.optimizers import STATE_FILES, bound_files, refuse_defects
+from paramtool.commands.output.sidecars import Sidecars
+from paramtool.commands.progress import Path
+from paramtool.errors import PlanError, UsageError, plural, some
+from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.record import optimizer as record
+from paramtool.formats.record.optimizer import RecordedNames
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.alias import Alias
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import Node, subtree, tensor_names
+from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.plan import Plan, Target
+from paramtool.passes.objects_differ import without
+from paramtool.passes.optimizer import tree
+from paramtool.passes.optimizer.move import moved, refusal
+from paramtool.passes.optimizer.read import optimizers
+from paramtool.passes.rewriting import Outcome
+
+DROP = "--drop-optimizer writes the model without it"
+MAX_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MovedOptimizer:
+    """One optimizer whose state was moved."""
+
+    at: str
+    """Its path in the checkpoint; empty where it is the whole file."""
+    algorithm: str
+    before: int
+    """Entries that were joined or split; 0 where entries only have other names."""
+    after: int
+    """The entries that they became."""
+    words: str
+    """How its entries were bound to the parameters of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """What became of the optimizers of a checkpoint."""
+
+    moved: tuple[MovedOptimizer, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """What was left out, for people."""
+    training: tuple[str, ...] = ()
+    """What will not be the same in a training that continues."""
+    read: frozenset[str] = frozenset()
+    """The tensors of the source that have another form or name in the output."""
+
+
+class OptimizerChoice(NamedTuple):
+    """What a user says of the optimizers."""
+
+    names: Path | None = None
+    """A file with the names of the parameters."""
+    drop: bool = False
+    recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
+
+
+class Carried(NamedTuple):
+    """A checkpoint as its plan is made from, and the state that is added to the plan."""
+
+    checkpoint: Checkpoint
+    state: MovedState | None = None
+    report: StateReport = StateReport()
+    bindings: tuple[Binding, ...] = ()
+    """Those of the source."""
+
+
+def prepared(
+    path: Path, checkpoint: Checkpoint, moves: Sequence[Move], renamed: Mapping[str, str], *, choice: OptimizerChoice
+) -> Carried:
+    """The checkpoint without the state that moves; PlanError says why state cannot follow.
+
+    `moves` are the new parameters, and `renamed` is {old name: new name} of those that stay what they are.
+    """
+    if not has_state(checkpoint):
+        if choice.names is not None:
+            raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
+        return Carried(checkpoint)
+    if choice.drop:
+        return dropped(checkpoint)
+    if not moves and all(old == new for old, new in renamed.items()):
+        return Carried(checkpoint)
+    bindings = _bindings(path, checkpoint, choice)
+    _refuse_unknown(checkpoint, bindings)
+    refuse_defects(checkpoint.files[0].path, bindings)
+    state = moved(checkpoint, bindings, moves, renamed)
+    entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
+    rest = replace(checkpoint, entries=entries, objects=state.objects)
+    return Carried(rest, state, _report(bindings, state), bindings)
+
+
+def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tuple[Binding, ...]:
+    """The bindings of the optimizers in the checkpoint itself."""
+    found = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
+    return tuple(binding for file in found if not file.file for binding in file.bindings)
+
+
+def _report(bindings: Sequence[Binding], state: MovedState) -> StateReport:
+    words = {binding.optimizer.at: binding for binding in bindings}
+    found = (
+        MovedOptimizer(at, words[at].optimizer.algorithm, before, after, words[at].words)
+        for at, (before, after) in state.counts.items()
+    )
+    return StateReport(tuple(found), (), state.warnings, state.gone | state.renamed.keys())
+
+
+def has_state(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has the state of an optimizer."""
+    return any(entry.role == "optimizer" for entry in checkpoint.entries.values()) or bool(optimizers(checkpoint))
+
+
+def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
+    """PlanError where tensors are of an optimizer whose form is not known."""
+    known = tuple(f"{binding.optimizer.at}." if binding.optimizer.at else "" for binding in bindings)
+    others = [n for n, e in checkpoint.entries.items() if e.role == "optimizer" and not (known and n.startswith(known))]
+    if others:
+        where = checkpoint.files[0].path
+        raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
+
+
+def dropped(checkpoint: Checkpoint) -> Carried:
+    """The checkpoint without its optimizers."""
+    states = optimizers(checkpoint)
+    objects: Node = checkpoint.objects
+    for state in reversed(states):  # those of a list have their numbers until the ones behind them are gone
+        objects = tree.changed(objects, state.at, lambda node: None)
+    there = {*tensor_names(objects)} if states else checkpoint.entries.keys()
+    in_tree = {*tensor_names(checkpoint.objects)}
+    names = {n for n, e in checkpoint.entries.items() if e.role == "optimizer" or (n in in_tree and n not in there)}
+    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
+    sections = tuple(one for one in checkpoint.sections if any(name.startswith(one.prefix) for name in entries))
+    rest = replace(checkpoint, entries=entries, objects=without(objects, names), sections=sections)
+    places = some([state.at for state in states if state.at], MAX_NAMED) or "the optimizer"
+    text = f"the optimizer's state, as --drop-optimizer says: {places}, {plural(len(names), 'tensor')}"
+    return Carried(rest, None, StateReport((), (text,), ()))
+
+
+def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outcome]:
+    """A plan, and what happens to names, with the state that was moved.
+
+    Entries are numbered in the order of a module, where they were; so are the names of the model.
+    """
+    source, state = carried.checkpoint, carried.state
+    if state is None:
+        return plan, outcome
+    objects = plan.objects
+    for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
+        before = subtree(source.objects, section) if section else source.objects
+        objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
+    names = _in_tree_order({**plan.names, **state.names}, objects)
+    plan = replace(
+        plan,
+        metadata=_with_record(plan.metadata, carried),
+        objects=objects,
+        targets=_in_order((*plan.targets, *state.targets), names),
+        names=names,
+        requires=(*plan.requires, *state.requires),
+    )
+    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
+    rest = replace(outcome.rest, metadata=plan.metadata)
+    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
+
+
+def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str]:
+    """Metadata that say whose the entries of the moved optimizers are."""
+    assert carried.state is not None
+    known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
+    before = {binding.optimizer.at: binding.names for binding in carried.bindings}
+    for one in carried.state.bindings:
+        at = one.optimizer.at
+        known[at] = RecordedNames(at, _texts(one.names), _texts(before[at]))
+    return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)
+
+
+def _texts(names: Mapping[int | str, str]) -> dict[str, str]:
+    return {str(key): name for key, name in names.items()}
+
+
+def _in_tree_order(names: Mapping[str, Alias], objects: Node) -> dict[str, Alias]:
+    """The names in the order of the tree; those that are not in it stay behind their neighbours."""
+    rank = {name: k for k, name in enumerate(tensor_names(objects))}
+    place, last = {}, -1
+    for name in names:
+        last = place[name] = rank.get(name, last)
+    return {name: names[name] for name in sorted(names, key=place.__getitem__)}
+
+
+def _in_order(targets: Sequence[Target], names: Mapping[str, Alias]) -> tuple[Target, ...]:
+    position: dict[str, int] = {}
+    for k, one in enumerate(names.values()):
+        position.setdefault(one.owner, k)
+    return tuple(sorted(targets, key=lambda target: position.get(target.name, 0)))
+
+
+# Files beside the weights
+
+
+def state_files(sidecars: Sidecars) -> list[str]:
+    """The files of a folder that hold the state of an optimizer."""
+    return [name for name in sidecars.files if is_optimizer(os.path.basename(name))]
+
+
+def is_optimizer(name: str) -> bool:
+    """Whether a file of this name holds the state of an optimizer."""
+    return bool(STATE_FILES.fullmatch(name)) or (is_training_state(name) and "optimizer" in name)
+
+
+def beside(sidecars: Sidecars, changes: bool, choice: OptimizerChoice, where: str) -> Sidecars:
+    """The files that come along beside new weights, without those of optimizers where these are dropped.
+
+    PlanError where parameters change, and a file beside them has the state of the old ones.
+    """
+    files = state_files(sidecars)
+    if not files or not (changes or choice.drop):
+        return sidecars
+    if not choice.drop:
+        raise PlanError(
+            f"{where}: the optimizer's state cannot follow: {some(files, MAX_NAMED)} beside the weights belong to the "
+            "old parameters, and this version moves state only where it is in one file with the model",
+            hint=DROP,
+        )
+    left = (f"{name}: as --drop-optimizer says" for name in files)
+    kept = {name: file for name, file in sidecars.files.items() if name not in files}
+    return replace(sidecars, files=kept, left=(*sidecars.left, *left))
+
+
+def changes(moves: Sequence[Move], renamed: Mapping[str, str]) -> bool:
+    """Whether any parameter is another one, or has another name."""
+    return bool(moves) or any(old != new for old, new in renamed.items())
+
+
+def lines(found: StateReport) -> Iterator[str]:
+    """What became of each optimizer, for people."""
+    for one in found.moved:
+        name = f"{one.at or 'the optimizer'}{f' ({one.algorithm})' if one.algorithm else ''}"
+        if one.before:
+            yield f"{name}: {plural(one.before, 'entry', 'entries')} became {one.after}; {one.words}"
+        else:
+            yield f"{name}: the names of its entries follow; {one.words}"

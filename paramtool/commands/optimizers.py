@@ -1,0 +1,291 @@
+"""The optimizers of a checkpoint and of the files beside it, bound to the parameters of the model.
+
+What is known of the order of the parameters, the surest first: the class that a config.json names, built by
+transformers where that is installed; the order of the state dict, in a file of torch's.  safetensors files, HDF5 groups
+and arrays have no order that says anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from paramtool import formats
+from paramtool.commands.name_lists import lines_of
+from paramtool.commands.opening import Allowed, Allowing
+from paramtool.commands.progress import Path
+from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
+from paramtool.formats import hf_config
+from paramtool.formats.files import is_folder
+from paramtool.formats.record import optimizer as record
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.passes.optimizer import order as orders
+from paramtool.passes.optimizer.bind import bind, bind_named
+from paramtool.passes.optimizer.read import optimizers, shapes_of
+
+if TYPE_CHECKING:
+    from paramtool.passes.optimizer.order import ClassParameters
+
+STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
+"""Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
+accelerate 1.15 (utils/constants.py)."""
+TRAINER_FILES = ("trainer_state.json", "training_args.bin")
+"""Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
+_MOST_SECTIONS = 3
+"""Of more sections, no orders are tried together."""
+_NOTHING = Allowed()
+_NO_NAMES: Mapping[str, Mapping[str, str]] = {}
+_HEADER = re.compile(r"\[(.*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFile:
+    """The optimizers of one file, each with its binding."""
+
+    file: str
+    """The name of a file beside the model; empty for the checkpoint itself."""
+    checkpoint: Checkpoint
+    """The file that has the state."""
+    bindings: tuple[Binding, ...]
+
+
+def bindings(
+    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, config: str | None = None,
+    allowing: Allowing = _NOTHING,
+) -> tuple[Binding, ...]:  # fmt: skip
+    """The binding of every optimizer of a checkpoint and of the files beside it; errors as of `bound_files`."""
+    found = bound_files(path, checkpoint, names=names, config=config, allowing=allowing)
+    return tuple(binding for file in found for binding in file.bindings)
+
+
+def bound_files(
+    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, config: str | None = None,
+    allowing: Allowing = _NOTHING, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES,
+) -> tuple[BoundFile, ...]:  # fmt: skip
+    """Every file that has optimizers: the checkpoint itself, and those beside it that hold nothing else.
+
+    `path` is the file or the folder that `checkpoint` was read from.  A file that holds an optimizer alone is bound to
+    the model of its folder.  `names` is a file with the names of the parameters, one for each entry, in the order of
+    the groups; where there are several optimizers, a line `[AT]` before the names of each says whose they are.
+    `recorded` is {path of an optimizer: {key: name}}, as the record of a file has it; those of the checkpoint itself
+    are taken without it.  `config` is the path of a config.json; None or "" takes the one beside the checkpoint, if
+    there is one.
+
+    Defects where an optimizer contradicts itself; UsageError where the names do not fit.  What contradicts the model
+    is in `Binding.defects`, for which see `refuse_defects`.
+    """
+    path = os.fspath(path)
+    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
+    read = [("", checkpoint), *(_beside(folder, allowing) if is_folder(path) else ())]
+    states = [(file, one, state) for file, one in read for state in optimizers(one)]
+    if names is not None and not states:
+        raise UsageError(f"{path}: has no optimizer that --optimizer-names could be of")
+    if not states:
+        return ()
+    model = _model(path, checkpoint)
+    known = _Orders([], []) if model is None else _orders(*model, config)
+    given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
+    trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
+    shapes = {file: shapes_of(one) for file, one in read}
+    found: dict[str, list[Binding]] = {}
+    for k, (file, _, state) in enumerate(states):
+        if k in given:
+            bound = _by_given(os.fspath(names or ""), state, given[k], known=known, shapes=shapes[file])
+        else:
+            said = recorded.get(state.at) or _recorded(states[k][1]).get(state.at)
+            bound = _by_record(state, said, known, shapes[file]) or _bound(state, known, shapes[file], trainer)
+        found.setdefault(file, []).append(bound)
+    return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
+
+
+def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
+    """Defects where the state of an optimizer contradicts the model."""
+    lines = [line for binding in found for line in binding.defects]
+    if lines:
+        raise Defects(os.fspath(path), lines, hint="the optimizer is of another model, or a file is missing")
+
+
+def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
+    """The files of a folder that hold optimizers alone."""
+    for name in sorted(os.listdir(folder)):
+        if STATE_FILES.fullmatch(name):
+            place = os.path.join(folder, name)
+            yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+
+
+def _bound(state: OptimizerState, known: _Orders, shapes: Mapping[str, tuple[int, ...]], trainer: bool) -> Binding:
+    """The binding to one model; to several together, where the optimizer fits none of them alone."""
+    found = bind(state, known.apart, shapes, trainer)
+    if not found.defects or not known.joined:
+        return found
+    together = bind(state, known.joined, shapes)
+    return found if together.defects else together
+
+
+def _recorded(checkpoint: Checkpoint) -> dict[str, Mapping[str, str]]:
+    """{path of an optimizer: its names}, as the record of the file has them."""
+    return {one.at: one.names for one in record.decode(checkpoint.files[0].path, checkpoint.metadata)}
+
+
+def _by_record(
+    state: OptimizerState, names: Mapping[str, str] | None, known: _Orders, shapes: Mapping[str, tuple[int, ...]]
+) -> Binding | None:
+    """The binding to recorded names, where they still fit."""
+    if not names or len(names) != len(state.entries):
+        return None
+    by_key = {entry.key: names.get(str(entry.key), "") for entry in state.entries}
+    source = f"the record {record.KEY}"
+    found = bind_named(state, by_key, known.apart, shapes=shapes, how="record", source=source)
+    if found.defects and known.joined:
+        found = bind_named(state, by_key, known.joined[:1], shapes=shapes, how="record", source=source)
+    return found if found.is_unique else None
+
+
+# Orders
+
+
+class _Orders(NamedTuple):
+    """What is known of the parameters of the models in a checkpoint."""
+
+    apart: list[Order]
+    """Of each section that may be a model."""
+    joined: list[Order]
+    """Of all such sections together: the modules of one model may be saved apart, and have one optimizer."""
+
+
+def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
+    """The model that an optimizer belongs to, with its path: the checkpoint, or that of its folder."""
+    if is_folder(path) or orders.sections_of_models(checkpoint):
+        return path, checkpoint
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        return folder, formats.describe(folder)
+    except ParamtoolError:  # there is no model, or there are several
+        return None
+
+
+def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
+    sections = orders.sections_of_models(checkpoint)
+    found = []
+    said = _class_parameters(path, config)
+    for section in sections:
+        order = orders.of_checkpoint(checkpoint, section, _source(checkpoint, section))
+        if said is not None:
+            found.append(orders.of_class(said, order))
+        found.append(order)
+    names = [section for section in sections if section is not None]
+    joined = []
+    if 1 < len(names) <= _MOST_SECTIONS:
+        sources = [_source(checkpoint, section) for section in names]
+        source = sources[0] if all(sources) else ""
+        joined = [orders.of_sections(checkpoint, some, source) for some in permutations(names)]
+    return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
+
+
+def _source(checkpoint: Checkpoint, section: str | None) -> str:
+    return "the state dict's order" if orders.is_ordered(checkpoint, section) else ""
+
+
+def _class_parameters(path: str, config: str | None) -> ClassParameters | None:
+    """The parameters of the class that a config names; None where there is no config, or nothing that builds it."""
+    if not config:
+        config = os.path.join(path if is_folder(path) else os.path.dirname(os.path.abspath(path)), hf_config.NAME)
+    try:
+        state = os.stat(config)
+    except OSError:
+        return None
+    return _built(os.path.abspath(config), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _built(config: str, *state: int) -> ClassParameters | None:
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        return None
+    try:
+        found = import_module("paramtool.torch.transformers_models").parameters_from_config(config)
+    except (ImportError, ParamtoolError):  # another version, or a model that is not its own: no order is known
+        return None
+    return cast("ClassParameters", found)
+
+
+# Names that are given
+
+
+def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
+    """{the position of an optimizer: the names of its entries}; UsageError where a list is of none of them."""
+    lists = _lists(path)
+    places = {_place(file, state): k for k, (file, state) in enumerate(states)}
+    if "" in lists and len(lists) == 1 and len(states) == 1:
+        return {0: lists[""]}
+    known = ", ".join(f"[{place}]" for place in places)
+    if "" in lists:
+        raise UsageError(f"{path}: does not say of which optimizer its names are: {known}",
+                         hint=f"a line such as {known.split(', ')[0]} before the names of each")  # fmt: skip
+    if strange := [at for at in lists if at not in places]:
+        raise UsageError(f"{path}: has names for [{strange[0]}]; the optimizers are {known}")
+    return {places[at]: listed for at, listed in lists.items()}
+
+
+def _place(file: str, state: OptimizerState) -> str:
+    """What an optimizer is called in a list of names: its path in the file, or the file."""
+    return ":".join(part for part in (file, state.at) if part) or "optimizer"
+
+
+def _lists(path: str) -> dict[str, list[str]]:
+    """{what is in the brackets before them, or nothing: names}, without comments."""
+    found: dict[str, list[str]] = {}
+    at = ""
+    for line in lines_of(path):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if header := _HEADER.fullmatch(text):
+            at = header[1]
+            if at in found:
+                raise UsageError(f"{path}: has two lists for [{at}]")
+            found[at] = []
+        else:
+            found.setdefault(at, []).append(text)
+    if not any(found.values()):
+        raise UsageError(f"{path}: holds no name", hint="one name a line, in the order of the optimizer's entries")
+    return found
+
+
+def _by_given(
+    path: str, state: OptimizerState, names: Sequence[str], *, known: _Orders,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Binding:  # fmt: skip
+    """The binding to the names of a list; UsageError where they do not fit."""
+    at = state.at or "the optimizer"
+    entries = plural(len(state.entries), "entry", "entries")
+    if len(names) != len(state.entries):
+        raise UsageError(
+            f"{path}: has {plural(len(names), 'name')}; {at} has {entries}",
+            hint="one name a line for each entry, in the order of the groups: paramtool inspect --optimizer",
+        )
+    by_key = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
+    found = _named(state, by_key, known, shapes=shapes, source=f"--optimizer-names {path}")
+    if not found.is_unique:
+        lines = [*found.defects] or [found.source]
+        raise UsageError(listed(f"{path}: the names do not fit", lines))
+    return found
+
+
+def _named(
+    state: OptimizerState, names: Mapping[int | str, str], known: _Orders, *, shapes: Mapping[str, tuple[int, ...]],
+    source: str,
+) -> Binding:  # fmt: skip
+    """The binding to names of one model; to those of several together, where they fit none alone."""
+    found = bind_named(state, names, known.apart, shapes=shapes, how="given", source=source)
+    if not found.defects or not known.joined:
+        return found
+    together = bind_named(state, names, known.joined[:1], shapes=shapes, how="given", source=source)
+    return found if together.defects else together

@@ -1,0 +1,224 @@
+"""What an optimizer keeps for the parameters of a model, and the proof of which entry belongs to which parameter.
+
+    OptimizerState          one optimizer of a checkpoint, as the file has it: entries with keys, in groups
+    Order                   the parameters that it may have been made with, and whether their order is known
+    Binding                 {key: name of a parameter}, how it was found, and whether it is the only possibility
+    Move, SlotTargets       how new parameters are made of old ones, for the weights and for each slot
+    MovedState              what a plan needs so that its optimizers fit its new parameters
+
+An optimizer that numbers its entries does not say which parameters they are for.  `passes.optimizer.bind` proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Literal
+
+from paramtool.errors import plural
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.alias import Alias
+from paramtool.model.objects import Node
+from paramtool.model.plan import Requirement, Target
+from paramtool.model.view import View
+
+SlotKind = Literal["weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "unknown"]
+"""How a slot follows its parameter.
+
+`weight`: as the parameter does.  `first`: linear in the gradient, so signs follow.  `second`: linear in its square, so
+signs do not.  `magnitude`: neither sign nor square.  `scalar`: one number, the same for the parts of a parameter.
+`factored`: statistics of rows and columns.  `blockwise`: quantised in blocks of elements.  `global`: of all parameters
+together.  `unknown`: it follows a parameter that is only renamed.
+"""
+How = Literal["names", "order", "shapes", "given", "record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One value that an optimizer keeps for a parameter."""
+
+    key: str
+    """Such as `exp_avg`."""
+    kind: SlotKind
+    tensor: str = ""
+    """Its name in the checkpoint; empty where it is a plain value."""
+    value: Node | None = None
+    """The plain value, such as a step that is an int."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """What an optimizer keeps for one parameter."""
+
+    key: int | str
+    """As the file has it."""
+    group: int
+    slots: tuple[Slot, ...]
+    """Empty for a parameter without state: it is frozen, or had no gradient yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries that have their settings in common."""
+
+    keys: tuple[int | str, ...]
+    """In the order of the group."""
+    settings: Node
+    """A mapping, without `params` and `param_names`."""
+    names: tuple[str, ...] = ()
+    """`param_names`; empty where the file has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerState:
+    """One optimizer in a checkpoint."""
+
+    at: str
+    """The path of its mapping in the tree: `optimizer`, `optimizer_states.0`; empty where it is the whole file."""
+    form: str
+    """`torch`, `dcp`, `dcp-flat`, `deepspeed`, `keras`, `optax` or `gluon`."""
+    algorithm: str
+    """`Adam`, `SGD`, ... by its slots and settings; empty where that is not sure."""
+    entries: tuple[StateEntry, ...]
+    """In the order of the groups."""
+    groups: tuple[Group, ...]
+    section: str = ""
+    """The section of the model that it belongs to, where the file says so."""
+    masters: Mapping[int | str, str] = field(default_factory=dict)
+    """{key: the float32 copy of the parameter}."""
+    refused: str = ""
+    """Why its state can never be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor of a model that an optimizer may have an entry for."""
+
+    name: str
+    """In the section of the model, without its prefix."""
+    shape: tuple[int, ...]
+    may_be_buffer: bool = False
+    """A state dict does not say which of its tensors are parameters."""
+    decays: bool | None = None
+    """Whether the Trainer of transformers applies weight decay to it; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The parameters that an optimizer may have, without aliases."""
+
+    parameters: tuple[Parameter, ...]
+    source: str
+    """For people: `the state dict's order`, `the class GPT2LMHeadModel`, `--optimizer-names names.txt`."""
+    is_known: bool
+    """False for a set of names, such as the alphabetical header of a safetensors file."""
+    section: str = ""
+    """The section of the checkpoint that they are in; empty where the whole checkpoint is the model."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """{another name of a parameter: its name in `parameters`}."""
+    missing: str = ""
+    """Why the parameters are not all of the model's; nothing is bound then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which parameter each entry of an optimizer belongs to, and the proof."""
+
+    optimizer: OptimizerState
+    names: Mapping[int | str, str]
+    """{key: name}: what is proved, which is all of them if `is_unique`."""
+    how: How
+    source: str
+    is_unique: bool
+    ambiguous: tuple[tuple[str, ...], ...] = ()
+    """Sets of parameters of one shape, each of which could be that of the same entries."""
+    unbound: tuple[str, ...] = ()
+    """Parameters without an entry."""
+    defects: tuple[str, ...] = ()
+    """Contradictions between the optimizer and the model: errors, and no ambiguity."""
+
+    @property
+    def words(self) -> str:
+        """The proof in one line."""
+        if self.defects:
+            return f"not bound: {self.defects[0]}" + f" (and {len(self.defects) - 1} more)" * (len(self.defects) > 1)
+        if not self.is_unique:
+            return self._doubt
+        entries = len(self.optimizer.entries)
+        match self.how:
+            case "names":
+                return f"bound by names ({self.source})"
+            case "given" | "record":
+                return f"bound by {self.source}"
+            case "shapes":
+                return f"bound by shapes: one place fits each of {self._counted(entries)}"
+        return f"bound by order of {self._counted(entries)} ({self.source}){self._compared}"
+
+    @property
+    def _compared(self) -> str:
+        """Of how many entries the shape was compared."""
+        entries = self.optimizer.entries
+        compared = sum(any(slot.tensor and slot.kind != "scalar" for slot in entry.slots) for entry in entries)
+        if compared == len(entries):
+            return " and their shapes"
+        return f" and the shapes of {compared} of them" if compared else ""
+
+    @property
+    def _doubt(self) -> str:
+        """Why it is not unique."""
+        if not self.ambiguous:
+            return f"not bound: {self.source}"
+        many = sum(map(len, self.ambiguous))
+        sets = f" in {len(self.ambiguous)} sets, each" if len(self.ambiguous) > 1 else ""
+        why = f"order not known ({self.source})" if self.how == "shapes" else f"several places fit in {self.source}"
+        return f"ambiguous: {many} neighbours{sets} of one shape, {why}"
+
+    def _counted(self, entries: int) -> str:
+        """How many of the parameters have an entry."""
+        if self.unbound:
+            return f"{entries} of the model's {plural(entries + len(self.unbound), 'parameter')}"
+        return f"the model's {plural(entries, 'parameter')}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTargets:
+    """What one slot of new parameters is made of."""
+
+    targets: tuple[Target, ...]
+    """Named by `Move.new`, in that order."""
+    requires: tuple[Requirement, ...] = ()
+    changes: tuple[str, ...] = ()
+    """What will not be the same in training: `two biases were summed: ...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """New parameters that are made of old ones, and how the same map is asked for any slot."""
+
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    through: Callable[[Mapping[str, View], SlotKind], SlotTargets]
+    """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
+    is_elementwise: bool
+    """False where parameters are joined or split."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedState:
+    """What a plan has to have for its optimizers."""
+
+    targets: tuple[Target, ...]
+    """Their names are those of the output's tree."""
+    gone: frozenset[str]
+    """Tensors of the source that they replace."""
+    objects: Node
+    """The whole tree, renumbered."""
+    names: Mapping[str, Alias]
+    requires: tuple[Requirement, ...]
+    warnings: tuple[str, ...]
+    bindings: tuple[Binding, ...]
+    """Those of the output: keys are renumbered, for the record."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """{tensor: its new name} of entries that stay what they are, and have another number."""
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """{path of an optimizer: how many entries were joined or split, and how many they became}"""

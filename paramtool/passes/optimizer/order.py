@@ -1,0 +1,174 @@
+"""The parameters that an optimizer may have been made with, and what is known of their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint, Section
+from paramtool.model.objects import Mapping as TreeMapping
+from paramtool.model.objects import subtree, tensor_names
+from paramtool.model.optimizer import Order, Parameter
+from paramtool.passes.compat.wanted import Wanted, kind_of, wanted_by
+from paramtool.passes.optimizer.trainer import decays, may_decay
+
+
+@dataclass(frozen=True, slots=True)
+class ClassParameter:
+    """A parameter of a model, as its class has it."""
+
+    names: tuple[str, ...]
+    """All of its names; the first is that of `named_parameters()`."""
+    shape: tuple[int, ...]
+    is_in_layer_norm: bool
+    """Whether it is part of one of torch's LayerNorm modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassParameters:
+    """The parameters of a model in the order of its class, which is the order of `named_parameters()`."""
+
+    source: str
+    """For people: `the class GPT2LMHeadModel`."""
+    parameters: tuple[ClassParameter, ...]
+    buffers: frozenset[str]
+    """The names of all else that is in its state dict."""
+
+
+_TRAINED = ("float", "bfloat", "complex")
+"""Beginnings of the names of the types that torch trains (torch/nn/parameter.py)."""
+_MODEL = ("model", "ema")
+"""Roles of tensors of a model: a name such as `teacher` says that a part follows another one, and such a part may well
+be among the parameters."""
+
+
+def of_checkpoint(checkpoint: Checkpoint, section: str | None, source: str = "") -> Order:
+    """The tensors of a model in a checkpoint that may be parameters, in the order of the file.
+
+    `section` is the section of the model; None where the whole checkpoint is the model.  `source` says where their
+    order comes from, where it is the order of a state dict; empty where the order of the file says nothing.  Names of
+    one alias set with one view are one parameter, whose name is the first.
+    """
+    prefix = next((one.prefix for one in checkpoint.sections if one.name == section), "")
+    found = _Listed(checkpoint)
+    found.add(prefix, len(prefix), () if section else tuple(one.prefix for one in checkpoint.sections))
+    return found.order(source, section or "")
+
+
+def of_sections(checkpoint: Checkpoint, sections: Sequence[str], source: str = "") -> Order:
+    """The same of several sections, one after the other, whose names keep their prefixes."""
+    found = _Listed(checkpoint)
+    for name in sections:
+        found.add(next(one.prefix for one in checkpoint.sections if one.name == name), 0, ())
+    return found.order(source, "")
+
+
+class _Listed:
+    """The tensors of a checkpoint that may be parameters."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.known = wanted_by(checkpoint)
+        self.names = dict.fromkeys([*tensor_names(checkpoint.objects), *checkpoint.entries])
+        """In the order of the tree, which a state dict has; old files list their tensors by storage."""
+        self.parameters: list[Parameter] = []
+        self.aliases: dict[str, str] = {}
+        self.firsts: dict[tuple[object, ...], str] = {}
+        self.missing = ""
+
+    def add(self, prefix: str, cut: int, others: tuple[str, ...]) -> None:
+        """Those under a prefix and under none of `others`; `cut` characters are stripped from their names."""
+        for full in self.names:
+            entry = self.checkpoint.entries.get(full)
+            if entry is None or entry.role not in _MODEL or not full.startswith(prefix) or full.startswith(others):
+                continue
+            name, one = full[cut:], self.known[full]
+            if one.view is None:
+                self.missing = self.missing or f"{full!r} is {kind_of(entry.value)}"
+            elif one.view.dtype.name.startswith(_TRAINED):
+                first = self.firsts.setdefault(_identity(one), name)
+                if first != name:
+                    self.aliases[name] = first
+                else:
+                    may_be_buffer = entry.kind != "parameter"
+                    self.parameters.append(Parameter(name, one.view.shape, may_be_buffer, may_decay(name)))
+
+    def order(self, source: str, section: str) -> Order:
+        """What was added, in that order; it is no order if the names were sorted."""
+        is_known = bool(source) and not _is_sorted([parameter.name for parameter in self.parameters])
+        unsure = "its names are in alphabetical order" if source else f"{self.checkpoint.format} does not keep it"
+        said = source if is_known else unsure
+        return Order(tuple(self.parameters), said, is_known, section, self.aliases, self.missing)
+
+
+def is_ordered(checkpoint: Checkpoint, section: str | None) -> bool:
+    """Whether a file of torch has the names of a section in the order in which they were put there.
+
+    Python before 3.6 pickled a dict in any order, and torch before 1.6 ran there; an OrderedDict is always in order.
+    """
+    node = subtree(checkpoint.objects, section) if section else checkpoint.objects
+    is_dict = isinstance(node, TreeMapping) and node.kind == "dict"
+    return checkpoint.format == "torch zip" or (checkpoint.format.startswith("torch") and not is_dict)
+
+
+def _identity(one: Wanted) -> tuple[object, ...]:
+    assert one.view is not None
+    view = one.view
+    return one.alias_set, view.storage, view.dtype.name, view.offset, view.shape, view.strides
+
+
+def _is_sorted(names: Sequence[str]) -> bool:
+    """Whether names were put in alphabetical order: then the bias of a module is before its weight.
+
+    Modules of torch register the weight first.
+
+    >>> _is_sorted(["a.bias", "a.weight", "b.weight"]), _is_sorted(["a.weight", "b.weight"])
+    (True, False)
+    """
+    if sorted(names) != list(names):
+        return False
+    there = set(names)
+    return any(name.endswith("bias") and f"{name.removesuffix('bias')}weight" in there for name in names)
+
+
+def of_names(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: str) -> Order:
+    """Parameters in the order of a list of names, each of which has a shape."""
+    return Order(tuple(Parameter(name, shapes[name], False, may_decay(name)) for name in names), source, True)
+
+
+def sections_of_models(checkpoint: Checkpoint) -> tuple[str | None, ...]:
+    """The sections that may be the model of an optimizer; None is what is in no section."""
+    inner = {one.name for one in checkpoint.sections if not any(_is_in(other, one) for other in checkpoint.sections)}
+    named = tuple(one.name for one in checkpoint.sections if one.role == "model" and one.name in inner)
+    prefixes = tuple(one.prefix for one in checkpoint.sections)
+    outside = any(e.role in _MODEL and not name.startswith(prefixes) for name, e in checkpoint.entries.items())
+    return (*named, *((None,) if outside else ()))
+
+
+def _is_in(inner: Section, outer: Section) -> bool:
+    return inner.prefix != outer.prefix and inner.prefix.startswith(outer.prefix)
+
+
+def of_class(found: ClassParameters, file: Order) -> Order:
+    """The parameters of a model's class, in its order, under the names that the file has for them.
+
+    `file` has the tensors of the file.  They are not all of the model's where the class has a parameter that is not in
+    the file, or the file a tensor that is not the class's: then the class is another one.
+    """
+    shapes = {parameter.name: parameter.shape for parameter in file.parameters}
+    parameters: list[Parameter] = []
+    aliases = dict(file.aliases)
+    missing = file.missing
+    for one in found.parameters:
+        there = dict.fromkeys(name for own in one.names if (name := file.aliases.get(own, own)) in shapes)
+        name = next(iter(there), "")
+        if not name:
+            missing = missing or f"{one.names[0]!r} of {found.source} is not in the file"
+        elif shapes[name] != one.shape:
+            missing = missing or f"{name!r} is {list(shapes[name])}, and {list(one.shape)} in {found.source}"
+        parameters.append(Parameter(name or one.names[0], one.shape, False, decays(one.names[0], one.is_in_layer_norm)))
+        aliases |= {other: name for other in (*one.names, *there) if other != name}
+    own = {parameter.name for parameter in parameters} | aliases.keys() | found.buffers
+    if strange := [name for name in shapes if name not in own]:
+        missing = missing or f"{strange[0]!r} is not in {found.source}"
+    return Order(tuple(parameters), found.source, True, file.section, aliases, missing)

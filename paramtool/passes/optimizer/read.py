@@ -1,0 +1,315 @@
+"""The optimizers of a checkpoint, from its tree of objects.
+
+    {"state": {0: {"exp_avg": T}}, "param_groups": [{"lr": 0.1, "params": [0]}]}        torch
+    {"state": {"a.weight": {...}}, "param_groups": [{..., "params": ["a.weight"]}]}     FSDP, DCP, DeepSpeed
+    {"state.a.weight.exp_avg": T, "param_groups.a.weight.lr": 0.1}                      DCP, flattened
+
+These are what `torch.optim.Optimizer.state_dict` makes, and `get_optimizer_state_dict` of torch.distributed.checkpoint
+(torch 2.13), without and with `flatten_optimizer_state_dict`.  A mapping `fp32` beside `state` holds master copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping as Map
+from dataclasses import replace
+from typing import NamedTuple
+
+from paramtool.errors import Defects, plural
+from paramtool.model.checkpoint import Checkpoint, pending
+from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
+from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
+from paramtool.model.view import View
+from paramtool.passes.optimizer import slots
+
+_TORCH = ("state", "param_groups")
+_FLAT = ("state.", "param_groups.")
+_MASTERS = "fp32"
+"""Copies of the parameters by name, as the readers of DeepSpeed's files put them."""
+_MASTER_LISTS = ("fp32_from_fp16_params", "fp32_from_fp16")
+"""Lists of copies for each group, beside the optimizer: Megatron-LM, apex.  Not checked against a release: they are
+taken only where there is one for each entry of every group."""
+_NOT_SETTINGS = ("params", "param_names")
+
+
+class _OptimizerNode(NamedTuple):
+    """A mapping that is an optimizer's, and the one around it."""
+
+    at: str
+    node: Mapping
+    around: Mapping | None
+    is_flat: bool
+
+
+def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
+    """Every optimizer of a checkpoint, in the order of the file.
+
+    Defects where one contradicts itself: state for an id that no group has, an id in two groups.
+    """
+    described, defects = _PlainTensors(checkpoint), _Contradictions()
+    found = []
+    for one in _found(checkpoint.objects):
+        read = _flattened(one, described, defects) if one.is_flat else _of_torch(one, described, defects)
+        found.append(read)
+    if defects.lines:
+        raise Defects(checkpoint.files[0].path, defects.lines, hint="the optimizer's state is damaged, or was edited")
+    return tuple(found)
+
+
+class _Contradictions:
+    """Defects, each with where it is."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, at: str, text: str) -> None:
+        """One more, of the optimizer at a path."""
+        self.lines.append(f"{at or 'the optimizer'}: {text}")
+
+
+class _PlainTensors:
+    """The dtypes and shapes of the plain tensors of a checkpoint, and how its optimizers are stored."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.views: dict[str, View] = {}
+        for name, entry in checkpoint.entries.items():
+            waiting = pending(entry.value)
+            view = waiting[1] if waiting else entry.value
+            if isinstance(view, View):
+                self.tensors[name] = view.dtype.name, view.shape
+                self.views[name] = view
+        self.format = checkpoint.format
+
+
+def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """{tensor: shape} of the plain tensors, as `bind` asks for them."""
+    return {name: shape for name, (_, shape) in _PlainTensors(checkpoint).tensors.items()}
+
+
+def _found(objects: Node) -> Iterator[_OptimizerNode]:
+    """Every mapping that is an optimizer's; nothing inside one is looked at."""
+    todo: list[tuple[str, Node, Mapping | None]] = [("", objects, None)]
+    while todo:
+        at, node, around = todo.pop()
+        if isinstance(node, Mapping):
+            keys = {key for key, _ in node.items if isinstance(key, str)}
+            if keys.issuperset(_TORCH) and isinstance(_under(node, _TORCH[0]), Mapping):
+                yield _OptimizerNode(at, node, around, False)
+                continue
+            if len(keys) == len(node.items) and _is_flat(keys):
+                yield _OptimizerNode(at, node, around, True)
+                continue
+            inner = [(word(key), child) for key, child in node.items]
+            todo += [(f"{at}.{key}".lstrip("."), child, node) for key, child in reversed(inner)]
+        elif isinstance(node, Sequence):
+            inner = [(str(k), child) for k, child in enumerate(node.items)]
+            todo += [(f"{at}.{key}".lstrip("."), child, None) for key, child in reversed(inner)]
+        else:
+            todo += [(at, child, None) for child in reversed(children(node))]
+
+
+def _is_flat(keys: set[str]) -> bool:
+    return all(key.startswith(_FLAT) for key in keys) and any(key.startswith(_FLAT[1]) for key in keys)
+
+
+def _under(node: Node, key: str) -> Node | None:
+    return next((child for name, child in node.items if name == key), None) if isinstance(node, Mapping) else None
+
+
+def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contradictions) -> OptimizerState:
+    """An optimizer with `state` and `param_groups`."""
+    numbered = _numbered(found.node, described)
+    is_object, found = numbered != found.node, found._replace(node=numbered)
+    groups = tuple(_groups(found, defects))
+    state: dict[int | str, Node] = {}
+    node = _under(found.node, _TORCH[0])
+    assert isinstance(node, Mapping)
+    for key, child in node.items:
+        state[key if isinstance(key, (int, str)) else word(key)] = child
+    where = _placed(groups, found.at, defects)
+    strangers = [key for key in state if key not in where]
+    by_name = any(isinstance(key, str) for key in where)
+    lost = [key for key in strangers if by_name or not isinstance(key, str)]
+    if lost:
+        many = f"{plural(len(lost), 'entry', 'entries')} that no group has: {', '.join(map(repr, lost[:10]))}"
+        defects.add(found.at, f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
+    names = [*dict.fromkeys(slot for entry in state.values() for slot in _keys(entry))]
+    algorithm, refused = _algorithm(names, groups)
+    if is_object:
+        refused = refused or "it was pickled as an object with its parameters, and not as a state dict"
+    if len(strangers) > len(lost):
+        own = next(key for key in strangers if key not in lost)
+        refused = refused or f"it keeps {own!r}, which is not the state of one parameter"
+    entries = tuple(
+        StateEntry(key, group, tuple(_slots(state.get(key), described, algorithm))) for key, group in where.items()
+    )
+    form = _form(described.format, by_name)
+    masters = _masters(found, groups)
+    return OptimizerState(found.at, form, algorithm, entries, groups, masters=masters, refused=refused)
+
+
+def _numbered(node: Mapping, described: _PlainTensors) -> Mapping:
+    """An optimizer that was pickled with its parameters, with their positions instead; any other as it is.
+
+    Its state has the parameters themselves as keys.
+    """
+    numbers: dict[View, int] = {}
+
+    def view_of(item: object) -> View | None:
+        names = [*tensor_names(item)] if isinstance(item, (TensorRef, Opaque)) else []
+        return described.views.get(names[0]) if len(names) == 1 else None
+
+    def number(item: Node) -> Node:
+        view = view_of(item)
+        return item if view is None else Leaf(numbers.setdefault(view, len(numbers)))
+
+    def group(one: Node) -> Node:
+        params = _under(one, "params")
+        if not isinstance(one, Mapping) or not isinstance(params, Sequence):
+            return one
+        changed = replace(params, items=tuple(map(number, params.items)))
+        return replace(one, items=tuple((key, changed if key == "params" else child) for key, child in one.items))
+
+    listed, state = _under(node, _TORCH[1]), _under(node, _TORCH[0])
+    if not isinstance(listed, Sequence) or not isinstance(state, Mapping):
+        return node
+    listed = replace(listed, items=tuple(map(group, listed.items)))
+    views = ((key, view_of(key)) for key, _ in state.items)
+    keys: list[Key] = [key if view is None else numbers.get(view, key) for key, view in views]
+    state = replace(state, items=tuple((key, child) for key, (_, child) in zip(keys, state.items, strict=True)))
+    changes: dict[str, Node] = {_TORCH[0]: state, _TORCH[1]: listed}
+    return replace(node, items=tuple((key, changes.get(str(key), child)) for key, child in node.items))
+
+
+def _form(file_format: str, by_name: bool) -> str:
+    """What an optimizer is called by the format of its file."""
+    if file_format.startswith(("deepspeed", "universal")):
+        return "deepspeed"
+    return "dcp" if file_format == "dcp" or by_name else "torch"
+
+
+def _groups(found: _OptimizerNode, defects: _Contradictions) -> Iterator[Group]:
+    listed = _under(found.node, _TORCH[1])
+    if not isinstance(listed, Sequence):
+        defects.add(found.at, "`param_groups` is not a list")
+        return
+    for k, node in enumerate(listed.items):
+        params = _under(node, "params")
+        if not isinstance(node, Mapping) or not isinstance(params, Sequence):
+            defects.add(found.at, f"group {k} has no list `params`")
+            continue
+        keys = tuple(item.value for item in params.items if isinstance(item, Leaf))
+        if len(keys) != len(params.items) or not all(type(key) in (int, str) for key in keys):
+            defects.add(found.at, f"`params` of group {k} are not all numbers or names")
+            continue
+        names = _texts(_under(node, "param_names"))
+        if names and len(names) != len(keys):
+            defects.add(
+                found.at, f"group {k} has {len(names)} `param_names` for {plural(len(keys), 'entry', 'entries')}"
+            )
+        settings = tuple(item for item in node.items if item[0] not in _NOT_SETTINGS)
+        yield Group(keys, replace(node, items=settings), names)  # type: ignore[arg-type]  # numbers and names
+
+
+def _texts(node: Node | None) -> tuple[str, ...]:
+    if not isinstance(node, Sequence):
+        return ()
+    texts = tuple(item.value for item in node.items if isinstance(item, Leaf) and isinstance(item.value, str))
+    return texts if len(texts) == len(node.items) else ()
+
+
+def _placed(groups: tuple[Group, ...], at: str, defects: _Contradictions) -> dict[int | str, int]:
+    """{key: its group}, in the order of the groups."""
+    where: dict[int | str, int] = {}
+    for k, group in enumerate(groups):
+        for key in group.keys:
+            if key in where:
+                both = f"group {k} twice" if where[key] == k else f"groups {where[key]} and {k}"
+                defects.add(at, f"entry {key!r} is in {both}")
+            where.setdefault(key, k)
+    return where
+
+
+def _keys(entry: Node) -> list[str]:
+    return [str(key) for key, _ in entry.items] if isinstance(entry, Mapping) else []
+
+
+def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:
+    """What an optimizer is, and why its state cannot follow."""
+    first = next((group.settings for group in groups if group.keys), groups[0].settings if groups else None)
+    settings = {str(key): node for key, node in first.items} if isinstance(first, Mapping) else {}
+    return slots.algorithm_of(names, settings), slots.refused(names, settings)
+
+
+def _slots(entry: Node | None, described: _PlainTensors, algorithm: str) -> Iterator[Slot]:
+    """The slots of an entry; a state that is not a mapping is one slot without a name."""
+    if entry is None:
+        return
+    pairs = [(word(key), child) for key, child in entry.items] if isinstance(entry, Mapping) else [("", entry)]
+    tensors = {key: child.name for key, child in pairs if isinstance(child, TensorRef)}
+    known = {key: described.tensors.get(tensors[key]) if key in tensors else None for key, _ in pairs}
+    kinds = slots.kinds_of(known, algorithm)
+    for key, child in pairs:
+        if key not in tensors:
+            is_known = kinds[key] in ("global", "blockwise") or not any(tensor_names(child))
+            yield Slot(key, kinds[key] if is_known else "unknown", value=child)
+        else:
+            yield Slot(key, kinds[key] if known[key] else "unknown", tensors[key])
+
+
+def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str, str]:
+    """The float32 copies of the parameters, where they are bound to entries."""
+    copies = _under(found.node, _MASTERS)
+    if isinstance(copies, Mapping):
+        keys = {key for group in groups for key in group.keys}
+        return {
+            key: child.name
+            for key, child in copies.items
+            if isinstance(key, (int, str)) and key in keys and isinstance(child, TensorRef)
+        }
+    for name in _MASTER_LISTS:
+        lists = _under(found.around, name) if found.around else None
+        if isinstance(lists, Sequence) and (taken := _by_position(lists, groups)):
+            return taken
+    return {}
+
+
+def _by_position(lists: Sequence, groups: tuple[Group, ...]) -> dict[int | str, str]:
+    """Copies listed for each group; none where the numbers differ."""
+    taken: dict[int | str, str] = {}
+    for group, items in zip(groups, lists.items, strict=False):
+        listed = items.items if isinstance(items, Sequence) else ()
+        tensors = [item.name for item in listed if isinstance(item, TensorRef)]
+        taken |= dict(zip(group.keys, tensors, strict=False))
+        if len(tensors) != len(group.keys):
+            return {}
+    return taken if len(lists.items) == len(groups) else {}
+
+
+def _flattened(found: _OptimizerNode, described: _PlainTensors, defects: _Contradictions) -> OptimizerState:
+    """A flattened optimizer: a name, a dot, and the slot or the setting; those with the same settings are a group."""
+    state: dict[str, list[tuple[str, Node]]] = {}
+    settings: dict[str, list[tuple[str, Node]]] = {}
+    for key, child in found.node.items:
+        kind, _, path = str(key).partition(".")
+        name, _, last = path.rpartition(".")
+        (state if kind == "state" else settings).setdefault(name, []).append((last, child))
+    if lost := [name for name in state if name not in settings]:
+        defects.add(found.at, f"`state` has {plural(len(lost), 'name')} without settings: {', '.join(lost[:10])}")
+    groups = tuple(_with_the_same(settings))
+    algorithm, refused = _algorithm([*dict.fromkeys(key for pairs in state.values() for key, _ in pairs)], groups)
+    entries = tuple(
+        StateEntry(name, k, tuple(_slots(Mapping("dict", tuple(state.get(name, ()))), described, algorithm)))
+        for k, group in enumerate(groups)
+        for name in map(str, group.keys)
+    )
+    return OptimizerState(found.at, "dcp-flat", algorithm, entries, groups, refused=refused)
+
+
+def _with_the_same(settings: Map[str, list[tuple[str, Node]]]) -> Iterator[Group]:
+    """The names that have the same settings, in groups."""
+    grouped: dict[tuple[tuple[str, Node], ...], list[str]] = {}
+    for name, pairs in settings.items():
+        grouped.setdefault(tuple(sorted(pairs, key=lambda pair: pair[0])), []).append(name)
+    yield from (Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in grouped.values())

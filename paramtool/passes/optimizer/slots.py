@@ -1,0 +1,217 @@
+"""What each value is that an optimizer keeps for a parameter, by its name, and which shape it has.
+
+The names of torch's own optimizers, and their settings, are those of torch 2.13 (torch/optim/*.py, each made and
+stepped by tests/torch/test_optimizer_slots.py).  transformers' Adafactor is that of transformers 5.23
+(optimization.py).  Not checked against a release: bitsandbytes, GaLore, Shampoo, SOAP, LARS, LAMB, Lion, and the names
+that Keras, optax and Gluon give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import prod
+from typing import Literal, NamedTuple
+
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.objects import Leaf, Node
+from paramtool.model.optimizer import Slot, SlotKind, StateEntry
+
+KINDS: Mapping[str, SlotKind] = {
+    "step": "scalar", "mu_product": "scalar", "eta": "scalar", "mu": "scalar", "RMS": "scalar",
+    "exp_avg": "first", "momentum_buffer": "first", "grad_avg": "first", "prev": "first",
+    "exp_avg_sq": "second", "max_exp_avg_sq": "second", "square_avg": "second", "acc_delta": "second",
+    "sum": "second", "variance": "second", "exp_inf": "magnitude", "step_size": "magnitude", "ax": "weight",
+    "row_var": "factored", "col_var": "factored", "exp_avg_sq_row": "factored", "exp_avg_sq_col": "factored",
+    **dict.fromkeys(("state1", "state2", "absmax1", "absmax2", "qmap1", "qmap2", "gnorm_vec", "unorm_vec",
+                     "max1", "max2", "new_max1", "new_max2", "__bnb_optimizer_quant_state__"), "blockwise"),
+}  # fmt: skip
+"""{slot: kind}.  `eta` and `mu` are ASGD's; optimizers of other libraries have tables of their own."""
+_LBFGS = frozenset({"d", "t", "al", "ro", "H_diag", "old_dirs", "old_stps", "prev_flat_grad", "prev_loss",
+                    "func_evals", "n_iter"})  # fmt: skip
+"""One set of values for all parameters, kept under the first one; the vectors go over all of them in order."""
+FLAT = ("prev_flat_grad", "d")
+"""Those of L-BFGS that are one vector over all parameters."""
+OF_ONE_SHAPE = frozenset({"weight", "first", "second", "magnitude"})
+"""Kinds of slots that have an element for each of the parameter's."""
+BLOCK = 256
+"""How many elements bitsandbytes quantises together.  Not checked against a release."""
+
+
+class _Algorithm(NamedTuple):
+    """How an optimizer is recognised, and what becomes of its state."""
+
+    name: str
+    settings: frozenset[str] = frozenset()
+    """Settings of a group that it has, all of them."""
+    slots: frozenset[str] = frozenset()
+    """Slots of which it has at least one; without any, state is not looked at."""
+    without: frozenset[str] = frozenset()
+    """Settings that it does not have."""
+    refused: str = ""
+    """Why its state never follows parameters that change."""
+    trajectory: str = ""
+    """What it calculates from a whole tensor, so that joined or split parameters train in another way."""
+
+
+def _row(name: str, settings: str, slots: str = "", without: str = "", **more: str) -> _Algorithm:
+    return _Algorithm(name, frozenset(settings.split()), frozenset(slots.split()), frozenset(without.split()), **more)
+
+
+_ALGORITHMS = (
+    _row("GaLore", "update_proj_gap", refused="GaLore keeps moments in a projection that is of the whole tensor"),
+    _row("SOAP", "precondition_frequency", refused="SOAP keeps preconditioners that are of the whole tensor"),
+    _row("SOAP", "", "GG Q", refused="SOAP keeps preconditioners that are of the whole tensor"),
+    _row("Shampoo", "", "preconditioner inv_preconditioner precond_0 inv_precond_0 factor_matrices",
+         refused="Shampoo keeps preconditioners that are of the whole tensor"),
+    _row("K-FAC", "", "m_aa m_gg A_inv G_inv", refused="K-FAC keeps preconditioners that are of a whole layer"),
+    _row("bitsandbytes", "", "state1 absmax1 __bnb_optimizer_quant_state__"),
+    _row("LBFGS", "history_size tolerance_grad"),
+    _row("Muon", "ns_steps", trajectory="Muon orthogonalises the update of a whole matrix"),
+    _row("LARS", "trust_coeff", trajectory="LARS scales the update by the norms of a whole tensor"),
+    _row("LARS", "trust_coefficient", trajectory="LARS scales the update by the norms of a whole tensor"),
+    _row("LAMB", "betas always_adapt", trajectory="LAMB scales the update by the norms of a whole tensor"),
+    _row("LAMB", "betas trust_clip", trajectory="LAMB scales the update by the norms of a whole tensor"),
+    _row("LAMB", "betas grad_averaging", trajectory="LAMB scales the update by the norms of a whole tensor"),
+    _row("Adafactor", "beta2_decay", trajectory="Adafactor scales the update by the norm of a whole tensor"),
+    _row("Adafactor", "clip_threshold", trajectory="Adafactor scales the update by the norm of a whole tensor"),
+    _row("NAdam", "betas momentum_decay"),
+    _row("AdamW", "betas amsgrad"),
+    _row("Adamax", "betas", "exp_inf"),
+    _row("RAdam", "betas decoupled_weight_decay"),
+    _row("Adam or AdamW", "betas bias_correction", "exp_avg_sq"),
+    _row("SparseAdam", "betas eps", "exp_avg_sq", "weight_decay"),
+    _row("Lion", "betas weight_decay", "exp_avg", "eps"),
+    _row("Adadelta", "rho"),
+    _row("Rprop", "etas step_sizes"),
+    _row("ASGD", "lambd alpha"),
+    _row("RMSprop", "alpha centered"),
+    _row("Adagrad", "lr_decay initial_accumulator_value"),
+    _row("SGD", "momentum dampening"),
+)  # fmt: skip
+"""The first that fits."""
+_MOST_SLOTS = {"SparseAdam": {"step", "exp_avg", "exp_avg_sq"}, "Lion": {"exp_avg"}}
+"""Rows that fit no optimizer with more slots than these."""
+
+
+def algorithm_of(slots: Collection[str], settings: Mapping[str, Node]) -> str:
+    """The name of an optimizer by its slots and the settings of a group; empty where that is not sure.
+
+    >>> algorithm_of(["momentum_buffer"], {"momentum": Leaf(0.9), "dampening": Leaf(0)}), algorithm_of(["kron"], {})
+    ('SGD', '')
+    >>> adam = {"betas": Leaf(None), "amsgrad": Leaf(False)}
+    >>> algorithm_of([], adam), algorithm_of([], adam | {"decoupled_weight_decay": Leaf(True)})
+    ('Adam or AdamW', 'AdamW')
+    """
+    row = _found(slots, settings)
+    if row is None:
+        return ""
+    if row.name == "AdamW":  # since torch 2.7 they have the same settings, and one says which it is
+        decoupled = settings.get("decoupled_weight_decay")
+        if not isinstance(decoupled, Leaf):
+            return "Adam or AdamW"
+        return "AdamW" if decoupled.value else "Adam"
+    return row.name
+
+
+def _found(slots: Collection[str], settings: Collection[str]) -> _Algorithm | None:
+    there, has = frozenset(settings), frozenset(slots)
+    for row in _ALGORITHMS:
+        fits = row.settings <= there and not row.without & there and (not row.slots or row.slots & has)
+        if fits and has <= _MOST_SLOTS.get(row.name, has):
+            return row
+    return None
+
+
+def refused(slots: Collection[str], settings: Collection[str]) -> str:
+    """Why the state of an optimizer cannot follow parameters that change; empty where it can."""
+    row = _found(slots, settings)
+    return row.refused if row else ""
+
+
+def trajectory(algorithm: str) -> str:
+    """What an optimizer calculates from a whole tensor, which joined or split parameters change; empty if nothing.
+
+    >>> trajectory("SGD"), trajectory("Muon")
+    ('', 'Muon orthogonalises the update of a whole matrix')
+    """
+    return next((row.trajectory for row in _ALGORITHMS if row.name == algorithm), "")
+
+
+def kind_of(key: str, shape: tuple[int, ...] | None, parameter: tuple[int, ...] | None) -> SlotKind:
+    """The kind of a slot by its name; shapes are None where they are not known, or the slot is a plain value.
+
+    >>> kind_of("exp_avg", (3, 2), (3, 2)), kind_of("exp_avg", (6,), (3, 2)), kind_of("kron", (3,), None)
+    ('first', 'unknown', 'unknown')
+    """
+    kind = KINDS.get(key, "unknown")
+    if kind in OF_ONE_SHAPE and shape is not None and parameter is not None and shape != parameter:
+        return "unknown"
+    return kind
+
+
+def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm: str) -> dict[str, SlotKind]:
+    """The kind of each slot of an entry: {slot: (dtype, shape), or None for a plain value}.
+
+    bitsandbytes keeps small tensors in float32: then two slots are Adam's moments, and it is not known what one is.
+    """
+    if algorithm == "LBFGS":
+        return {key: "global" if key in _LBFGS else kind_of(key, None, None) for key in slots}
+    found = {key: kind_of(key, value[1] if value else None, None) for key, value in slots.items()}
+    for key, kind in (("state1", "first"), ("state2", "second")):
+        value = slots.get(key)
+        if value is not None and value[0] != "uint8":
+            found[key] = kind if "state2" in slots else "unknown"  # type: ignore[assignment]
+    return found
+
+
+_How = Literal["whole", "rows", "columns", "blocks"]
+_Rule = tuple[_How, tuple[int, ...]]
+"""How the shape of a slot follows from its parameter's, and that shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedShape:
+    """What the slots of an entry say of the shape of its parameter: all of it must hold."""
+
+    rules: tuple[_Rule, ...] = ()
+    """Each with the shape of a slot, sorted; none for an entry that shows nothing."""
+
+    def allows(self, shape: tuple[int, ...]) -> bool:
+        """Whether a parameter of this shape can have such an entry.
+
+        >>> ExpectedShape((("rows", (3, 1)),)).allows((3, 2)), ExpectedShape((("whole", (6,)),)).allows((3, 2))
+        (True, False)
+        """
+        return all(_allows(how, found, shape) for how, found in self.rules)
+
+
+def _allows(how: str, found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    match how:
+        case "whole":
+            return found == shape
+        case "rows":
+            return len(shape) > 1 and found in ((*shape[:-1], 1), shape[:-1])
+        case "columns":
+            return len(shape) > 1 and found in ((*shape[:-2], 1, shape[-1]), (*shape[:-2], shape[-1]))
+    return prod(found) == -(-prod(shape) // BLOCK)
+
+
+def expected_shape(
+    entry: StateEntry, shapes: Mapping[str, tuple[int, ...]], master: str | None = None
+) -> ExpectedShape:
+    """What an entry says of its parameter's shape; `shapes` are those of the tensors in the checkpoint.
+
+    `master` is the tensor that is the float32 copy of the parameter.
+    """
+    rules: set[_Rule] = {("whole", shapes[master])} if master is not None and master in shapes else set()
+    rules |= {(how, shapes[slot.tensor]) for slot in entry.slots if slot.tensor in shapes and (how := _how(slot))}
+    return ExpectedShape(tuple(sorted(rules)))
+
+
+def _how(slot: Slot) -> _How | None:
+    """How the shape of a slot follows from its parameter's; None where it says nothing."""
+    if slot.kind in OF_ONE_SHAPE or slot.key in ("state1", "state2"):
+        return "whole"
+    if slot.kind == "factored":
+        return "rows" if "row" in slot.key else "columns"
+    return "blocks" if slot.key in ("absmax1", "absmax2") else None

@@ -1,0 +1,133 @@
+"""Changing one optimizer in a checkpoint's tree of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as Map
+from collections.abc import Sequence as Sequence_
+from dataclasses import replace
+from typing import NamedTuple
+
+from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, map_tensors, word
+
+ORDERED = "collections.OrderedDict"
+PARAMS, PARAM_NAMES = "params", "param_names"
+
+
+def changed(node: Node, at: str, change: Callable[[Node], Node | None]) -> Node:
+    """The same tree with the node at a path changed, or taken out where `change` returns None.
+
+    >>> changed(Mapping("dict", (("a", Sequence("list", (Leaf(1), Leaf(2)))),)), "a.1", lambda node: None)
+    Mapping(kind='dict', items=(('a', Sequence(kind='list', items=(Leaf(value=1),), args=(), mark=0)),), \
+attributes=None, args=(), mark=0)
+    """
+    if not at:
+        return change(node) or Mapping("dict", ())
+    if isinstance(node, Mapping):
+        pairs = [(key, _child(word(key), child, at, change)) for key, child in node.items]
+        return replace(node, items=tuple((key, child) for key, child in pairs if child is not None))
+    if isinstance(node, Sequence):
+        items = [_child(str(k), child, at, change) for k, child in enumerate(node.items)]
+        return replace(node, items=tuple(child for child in items if child is not None))
+    return node
+
+
+def _child(part: str, child: Node, at: str, change: Callable[[Node], Node | None]) -> Node | None:
+    if part == at:
+        return change(child)
+    return changed(child, at[len(part) + 1 :], change) if at.startswith(f"{part}.") else child
+
+
+def module_order(names: Iterable[str]) -> list[str]:
+    """Names as a module of torch has them: its own parameters, then those of one module in it after the other.
+
+    What has no place yet follows the first name of its module.
+
+    >>> module_order(["a.q.weight", "a.k.weight", "a.q.bias", "a.k.bias", "head"])
+    ['head', 'a.q.weight', 'a.q.bias', 'a.k.weight', 'a.k.bias']
+    """
+    return [*_below([(name, name.split(".")) for name in names], 0)]
+
+
+def _below(names: list[tuple[str, list[str]]], depth: int) -> Iterator[str]:
+    inner: dict[str, list[tuple[str, list[str]]]] = {}
+    for name, words in names:
+        if len(words) == depth + 1:
+            yield name
+        else:
+            inner.setdefault(words[depth], []).append((name, words))
+    for some in inner.values():
+        yield from _below(some, depth + 1)
+
+
+def is_module_order(names: Iterable[str]) -> bool:
+    """Whether names are in the order of a module."""
+    names = list(names)
+    return module_order(names) == names
+
+
+def sorted_as(node: Node, before: Node) -> Node:
+    """A state dict whose names are in the order of a module again, where those of the one before it were."""
+    if not isinstance(node, Mapping) or not isinstance(before, Mapping) or node.kind not in ("dict", ORDERED):
+        return node
+    items, old = ({word(key): (key, child) for key, child in one.items} for one in (node, before))
+    if not is_module_order(old):
+        return node
+    return replace(node, items=tuple(items[name] for name in module_order(items)))
+
+
+class Renumbered(NamedTuple):
+    """The entries of a mapping of torch's optimizer after a change."""
+
+    groups: Sequence_[Sequence_[tuple[Key, str]]]
+    """For each group its new keys, each with its new one of `param_names`, in order."""
+    entries: Map[Key, Node]
+    """{new key: what is kept for it}"""
+    order: Sequence_[Key]
+    """All new keys in the order of `state`."""
+
+
+def renumbered(node: Node, new: Renumbered) -> Node:
+    """A mapping of torch's optimizer with other entries."""
+    assert isinstance(node, Mapping)
+    changes: dict[Key, Callable[[Node], Node]] = {
+        "state": lambda child: _state(child, new),
+        "param_groups": lambda child: _groups(child, new),
+    }
+    items = tuple((key, changes[key](child) if key in changes else child) for key, child in node.items)
+    return replace(node, items=items)
+
+
+def _state(node: Node, new: Renumbered) -> Node:
+    assert isinstance(node, Mapping)
+    return replace(node, items=tuple((key, new.entries[key]) for key in new.order if key in new.entries))
+
+
+def _groups(node: Node, new: Renumbered) -> Node:
+    assert isinstance(node, Sequence)
+    return replace(node, items=tuple(map(_group, node.items, new.groups)))
+
+
+def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
+    """A group of torch's optimizer with other `params`, and other `param_names` where it has them."""
+    assert isinstance(node, Mapping)
+    items = dict(node.items)
+    params, named = items[PARAMS], items.get(PARAM_NAMES)
+    assert isinstance(params, Sequence)
+    items[PARAMS] = replace(params, items=tuple(Leaf(key) for key, _ in new), mark=0)  # type: ignore[arg-type]
+    if isinstance(named, Sequence) and named.items:
+        items[PARAM_NAMES] = replace(named, items=tuple(Leaf(name) for _, name in new), mark=0)
+    return replace(node, items=tuple(items.items()))
+
+
+def entries_of(node: Node) -> Iterator[tuple[Key, Node]]:
+    """The entries of an optimizer's `state`."""
+    assert isinstance(node, Mapping)
+    state = dict(node.items)["state"]
+    assert isinstance(state, Mapping)
+    yield from state.items
+
+
+def moved_below(node: Node, old: str, new: str) -> Node:
+    """An entry whose tensors have the path of another."""
+    return map_tensors(node, lambda name: new + name.removeprefix(old) if name.startswith(f"{old}.") else name)

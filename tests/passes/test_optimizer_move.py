@@ -1,0 +1,76 @@
+"""The state of an optimizer for parameters that are made of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paramtool.errors import PlanError
+from paramtool.model.checkpoint import Entry
+from paramtool.model.optimizer import Move, MovedState, SlotTargets
+from paramtool.model.plan import whole
+from paramtool.passes.optimizer import order, read
+from paramtool.passes.optimizer.bind import bind
+from paramtool.passes.optimizer.move import moved
+from tests.passes.made import view
+from tests.passes.test_optimizer_bind import saved
+
+
+def state_of(optimizer: dict[str, Any], moves: tuple[Move, ...], **renamed: str) -> MovedState:
+    """What becomes of an optimizer beside the weights a, b and c."""
+    tensors = {f"model.{name}": Entry(view(k, k + 2)) for k, name in enumerate("abc")}
+    for k, slots in optimizer["state"].items():
+        for slot, name in slots.items():
+            tensors[name[1:]] = Entry(view(len(tensors) + 1, k + 2), "optimizer")
+            assert name == f"@optimizer.state.{k}.{slot}"
+    names = {name: f"@model.{name}" for name in "abc"}
+    checkpoint = saved({"model": names, "optimizer": optimizer}, tensors)
+    known = [order.of_checkpoint(checkpoint, "model", "the state dict's order")]
+    shapes = read.shapes_of(checkpoint)
+    return moved(checkpoint, [bind(one, known, shapes) for one in read.optimizers(checkpoint)], moves, renamed)
+
+
+def optimizer_of(**more: Any) -> dict[str, Any]:
+    """One group of three, with momentum."""
+    state = {k: {"momentum_buffer": f"@optimizer.state.{k}.momentum_buffer"} for k in range(3)}
+    return {"state": state, "param_groups": [{"lr": 0.1, "momentum": 0.9, "dampening": 0, "params": [0, 1, 2], **more}]}
+
+
+def split(name: str) -> Move:
+    """One parameter that becomes two, each of them the whole."""
+
+    def through(views: Any, kind: Any) -> SlotTargets:
+        view = views[f"model.{name}"]
+        parts = [view.__class__(view.storage, view.dtype, view.offset + k, (1,), (1,)) for k in range(2)]
+        return SlotTargets(tuple(whole(f"model.{name}{k}", part) for k, part in enumerate(parts)))
+
+    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through, is_elementwise=False)
+
+
+def test_a_split_entry_makes_room_for_the_others() -> None:
+    found = state_of(optimizer_of(), (split("a"),))
+    assert [target.name for target in found.targets] == [
+        "optimizer.state.0.momentum_buffer", "optimizer.state.1.momentum_buffer",
+    ]  # fmt: skip
+    assert found.renamed == {
+        "optimizer.state.1.momentum_buffer": "optimizer.state.2.momentum_buffer",
+        "optimizer.state.2.momentum_buffer": "optimizer.state.3.momentum_buffer",
+    }
+    assert found.bindings[0].names == {0: "a0", 1: "a1", 2: "b", 3: "c"}
+    assert found.gone == {"optimizer.state.0.momentum_buffer"}
+
+
+def test_names_follow_parameters_that_are_only_renamed() -> None:
+    named = optimizer_of(param_names=["a", "b", "c"])
+    found = state_of(named, (), **{"model.a": "model.z"})
+    assert not found.targets and found.bindings[0].names == {0: "z", 1: "b", 2: "c"}
+    again = state_of(optimizer_of(), (), **{"model.a": "model.z"})
+    assert not again.bindings  # positions say no names: nothing is written anew
+
+
+def test_what_an_optimizer_keeps_in_another_way_is_refused() -> None:
+    wrong = optimizer_of()
+    wrong["state"][0]["kron"] = "@optimizer.state.0.kron"
+    with pytest.raises(PlanError, match="'kron' is not known"):
+        state_of(wrong, (split("a"),))

@@ -1,0 +1,47 @@
+"""Changing one optimizer in a tree of objects."""
+
+from __future__ import annotations
+
+from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
+from paramtool.passes.optimizer import tree
+
+
+def dict_of(**items: Node) -> Mapping:
+    """A dict."""
+    return Mapping("dict", tuple(items.items()))
+
+
+def test_a_node_is_changed_at_its_path_and_nowhere_else() -> None:
+    before = dict_of(a=Sequence("list", (dict_of(x=Leaf(1)), dict_of(x=Leaf(2)))), b=Leaf(3))
+    after = tree.changed(before, "a.1.x", lambda node: Leaf(9))
+    assert after == dict_of(a=Sequence("list", (dict_of(x=Leaf(1)), dict_of(x=Leaf(9)))), b=Leaf(3))
+    assert tree.changed(before, "a.1", lambda node: None) == dict_of(
+        a=Sequence("list", (dict_of(x=Leaf(1)),)), b=Leaf(3)
+    )
+    assert tree.changed(before, "c", lambda node: Leaf(0)) == before
+
+
+def test_a_state_dict_is_sorted_only_if_it_was_before() -> None:
+    def state(*names: str) -> Mapping:
+        return Mapping("dict", tuple((name, TensorRef(name)) for name in names))
+
+    new = state("q.weight", "k.weight", "q.bias", "k.bias")
+    assert tree.sorted_as(new, state("c.weight", "c.bias")) == state("q.weight", "q.bias", "k.weight", "k.bias")
+    assert tree.sorted_as(new, state("a.weight", "b.weight", "a.bias")) == new
+
+
+def test_entries_groups_and_names_are_written_anew() -> None:
+    group = dict_of(lr=Leaf(0.1), params=Sequence("list", (Leaf(0), Leaf(1))),
+                    param_names=Sequence("list", (Leaf("a"), Leaf("b"))))  # fmt: skip
+    state = Mapping("dict", ((0, dict_of(m=TensorRef("state.0.m"))), (1, dict_of(m=TensorRef("state.1.m")))))
+    before = dict_of(state=state, param_groups=Sequence("list", (group,)))
+    entry = dict_of(m=TensorRef("state.0.m"))
+    found = tree.renumbered(before, tree.Renumbered([[(0, "ab")]], {0: entry}, [0]))
+    assert isinstance(found, Mapping)
+    after = dict(found.items)
+    groups = after["param_groups"]
+    assert isinstance(groups, Sequence)
+    assert after["state"] == Mapping("dict", ((0, entry),))
+    assert groups.items[0] == dict_of(
+        lr=Leaf(0.1), params=Sequence("list", (Leaf(0),)), param_names=Sequence("list", (Leaf("ab"),))
+    )
