@@ -189,7 +189,7 @@ def parts(model: Any) -> dict[str, list[list[Any]]]:
         relative = path[len(parent) + 1 :] if parent else path
         above = subs[parent][2] or ""
         if place is None or (place != above and above and not place.startswith(above + ".")):
-            key = ""  # a config that its parent makes of its own
+            key = ""  # a config that its parent builds itself
         else:
             key = place[len(above) :].removeprefix(".")
         found.setdefault(subs[parent][0], []).append([relative, name, key, model_type])

@@ -317,6 +317,18 @@ class Walk:
             return set()
         return {name for name, parts in (packed or {}).items() if parts == [name]}
 
+    def tied(self, module: Module, cls: ast.ClassDef) -> tuple[str, str] | None:
+        """The head and the embedding that are one parameter where the config ties them, as paths in the model."""
+        for _, one in self.sources.lineage(module, cls):
+            for node in ast.walk(one):
+                match node:
+                    case ast.Assign(
+                        targets=[ast.Attribute(value=ast.Name(id="self"), attr=head)],
+                        value=ast.Call(func=ast.Attribute(attr="tie_weights"), args=[argument]),
+                    ) if (embedding := ast.unparse(argument)).startswith("self."):
+                        return head, embedding.removeprefix("self.")
+        return None
+
     def expert_names(self, node: ast.AST) -> tuple[str, str, str | None] | None:
         for keyword in node.keywords:  # type: ignore[attr-defined]
             if keyword.arg == "ckpt_names":
@@ -364,6 +376,17 @@ def gathered(sources: Sources) -> tuple[dict, dict]:
         except ComputedError as error:
             computed[architecture] = str(error).removeprefix("vllm/").removeprefix("model_executor/models/")
     return tables, computed
+
+
+def ties(sources: Sources) -> dict[tuple[str, str], list[str]]:
+    """{(head, embedding): the architectures that make one parameter of them where the config ties them}"""
+    walk = Walk(sources)
+    found: dict[tuple[str, str], list[str]] = {}
+    for architecture, (path, name) in architectures(sources).items():
+        one = sources.find(sources.module(path), name)
+        if one is not None and (tie := walk.tied(*one)):
+            found.setdefault(tie, []).append(architecture)
+    return found
 
 
 HEAD = '''"""Names in the models of vLLM {version} that differ from those in transformers' files, by architecture.
@@ -432,10 +455,16 @@ def text(wheel: str) -> str:
     """The module."""
     sources = Sources(wheel)
     found, computed = groups(sources)
+    tied = ties(sources)
     version = wheel.rpartition("/")[2].split("-")[1]
     read = "".join(f"{path} {digest}\n" for path, digest in sorted(sources.digests.items()))
     digest = hashlib.sha256(read.encode()).hexdigest()
     lines = [HEAD.format(version=version, digest=digest, count=len(sources.digests))]
+    lines.append("TIES = (")
+    for (head, embedding), names in sorted(tied.items()):
+        lines.append(f'    ("{head}.weight", "{embedding}.weight",\n{_block("        ", sorted(names), "        ")}),')
+    lines.append(")")
+    lines.append('"""(head, embedding, architectures that make them one parameter where the config ties them)"""\n')
     lines.append("GROUPS = (")
     for (renames, fused, experts), places in sorted(found.items(), key=lambda item: (-len(item[1]), sorted(item[1]))):
         lines.append("    (")

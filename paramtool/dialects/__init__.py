@@ -4,20 +4,24 @@
     transformers-5   what version 5 has in memory, and writes with save_original_format=False
     vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
 
-A dialect says which elements of which tensors of transformers 4 each of its own tensors holds.  So there is no code for
-a pair of dialects, and going back is the same.
+A dialect says of each of its tensors which elements of which tensors of transformers 4 it holds.  So there is no code
+for a pair of dialects, and going back is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paramtool.errors import LayoutError, UsageError, plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.facts import Facts
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
+
+if TYPE_CHECKING:
+    from paramtool.dialects.template import DialectTable
 
 HUB = "transformers-4"
 MEMORY = "transformers-5"
@@ -41,6 +45,11 @@ class OpenedDialect(Protocol):
         """What a reader of the target should know."""
         ...
 
+    @property
+    def tied(self) -> tuple[str, str] | None:
+        """(head, embedding), two names of one tensor that the dialect's program wants both, also in a tied model."""
+        ...
+
     def read(self, tensors: Shapes) -> list[Stored]:
         """What the tensors of a file hold, as pieces of tensors of transformers 4."""
         ...
@@ -49,12 +58,21 @@ class OpenedDialect(Protocol):
         """What this dialect stores for tensors of transformers 4."""
         ...
 
+    def joins(self, name: str) -> bool:
+        """Whether a tensor of this name is made of several tensors of transformers 4, or of another form of one."""
+        ...
+
+    def form(self, name: str) -> str:
+        """How a tensor of this name holds its parts, where that differs from transformers 4; "" where it does not."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Hub:
     """Transformers 4: every tensor is itself."""
 
     caveats: tuple[str, ...] = ()
+    tied: tuple[str, str] | None = None
 
     def read(self, tensors: Shapes) -> list[Stored]:
         return [whole(name, shape) for name, shape in tensors.items()]
@@ -62,18 +80,21 @@ class _Hub:
     def write(self, hub: Shapes) -> list[Stored]:
         return self.read(hub)
 
+    def joins(self, name: str) -> bool:
+        return False
+
+    def form(self, name: str) -> str:
+        return ""
+
 
 class _Tabled:
     """A dialect of a table."""
 
     def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf) -> None:
-        from importlib import import_module
-
         from paramtool.dialects.dialect import Dialect
 
-        module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
-        table = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
-        self._dialect = Dialect(table, architecture(config))
+        self._dialect = Dialect(_table(name), architecture(config))
+        self._config = config
         self._facts = facts
         size = config.get("vocab_size")
         self._vocabulary = size if isinstance(size, int) else 0
@@ -82,11 +103,31 @@ class _Tabled:
     def caveats(self) -> tuple[str, ...]:
         return self._dialect.caveats
 
+    @property
+    def tied(self) -> tuple[str, str] | None:
+        return self._dialect.table.tied.get(self._dialect.architecture)
+
     def read(self, tensors: Shapes) -> list[Stored]:
         return self._dialect.read(tensors, self._sizes, self._vocabulary)
 
     def write(self, hub: Shapes) -> list[Stored]:
-        return self._dialect.write(hub, self._sizes)
+        from paramtool.dialects.counts import check_lists
+
+        check_lists(hub, self._facts)
+        made = self._dialect.write(hub, self._sizes)
+        if check := self._dialect.table.check:
+            check(self._config, {one.name: one.shape for one in made})
+        return made
+
+    def leaves(self, hub: Iterable[str]) -> bool:
+        """Whether names of transformers 4 have layers of the table at a place where it has none."""
+        return any(self._dialect.elsewhere(hub))
+
+    def joins(self, name: str) -> bool:
+        return bool(self._dialect.form(name))
+
+    def form(self, name: str) -> str:
+        return self._dialect.form(name)
 
     def _sizes(self, name: str) -> Sizes:
         return Sizes(self._facts(name).sizes)
@@ -96,6 +137,7 @@ class _Memory:
     """Transformers 5 in memory."""
 
     caveats: tuple[str, ...] = ()
+    tied: tuple[str, str] | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -110,12 +152,40 @@ class _Memory:
 
         return transformers.write(hub, self._config)
 
+    def joins(self, name: str) -> bool:
+        from paramtool.dialects import recognition
+
+        return bool(recognition.told([name], self._config).five)
+
+    def form(self, name: str) -> str:
+        return ""
+
 
 def architecture(config: Mapping[str, Any]) -> str:
     """The class of a model, as its config says; empty if it says none."""
     found = config.get("architectures")
     first = found[0] if isinstance(found, list) and found else ""
     return first if isinstance(first, str) else ""
+
+
+def _table(name: str) -> DialectTable:
+    module = import_module(f"paramtool.dialects.tables.{TABLES[name]}")
+    found: DialectTable = module.INTERLEAVED if name.endswith("-interleaved") else module.TABLE
+    return found
+
+
+def file_of(name: str) -> str:
+    """What a dialect's program calls the file of the weights in a model's folder; empty if it has no name of its own.
+
+    >>> file_of("meta"), file_of("transformers-5")
+    ('consolidated.00.pth', '')
+    """
+    return _table(name).file if name in TABLES else ""
+
+
+def architectures_of(name: str) -> frozenset[str]:
+    """The models that a dialect's table has rows for."""
+    return frozenset(model for family in _table(name).families for model in family.models)
 
 
 def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialect:
@@ -147,8 +217,10 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
     found, same_names = [], False
     for name in TABLES:
         try:
-            held = opened(name, config, facts).read(tensors)
+            held = (table := _Tabled(name, config, facts)).read(tensors)
         except LayoutError:
+            continue
+        if table.leaves({piece.part for one in held for piece in one.pieces}):  # as a model without its prefix
             continue
         renamed = any(piece.part != one.name for one in held for piece in one.pieces)
         if not renamed and all(one == whole(one.name, one.shape) for one in held):
@@ -179,6 +251,16 @@ def _by_shapes(tensors: Shapes, config: Mapping[str, Any]) -> list[str]:
             continue
         found.append(name)
     return found if len(found) == 1 else [HUB, MEMORY]
+
+
+def is_of_hub(names: Iterable[str], config: Mapping[str, Any]) -> bool:
+    """Whether some names are those of tensors that transformers 4 has, and transformers 5 has otherwise."""
+    from paramtool.dialects import recognition
+
+    try:
+        return bool(recognition.told(names, config).four)
+    except LayoutError:
+        return False
 
 
 def why_none(tensors: Shapes, config: Mapping[str, Any]) -> str:

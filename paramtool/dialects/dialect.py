@@ -12,16 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from paramtool.dialects.held import rebased
-from paramtool.dialects.template import DialectTable, ModelRows, Row, Template
+from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
 from paramtool.errors import LayoutError
-from paramtool.parts import rows
+from paramtool.parts import patterns, rows, solving
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
-from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import CHECK, Sizes
+from paramtool.parts.solving import PartTensor
 
 Shapes = Mapping[str, tuple[int, ...]]
 Facts = Callable[[str], Sizes]
 """The sizes that are known for the tensor of a name: a model may have a tower of text and one of images."""
+
+
+LAYER = "{layer}."
+"""Between the name of a stack of layers and what is in each."""
+ANYWHERE = "{path}."
 
 
 class Dialect:
@@ -30,8 +35,13 @@ class Dialect:
     def __init__(self, table: DialectTable, architecture: str) -> None:
         """LayoutError if the table has no rows for the architecture."""
         self.table = table
+        self.architecture = architecture
         self.family = _family(table, architecture)
         self.rows = [_Compiled(row) for row in self.family.rows]
+        self._names = Templates(row.name for row in self.rows)
+        written = [(k, row) for k, row in enumerate(self.rows) if not row.row.is_read_only]
+        self._places = [(k, term) for k, row in written for term in row.parts]
+        self._parts = Templates(template for _, row in written for template in row.parts.values())
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -74,35 +84,55 @@ class Dialect:
             groups.setdefault(key, _Parts(self.rows[k], fields)).add(term, name, shape)
         for group in groups.values():
             found += group.stored(facts)
+        self._refuse_elsewhere(kept)
         _names_once(found)
         _refuse_companions(self.table.name, [part for row in self.rows for part in row.parts.values()], kept)
         return found
+
+    def form(self, name: str) -> str:
+        """The pattern of a tensor that holds several parts, or one in another form; "" for any other."""
+        row, fields = self._of_dialect(name)
+        return row.pattern(fields.get("kind") == "bias")[0] if row is not None and row.row.is_fused else ""
 
     def _without_row(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self._of_dialect(name)[0] is None]
 
     def _of_dialect(self, name: str) -> tuple[_Compiled | None, dict[str, str]]:
-        for row in self.rows:
-            if (fields := row.name.match(name)) is not None:
-                return row, fields
-        return None, {}
+        k, fields = self._names.match(name) or (-1, {})
+        return (None if k < 0 else self.rows[k]), fields
 
     def _of_hub(self, name: str, hub: Shapes) -> tuple[int, str, dict[str, str]] | None:
         """The row that has a name of transformers 4, its term in it, and the values of the template's fields."""
-        for k, row in enumerate(self.rows):
-            if row.row.is_read_only:
-                continue
-            for term, template in row.parts.items():
-                fields = template.match(name)
-                if fields is not None and (row.when is None or row.when.filled(fields) in hub):
-                    return k, term, fields
+        for number, fields in self._parts.matches(name):
+            k, term = self._places[number]
+            when = self.rows[k].when
+            if when is None or when.filled(fields) in hub:
+                return k, term, fields
         return None
+
+    def elsewhere(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """(a name of transformers 4 that no row has, the template of a row that has it at another place)."""
+        texts = {text for row in self.rows for text in row.row.parts.values() if LAYER in text}
+        inside = [text for text in texts if not text.startswith(ANYWHERE)]
+        ends = Templates(Template(ANYWHERE + text.partition(LAYER)[2]) for text in inside)
+        for name in names:
+            if (found := ends.match(name)) is not None and self._parts.match(name) is None:
+                yield name, inside[found[0]]
+
+    def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
+        """LayoutError if a layer of the table has another prefix in the model, under which the program does not read it."""
+        for name, text in self.elsewhere(kept):
+            raise LayoutError(
+                f"{name!r}: {self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*",
+                hint="the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+                "it, as in --rename 'module.*=*'",
+            )
 
     def _unmixed(self, kept: Iterable[str]) -> None:
         """LayoutError if names that stand for themselves are parts of what this dialect fuses."""
-        fused = [template for row in self.rows if row.row.is_fused for template in row.parts.values()]
+        fused = Templates(template for row in self.rows if row.row.is_fused for template in row.parts.values())
         for name in kept:
-            if any(template.match(name) is not None for template in fused) and self._of_dialect(name)[0] is None:
+            if fused.match(name) is not None and self._of_dialect(name)[0] is None:
                 raise LayoutError(
                     f"{name!r} is a part that {self.table.name} stores fused with others",
                     hint="the file mixes two dialects; see `paramtool inspect`",
@@ -130,12 +160,14 @@ class _Compiled:
 
     def axes(self, term: str, is_bias: bool) -> str:
         """The axes of a part."""
-        axes = (self.row.axes or {}).get(term) or rows.PARTS[term]
-        return rows.without(axes, rows.groups(axes)[-1][0]) if is_bias else axes
+        axes = (self.row.axes or {}).get(term) or patterns.PARTS[term]
+        return patterns.without(axes, patterns.groups(axes)[-1][0]) if is_bias else axes
 
     def pattern(self, is_bias: bool) -> tuple[str, int]:
         """The pattern, and the axis along which its blocks follow each other."""
-        return rows.bias_pattern(self.row.pattern, self.row.along) if is_bias else (self.row.pattern, self.row.along)
+        return (
+            patterns.bias_pattern(self.row.pattern, self.row.along) if is_bias else (self.row.pattern, self.row.along)
+        )
 
     def read(self, name: str, shape: tuple[int, ...], fields: Mapping[str, str], sizes: Sizes) -> Stored:
         """What the tensor holds."""
@@ -144,11 +176,11 @@ class _Compiled:
             return whole(name, shape, template.filled(fields))
         is_bias = fields.get("kind") == "bias"
         pattern, along = self.pattern(is_bias)
-        sizes = rows.solved(name, pattern, along, shape, sizes=sizes)
+        sizes = solving.solved(name, pattern, along, shape, sizes=sizes)
         parts: dict[str, list[PartTensor]] = {}
         for term, template in self.parts.items() if not self.row.held else ():
             axes = self.axes(term, is_bias)
-            one = PartTensor("", axes, rows.part_shape(self.of_one(axes), sizes))
+            one = PartTensor("", axes, solving.part_shape(self.of_one(axes), sizes))
             count = sizes.of("experts") if self.has_experts else 1
             parts[term] = [
                 PartTensor(template.filled({**fields, "expert": fields.get("expert", str(k))}), axes, one.shape)
@@ -164,7 +196,7 @@ class _Compiled:
 
     def of_one(self, axes: str) -> str:
         """The axes of a part without that of experts, if the tensor is one expert's share."""
-        return rows.without(axes, rows.EXPERTS) if self.is_one_expert else axes
+        return patterns.without(axes, patterns.EXPERTS) if self.is_one_expert else axes
 
     def stored(
         self, name: str, parts: Mapping[str, list[PartTensor]], sizes: Sizes, fields: Mapping[str, str]
@@ -173,15 +205,15 @@ class _Compiled:
         pattern, along = self.pattern(fields.get("kind") == "bias")
         if self.row.held:
             (template,) = self.parts.values()
-            held, _ = rows.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
-            axes = {term: self.axes(term, fields.get("kind") == "bias") for term in rows.terms(pattern)}
+            held, _ = patterns.bias_pattern(self.row.held, 0) if fields.get("kind") == "bias" else (self.row.held, 0)
+            axes = {term: self.axes(term, fields.get("kind") == "bias") for term in patterns.terms(pattern)}
             return rebased(name, (pattern, along), (held, template.filled(fields)), sizes, axes=axes)
         if not self.is_one_expert:
             return rows.stored(name, pattern, along, parts, sizes=sizes)
         (term,) = parts
         (part,) = parts[term]
-        axis = rows.groups(part.axes).index((rows.EXPERTS,))
-        one = PartTensor(part.name, self.of_one(part.axes), _without(part.shape, axis, len(rows.groups(part.axes))))
+        axis = patterns.groups(part.axes).index((patterns.EXPERTS,))
+        one = PartTensor(part.name, self.of_one(part.axes), _without(part.shape, axis, len(patterns.groups(part.axes))))
         stored = rows.stored(name, pattern, along, {term: [one]}, sizes=sizes)
         expert = int(fields["expert"])
         return stored._replace(pieces=tuple(_of_expert(piece, axis, expert) for piece in stored.pieces))
@@ -223,8 +255,8 @@ class _Parts:
         sizes = facts(next(iter(next(iter(self.found.values())).values()))[0])
         if self.row.row.held:
             ((hub, shape),) = (one for tensors in self.found.values() for one in tensors.values())
-            held, _ = rows.bias_pattern(self.row.row.held, 0) if is_bias else (self.row.row.held, 0)
-            yield self.row.stored(name, {}, rows.solved(hub, held, 0, shape, sizes=sizes), self.fields)
+            held, _ = patterns.bias_pattern(self.row.row.held, 0) if is_bias else (self.row.row.held, 0)
+            yield self.row.stored(name, {}, solving.solved(hub, held, 0, shape, sizes=sizes), self.fields)
             return
         parts = {
             term: [
@@ -236,13 +268,13 @@ class _Parts:
 
     def _with_experts(self, count: int, sizes: Sizes) -> Sizes:
         """The sizes with the number of experts that are there; LayoutError if it is known to be another."""
-        if sizes.knows(rows.EXPERTS) and sizes.of(rows.EXPERTS) != count:
+        if sizes.knows(patterns.EXPERTS) and sizes.of(patterns.EXPERTS) != count:
             raise LayoutError(
                 f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
-                f"expected experts={sizes.of(rows.EXPERTS)}",
+                f"expected experts={sizes.of(patterns.EXPERTS)}",
                 hint=CHECK,
             )
-        return sizes.with_one(rows.EXPERTS, count)
+        return sizes.with_one(patterns.EXPERTS, count)
 
     def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
@@ -255,7 +287,7 @@ class _Parts:
                 yield self.row.stored(self.row.name.filled(fields), one, sizes, fields)
             return
         ((part,),) = parts.values()
-        for expert in range(part.shape[rows.groups(part.axes).index((rows.EXPERTS,))]):
+        for expert in range(part.shape[patterns.groups(part.axes).index((patterns.EXPERTS,))]):
             fields = {**self.fields, "expert": str(expert)}
             yield self.row.stored(self.row.name.filled(fields), parts, sizes, fields)
 
@@ -297,10 +329,9 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
 
 def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:
     """LayoutError if an embedding has another number of rows than there are tokens."""
-    templates = [Template(text) for text in table.vocabulary] if vocabulary else []
+    templates = Templates(map(Template, table.vocabulary if vocabulary else ()))
     for stored in found:
-        part = stored.pieces[0].part
-        if any(template.match(part) is not None for template in templates) and stored.shape[:1] != (vocabulary,):
+        if stored.shape[:1] != (vocabulary,) and templates.match(stored.pieces[0].part) is not None:
             raise LayoutError(
                 f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; expected vocab_size={vocabulary}",
                 hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
@@ -309,14 +340,21 @@ def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: in
 
 def _refuse_companions(dialect: str, templates: Sequence[Template], names: Sequence[str]) -> None:
     """LayoutError if a name that no row has belongs to a tensor that a row has: a scale, or a factor of LoRA."""
-    names = [name for name in names if not any(template.match(name) is not None for template in templates)]
+    known = Templates(templates)
+    names = [name for name in names if known.match(name) is None]
     kinds = (".{kind}", ".weight", ".bias")
     texts = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
     modules = {next((text.removesuffix(kind) for kind in kinds if text.endswith(kind)), "") for text in texts}
-    inside = [Template(text + ".{rest}") for text in modules if text]
-    inside += [Template(text + mark + "{rest}") for text in texts if not text.endswith(kinds) for mark in "._"]
+    texts_inside = [text + ".{rest}" for text in modules if text]
+    texts_inside += [text + mark + "{rest}" for text in texts if not text.endswith(kinds) for mark in "._"]
+    inside = Templates(map(Template, texts_inside))
     for name in names:
-        if any(template.match(name) is not None for template in inside):
+        if inside.match(name) is not None:
+            if name.endswith(".bias"):
+                raise LayoutError(
+                    f"{name!r} is a bias, and {dialect} has no place for it: its model computes without one",
+                    hint="convert to a dialect that has it; `paramtool layouts` lists them",
+                )
             raise LayoutError(
                 f"{name!r} belongs to a tensor that {dialect} stores otherwise, and is no weight or bias of the table",
                 hint="remove the quantisation or merge the adapter first",

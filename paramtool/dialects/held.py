@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
-from paramtool.parts import rows
+from paramtool.parts import rows, solving
 from paramtool.parts.pieces import Digit, Digits, Pair, Piece, Stored, joined
-from paramtool.parts.rows import PartTensor
 from paramtool.parts.sizes import Sizes
+from paramtool.parts.solving import PartTensor
 
 
 def rebased(
@@ -24,7 +24,7 @@ def rebased(
     """
     content, along = pattern
     holding, hub = held
-    parts = {term: [PartTensor(term, of, rows.part_shape(of, sizes))] for term, of in axes.items()}
+    parts = {term: [PartTensor(term, of, solving.part_shape(of, sizes))] for term, of in axes.items()}
     mine = rows.stored(name, content, along, parts, sizes=sizes)
     other = rows.stored(hub, holding, 0, parts, sizes=sizes)
     pieces = []

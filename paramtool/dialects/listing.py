@@ -22,7 +22,7 @@ class DialectSummary:
     version: str
     """Of the program, or the revision of its sources, that the names are of."""
     models: tuple[str, ...]
-    """Classes or model types with names of their own; empty for the hub, which has every model."""
+    """Classes or model types that have their own names; empty for the hub, which has every model."""
     layouts: tuple[str, ...] = ()
     """The layouts of its fused tensors."""
     refused: Mapping[str, str] | None = None

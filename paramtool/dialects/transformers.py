@@ -187,7 +187,7 @@ def _forward(hub_shapes: Shapes, rules: Sequence[NameRule], config: Config, want
                 )
             taken[one_made.name] = one_made.name
             found.append(one_made)
-    counts.check_experts(found, config, wanted or hub_shapes)
+    counts.check_stacks(found, config, wanted or hub_shapes)
     return found
 
 
@@ -256,8 +256,9 @@ def _refuse_companions(groups: Mapping[str, Mapping[int, list[tuple[str, Renamed
                 heads.add(name.rpartition(f".{one.number}.")[0])
     lines = [name for name in others if any(_is_numbered(name, head) for head in _heads(name, heads))]
     if lines:
+        stay = plural(len(lines), "tensor of experts stays", "tensors of experts stay")
         raise LayoutError(
-            listed(f"{plural(len(lines), 'tensor')} of experts stay apart where {FIVE} has the experts in one:", lines),
+            listed(f"{stay} apart where {FIVE} has the experts in one:", lines),
             hint="quantised experts have no such form in transformers",
         )
 

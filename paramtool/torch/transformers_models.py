@@ -22,6 +22,7 @@ from paramtool.errors import FormatError, UnsafeError, UsageError
 from paramtool.formats import hf_config
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 from paramtool.passes.config_ties.declared import ClassTies
+from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._saved_names import saved_wanted
 
@@ -79,6 +80,30 @@ def class_ties(path: Path) -> ClassTies:
     both = (wanted_by(described(own)), saved_wanted(model, own))
     names = tuple({name: one.alias_set for name, one in wanted.items()} for wanted in both if wanted)
     return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
+
+
+def parameters_from_config(path: Path) -> ClassParameters:
+    """The parameters of the model of a config.json, in the order of its `named_parameters()`.
+
+    Errors as of `names_from_config`.
+    """
+    model = model_from_config(path)
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    normed = {
+        f"{at}.{name}"
+        for at, module in model.named_modules(remove_duplicate=False)
+        if at and isinstance(module, nn.LayerNorm)
+        for name, _ in module.named_parameters(remove_duplicate=False)
+    }
+    parameters = [
+        ClassParameter(tuple(names[id(parameter)]), tuple(parameter.shape), name in normed)
+        for name, parameter in model.named_parameters()
+    ]
+    own = {name for each in names.values() for name in each}
+    buffers = frozenset(name for name in model.state_dict(keep_vars=True) if name not in own)
+    return ClassParameters(f"the class {type(model).__name__}", tuple(parameters), buffers)
 
 
 def model_from_config(path: Path) -> nn.Module:

@@ -12,11 +12,13 @@ import torch
 
 import paramtool
 import paramtool.torch
-from tests.attention import LLAMA, MIXTRAL, folder_of, state_of
+from tests.attention import HEAD_DIM, HEADS, LLAMA, MIXTRAL, folder_of, state_of
 from tests.hostile.command import quick
 
 DIALECTS = {"llama": ("vllm", "megatron", "meta"), "mixtral": ("transformers-5", "vllm")}
-CONFIGS: Mapping[str, Mapping[str, Any]] = {"llama": LLAMA, "mixtral": MIXTRAL}
+ROUND: Mapping[str, Any] = {**LLAMA, "hidden_size": HEADS * HEAD_DIM}
+"""Meta's code has no heads of another size."""
+CONFIGS: Mapping[str, Mapping[str, Any]] = {"llama": ROUND, "mixtral": MIXTRAL}
 PAIRS = [
     (model, source, target)
     for model, others in DIALECTS.items()
@@ -70,10 +72,10 @@ def test_the_model_of_a_config(tmp_path: Path) -> None:
 def test_another_shape(tmp_path: Path) -> None:
     """A model of another width would not load after any conversion."""
     path = in_dialect(tmp_path, "llama", "vllm")
-    other = folder_of(tmp_path / "wide", {**LLAMA, "intermediate_size": 7})
+    other = folder_of(tmp_path / "wide", {**ROUND, "intermediate_size": 7})
     (found,) = paramtool.variants(path, [other])
     assert (found.loads, found.convert_to, found.advice) == (False, "", "")
-    deep = folder_of(tmp_path / "deep", {**LLAMA, "num_hidden_layers": 3})
+    deep = folder_of(tmp_path / "deep", {**ROUND, "num_hidden_layers": 3})
     (found,) = paramtool.variants(path, [deep])
     assert (found.loads, found.convert_to) == (False, "")
 
@@ -110,3 +112,36 @@ def test_people_and_programs(tmp_path: Path) -> None:
     ran = quick("variants", "vllm", "--against", "transformers-4", "--json", cwd=tmp_path)
     (one,) = json.loads(ran.out)["variants"]
     assert (ran.code, one["verdict"], one["convert_to"]) == (1, "cannot load", "transformers-4")
+
+
+@pytest.mark.parametrize("layout", ["qkv", "qkv-per-group", "qkv-conv1d"])
+def test_what_was_fused_loads_after_unfuse(tmp_path: Path, layout: str) -> None:
+    """And what was taken apart after `fuse`; the record says how."""
+    apart, fused, back = folder_of(tmp_path / "apart", LLAMA), tmp_path / "fused", tmp_path / "back"
+    paramtool.fuse(apart, fused, layout=layout)
+    (found,) = paramtool.variants(fused, [apart])
+    assert (found.verdict, found.convert_to, found.advice) == ("cannot load", "", "loads after `unfuse`")
+    bare = folder_of(tmp_path / "bare", LLAMA, dict(paramtool.torch.load_file(fused)))  # as others write it
+    paramtool.unfuse(bare, back, layout=layout)
+    (found,) = paramtool.variants(back, [fused])
+    assert (found.verdict, found.advice) == ("cannot load", f"loads after `fuse --layout {layout}`")
+    paramtool.fuse(back, tmp_path / "again", layout=layout)
+    (found,) = paramtool.variants(tmp_path / "again", [fused])
+    assert found.verdict == "loads"
+
+
+def test_load_model_names_the_command(tmp_path: Path) -> None:
+    apart, fused = folder_of(tmp_path / "apart", LLAMA), tmp_path / "fused"
+    paramtool.fuse(apart, fused, layout="qkv")
+    model = torch.nn.Module()
+    for name, value in paramtool.torch.load_file(apart).items():
+        *path, last = name.split(".")
+        module = model
+        for word in path:
+            if word not in dict(module.named_children()):
+                module.add_module(word, torch.nn.Module())
+            module = module.get_submodule(word)
+        module.register_parameter(last, torch.nn.Parameter(torch.zeros_like(value)))
+    with pytest.raises(paramtool.ModelError) as caught:
+        paramtool.torch.load_model(model, fused)
+    assert f"`paramtool unfuse {fused} -o out` writes what the model loads" in str(caught.value)

@@ -88,6 +88,14 @@ def _small(cls: Any, name: str) -> nn.Module:
     return on_meta(cls, kind(**settings.get("", {})))
 
 
+def of_default_size(name: str) -> nn.Module:
+    """A model of a class on the meta device, from the config that it has by default."""
+    cls: Any = getattr(transformers, name)
+    kind = cls.config_class
+    more = next((more for head, more in MORE.items() if name.startswith(head)), None)
+    return on_meta(cls, kind(**(more or SETTINGS.get(kind.model_type, {}).get("", {}))))
+
+
 def config_of(model: Any) -> dict[str, Any]:
     """The config.json that save_pretrained writes."""
     found: dict[str, Any] = json.loads(model.config.to_json_string())

@@ -1,4 +1,4 @@
-"""Every row of every table: its templates, its pattern, and there and back with numbers of its own."""
+"""Every row of every table: its templates, its pattern, and there and back with its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm, vllm_0_33
 from paramtool.dialects.template import DialectTable, Row, Template
-from paramtool.parts import rows
+from paramtool.layouts.pattern import blocks, parse
+from paramtool.parts import patterns, solving
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 from tests.dialects.moved import moved, shapes
@@ -70,10 +71,10 @@ def _hub(row: Row, lengths: Mapping[str, int] = SIZES) -> dict[str, tuple[int, .
     found = {}
     sizes = Sizes({**lengths, "kv_heads": lengths["heads"]} if "{heads:" in row.pattern + row.held else lengths)
     for term, text in row.parts.items():
-        axes = (row.axes or {}).get(term) or rows.PARTS.get(term, "out in")
-        shape = rows.part_shape(axes, sizes)
+        axes = (row.axes or {}).get(term) or patterns.PARTS.get(term, "out in")
+        shape = solving.part_shape(axes, sizes)
         if row.held:
-            shape = (rows._extent(rows.parse(row.held, rows.WORDS), 0, sizes), lengths["in"])
+            shape = (solving.extent(parse(row.held, patterns.WORDS), 0, sizes), lengths["in"])
         for expert in range(lengths["experts"] if "{expert}" in text else 1):
             found[Template(text).filled({**FIELDS, "expert": str(expert)})] = shape
     if row.when:
@@ -122,12 +123,12 @@ def _shape(row: Row) -> tuple[int, ...]:
     if not row.is_fused:
         return (7, 7)
     items, sizes = (
-        rows.parse(row.pattern, rows.WORDS),
+        parse(row.pattern, patterns.WORDS),
         Sizes({**SIZES, "kv_heads": 6} if "{heads:" in row.pattern else SIZES),
     )
-    block = next(rows._blocks(items))
+    block = next(blocks(items))
     return tuple(
-        rows._extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()
+        solving.extent(items, k, sizes) if k == row.along else torch.Size([sizes.of(word) for word in group]).numel()
         for k, group in enumerate(block.axes)
     )
 

@@ -189,7 +189,10 @@ def without(shapes: Shapes, *words: str) -> Shapes:
         (without(mixtral(), "layers.1", "experts.2.w3"), r"(?s)missing.*experts\.2\.w3"),
         (without(mixtral(), "layers.0", "w1"), r"'.experts.\*.w1.weight', which is not in the file"),
         ({**mixtral(), "model.layers.0.block_sparse_moe.experts.1.w1.weight": (5, 4)}, r"number 1 has shape \[5, 4\]"),
-        ({**mixtral(), "model.layers.0.block_sparse_moe.experts.0.w1.weight_scale": (6,)}, r"stay apart(?s:.)*scale"),
+        (
+            {**mixtral(), "model.layers.0.block_sparse_moe.experts.0.w1.weight_scale": (6,)},
+            r"1 tensor of experts stays(?s:.)*scale",
+        ),
         ({**mixtral(), "model.layers.1.mlp.gate.weight": (3, 4)}, r"1 name is not(?s:.)*model\.layers\.1\.mlp\.gate"),
         ({"a.LayerNorm.gamma": (4,), "a.LayerNorm.weight": (4,)}, "are both 'a.LayerNorm.weight'"),
     ],

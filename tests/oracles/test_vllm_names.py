@@ -5,24 +5,44 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paramtool.dialects import file_of
 from paramtool.dialects.tables import vllm_0_33
+from paramtool.formats.folder.weight_names import of_file
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_table_is_that_of_the_wheel() -> None:
+def wheel() -> Path:
+    """The wheel of vLLM."""
     wheels = sorted((ROOT / "build/vllm").glob(f"vllm-{vllm_0_33.VERSION}-*.whl"))
     if not wheels:
         pytest.skip("no wheel of vLLM in build/vllm")
+    return wheels[0]
+
+
+def test_the_name_that_sharded_state_looks_for() -> None:
+    with zipfile.ZipFile(wheel()) as archive:
+        text = archive.read("vllm/model_executor/model_loader/sharded_state_loader.py").decode()
+    (pattern,) = re.findall(r'TP_ONLY_PATTERN = "(.*)"', text)
+    assert file_of("vllm") == pattern.format(rank=0, part=0)
+    assert of_file(file_of("vllm")).shard(3, 4) == pattern.format(rank=0, part=3)
+
+
+def test_the_table_is_that_of_the_wheel() -> None:
     made: dict[str, Any] = {}
-    exec(runpy.run_path(str(ROOT / "docs/make_vllm_names.py"))["text"](str(wheels[0])), made)
+    exec(runpy.run_path(str(ROOT / "docs/make_vllm_names.py"))["text"](str(wheel())), made)
     assert made["DIGEST"] == vllm_0_33.DIGEST
+    assert [(*tie[:2], tie[2].split()) for tie in made["TIES"]] == [
+        (*tie[:2], tie[2].split()) for tie in vllm_0_33.TIES
+    ]
     assert made["COMPUTED"] == vllm_0_33.COMPUTED
     words = [
         [tuple(text.split()) if isinstance(text, str) else text for text in group]

@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {
 
 
 def llama() -> transformers.PreTrainedModel:
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SIZES, "head_dim": 4}))
 
 
 def mixtral() -> transformers.PreTrainedModel:

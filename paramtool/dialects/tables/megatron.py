@@ -5,9 +5,9 @@ Sources: NVIDIA-NeMo/Megatron-Bridge 067f987df, `src/megatron/bridge/models/` (M
 1654, 3143; gate and up one below the other at tensor parallel size 1: MB the same file, 2591.  Mixtral:
 NVIDIA/Megatron-LM d98e8a64dd, `tools/checkpoint/loader_mixtral_hf.py`.
 
-A row for Transformer Engine's fused norms (`linear_qkv.layer_norm_weight`) writes; those of the local implementation
-(`input_layernorm.weight`) are read.  Likewise the grouped experts (`experts.linear_fc1.weight0`) are written, those of
-SequentialMLP (`experts.local_experts.0.linear_fc1.weight`) are read.
+Norms are written under the names of Transformer Engine's fused layers (`linear_qkv.layer_norm_weight`), and those of
+the local implementation (`input_layernorm.weight`) are read, too.  Experts are written as grouped experts
+(`experts.linear_fc1.weight0`), and those of SequentialMLP (`experts.local_experts.0.linear_fc1.weight`) are read, too.
 """
 
 from __future__ import annotations

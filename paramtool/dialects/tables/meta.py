@@ -9,6 +9,7 @@ read, so it is refused.
 
 from __future__ import annotations
 
+from paramtool.dialects import meta_params
 from paramtool.dialects.template import DialectTable, ModelRows, Row
 
 _SOURCE = "transformers 01cc9cd9d8 models/llama/convert_llama_weights_to_hf.py"
@@ -46,4 +47,7 @@ TABLE = DialectTable(
         "A model of several ranks is one file here: Meta cut 13B in 2 files, 70B in 8.",
         "`rope.freqs`, which some of Meta's files have beside the weights, is calculated and has no counterpart.",
     ),
+    file="consolidated.00.pth",
+    check=meta_params.check,
+    tied={"LlamaForCausalLM": ("output.weight", "tok_embeddings.weight")},
 )

@@ -5,6 +5,7 @@ vLLM 0.33.0, `vllm/model_executor/`.
   queries, keys and values one below the other   layers/linear.py 1119-1160
   experts [experts, 2 width, inputs]             layers/fused_moe/unquantized_fused_moe_method.py 60-120
   `experts.routed_experts.w13_weight`            layers/fused_moe/layer.py 480, routed_experts.py 1137
+  `model-rank-0-part-0.safetensors`              model_executor/model_loader/sharded_state_loader.py 40, 190
 """
 
 from __future__ import annotations
@@ -187,6 +188,17 @@ _MLA = (
         source="models/deepseek_v2.py:1051, 1594-1620",
     ),
 )
+HEAD = "lm_head.weight"
+"""The head that vLLM looks for in a file: where the config ties it and the file has it, vLLM takes it for untied until
+both are loaded and equal (config/model.py 1255, transformers_utils/config.py 1538, model_loader/weight_tying.py).  So
+sharded_state opens a tied model that has both tensors; with one of them it misses the other, whichever that is."""
+
+
+def _has_head(architecture: str) -> bool:
+    """Whether vLLM keeps the head of a model; of LlamaModel and its like it takes the outputs before it."""
+    return not architecture.endswith("Model") or architecture.endswith("LMHeadModel")
+
+
 _NEXT_TOKENS = "vLLM leaves the layers for multi-token prediction out of this model; they are kept here"
 _BY_HAND = (
     ModelRows(
@@ -230,4 +242,6 @@ TABLE = DialectTable(
         "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
     ),
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
+    file="model-rank-0-part-0.safetensors",
+    tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
 )

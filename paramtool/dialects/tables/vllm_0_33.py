@@ -6,8 +6,73 @@ before them and without `.weight` or `.bias`.
 """
 
 VERSION = "0.33.0"
-DIGEST = "4d8a2261f421e1e3e053ac32399129719a34b82b8f9631b446ff65519b5b42ec"
-"""SHA-256 of the 144 files that were read: of the sorted lines `PATH SHA-256`."""
+DIGEST = "bbd570fa38d5f6578d3ad600caa78081a20cb026f9ef8690d533f46383bb0fc0"
+"""SHA-256 of the 145 files that were read: of the sorted lines `PATH SHA-256`."""
+
+TIES = (
+    (
+        "lm_head.weight",
+        "backbone.embeddings.weight",
+        """
+        FalconMambaForCausalLM Mamba2ForCausalLM MambaForCausalLM
+        """,
+    ),
+    (
+        "lm_head.weight",
+        "model.decoder.embed_tokens.weight",
+        """
+        OPTForCausalLM
+        """,
+    ),
+    (
+        "lm_head.weight",
+        "model.embed_tokens.weight",
+        """
+        ApertusForCausalLM DeciLMForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM Exaone4ForCausalLM
+        ExaoneMoEForCausalLM ExaoneMoeForCausalLM FalconH1ForCausalLM Gemma3ForCausalLM Gemma4ForCausalLM
+        GemmaForCausalLM Glm4ForCausalLM GraniteForCausalLM GraniteMoeForCausalLM GraniteMoeHybridForCausalLM
+        GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM GraniteSWAForCausalLM HYV3ForCausalLM HrmTextForCausalLM
+        HyperCLOVAXForCausalLM IQuestCoderForCausalLM IQuestLoopCoderForCausalLM InternLM3ForCausalLM
+        JinaEmbeddingsV5Model LLaMAForCausalLM LagunaForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM Llama4ForCausalLM
+        LlamaForCausalLM LlamaModel MiMoForCausalLM MiniCPM3ForCausalLM MiniCPMForCausalLM Ministral3ForCausalLM
+        MistralForCausalLM MistralModel MixtralForCausalLM NemotronForCausalLM OlmoHybridForCausalLM OrionForCausalLM
+        PanguEmbeddedForCausalLM PanguProMoEV2ForCausalLM PanguUltraMoEForCausalLM Param2MoEForCausalLM Phi3ForCausalLM
+        Plamo3ForCausalLM Qwen2ForCausalLM Qwen2Model Qwen2MoeForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM
+        Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM Rnj1ForCausalLM SarvamMLAForCausalLM SolarForCausalLM
+        StableLmForCausalLM Step1ForCausalLM Step5ForCausalLM TeleChat2ForCausalLM TeleChat3ForCausalLM
+        TeleFLMForCausalLM Zamba2ForCausalLM
+        """,
+    ),
+    (
+        "lm_head.weight",
+        "model.word_embeddings.weight",
+        """
+        BailingMoeForCausalLM BailingMoeV2ForCausalLM SarvamMoEForCausalLM
+        """,
+    ),
+    (
+        "lm_head.weight",
+        "transformer.word_embeddings.weight",
+        """
+        BloomForCausalLM FalconForCausalLM
+        """,
+    ),
+    (
+        "lm_head.weight",
+        "transformer.wte.weight",
+        """
+        ExaoneForCausalLM GPT2LMHeadModel
+        """,
+    ),
+    (
+        "output.weight",
+        "model.tok_embeddings.weight",
+        """
+        InternLM2ForCausalLM
+        """,
+    ),
+)
+"""(head, embedding, architectures that make them one parameter where the config ties them)"""
 
 GROUPS = (
     (

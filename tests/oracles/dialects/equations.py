@@ -147,7 +147,7 @@ KV = ("kv", "vk", "kv-per-head")
 
 
 def keys_and_values(fused: torch.Tensor, layout: str, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(k, v) of what is fused along its first axis, for so many heads of one size."""
+    """(k, v) of what is fused along its first axis, for a number of heads of one size."""
     half = fused.shape[0] // 2
     of_head = half // heads
     k = {

@@ -163,6 +163,8 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         found.update(load_file(path))
+    for path in sorted(folder.glob("consolidated.*.pth")):  # Meta's
+        found.update(torch.load(path, weights_only=True))
     return found
 
 

@@ -1,7 +1,7 @@
 """Where the parts come from that a proof runs: our own equations, or paramtool.
 
-Both give {name: tensor} of a whole model in which parts have one name everywhere: q_proj, k_proj, v_proj beside the
-fused weight, gate_proj and up_proj likewise.  A proof that holds of ours, and whose wrong layouts are far off, is one
+Both give {name: tensor} of a whole model in which parts have one name everywhere: q_proj, k_proj, v_proj, gate_proj and
+up_proj, beside the fused weight.  A proof that holds of ours, and whose wrong layouts are far off, is one
 that paramtool's tables can fail.
 """
 
@@ -123,6 +123,11 @@ class Paramtool:
             more = {"at": [f"*.{self.family.gated.fused}"], **more}
         if self.family.name == "JetMoE" and "linear" in words:  # its attention has stacks, too
             more = {"at": ["*.mlp"], **more}
+        if converting.WORDS[words].layout.startswith(("experts-", "kv-")):  # also one that config.json does not say
+            more = {
+                "at": ["*.experts", "*.self_attention.experts", "*.mlp", "*.experts.mlp", "*.self_attention"],
+                **more,
+            }
         return tensors(out if out.exists() else converting.unfuse(self.input, out, words, **more))
 
     def restored(self, words: str) -> Path:

@@ -196,7 +196,7 @@ SYSTEMS = (
     System("vllm", _QWEN, merges.vllm, _VLLM),
     System("megatron", _NO_BIASES, merges.megatron, _CORE),
     System("megatron", _QWEN, merges.megatron, _CORE),
-    System("meta", _NO_BIASES, merges.meta, _meta),
+    System("meta", _plain(_NO_BIASES, hidden_size=72), merges.meta, _meta),  # Meta has no other head_dim
     System("torch-mha", BY_NAME["BERT"], merges.torch_encoder, _encoder, partly=True),
     System("gluonnlp-interleaved", BY_NAME["BERT"], merges.interleaved, _interleaved, partly=True),
     System("timm", BY_NAME["ViT"], merges.timm, _timm, form="transformers-5"),

@@ -1,0 +1,139 @@
+"""`convert --to DIALECT`: all tensors of a model under the names, and in the forms, of another dialect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramtool import dialects
+from paramtool.commands._parts_source import PartsSource
+from paramtool.commands.output.dialect_folder import check_params, config_of_params
+from paramtool.commands.rearrangement import Rearrangement
+from paramtool.errors import LayoutError, UsageError, listed, plural
+from paramtool.formats import hf_config
+from paramtool.formats.record.moved import carried
+from paramtool.model.parts import PartsRecord
+from paramtool.parts.facts import of_spec
+from paramtool.parts.known_model import KnownModel
+from paramtool.passes.parts.dialect_change import dialect_change, dialect_of, views_of, without_old_names
+from paramtool.passes.parts.rearranged import Rearranged, renames
+from paramtool.passes.parts.recorded import kept_names, with_parts
+
+if TYPE_CHECKING:
+    from paramtool.commands.relayout import RelayoutOptions
+
+
+def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
+    """What the conversion of a model does; LayoutError where it cannot be done."""
+    where, known = source.where, source.record
+    if not source.config:
+        source = replace(source, config=config_of_params(os.path.dirname(where), source.shapes))
+    _check_options(source, options)
+    _refuse_wrapped(source)
+    target = options.target or dialects.HUB
+    model = KnownModel(source.config, of_spec(options.spec))
+    views = views_of(source.checkpoint)
+    old = options.source or known.dialect or _dialect_of(source, model, views)
+    if old == "meta":
+        check_params(os.path.dirname(where), source.config)
+    if old == target:
+        raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
+    is_back = known.source == target and known.dialect == old
+    shapes: Mapping[str, tuple[int, ...]] = source.shapes
+    if is_back:
+        shapes = without_old_names(shapes, views, (old, target), model)
+    shapes, joints = with_parts(shapes, known, old, model, views=views)
+    done = dialect_change(shapes, (old, target), model, known.added, joints=joints)
+    _refuse_old_names(kept_names(joints, views), done.change, target)
+    renamed = renames(done.change)
+    kept = carried(known, renamed)
+    return Rearrangement(
+        change=done.change,
+        source=old,
+        target=target,
+        is_dialect=True,
+        renamed=sum(old != new for old, new in renamed.items()),
+        facts=model.said(),
+        record=replace(
+            kept,
+            dialect="" if is_back else target,
+            source="" if is_back else old,
+            added={} if is_back else done.added,
+        ),
+        warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
+    )
+
+
+def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:
+    """The dialect of the file; by its record of parts, if its names alone are those of none."""
+    try:
+        return dialect_of(source.where, source.shapes, model)
+    except LayoutError:
+        if not source.record.fused:
+            raise
+    shapes = with_parts(source.shapes, source.record, "", model, views=views).shapes
+    return dialect_of(source.where, shapes, model)
+
+
+def _refuse_old_names(names: Collection[str], change: Rearranged, target: str) -> None:
+    """LayoutError for old names that `fuse --keep-names` left in a file, and that the target does not have."""
+    made = {one.name for one in change.made}
+    if left := [name for name in names if name not in made]:
+        raise LayoutError(
+            listed(f"{plural(len(left), 'name is a view', 'names are views')} of fused tensors, and no names of "
+                   f"{target}:", left),
+            hint="`paramtool unfuse FILE -o OUT` first",
+        )  # fmt: skip
+
+
+def _check_options(source: PartsSource, options: RelayoutOptions) -> None:
+    """UsageError for options that do not go with a dialect, and without a config."""
+    for text, flag in ((options.target, "--to"), (options.source, "--from")):
+        if text is not None and text not in dialects.NAMES:
+            raise UsageError(f"{flag} {text} is no dialect; expected one of: {', '.join(dialects.NAMES)}")
+    if not source.config:
+        raise UsageError(
+            f"{source.where}: no {hf_config.NAME} beside it, which says of which model it is",
+            hint="put the model's config.json beside the file; fuse and unfuse need none",
+        )
+    if given := [flag for flag, value in (("--at", options.at), ("--rename", options.rename)) if value]:
+        raise UsageError(
+            f"{given[0]} does not go with a dialect, which names all tensors of a model",
+            hint="fuse and unfuse take it; `export --rename` renames tensors",
+        )
+
+
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.")
+"""What DistributedDataParallel, torch.compile, FSDP and DeepSpeed put in front of all names."""
+
+
+def _refuse_wrapped(source: PartsSource) -> None:
+    """LayoutError if all names are those of a wrapped model, which no program opens under these names."""
+    for prefix in WRAPPERS:
+        if source.shapes and all(name.startswith(prefix) for name in source.shapes):
+            raise LayoutError(
+                f"{source.where}: all names start with {prefix!r}, as those of a wrapped model",
+                hint=f"paramtool export INPUT --all-names --rename '{prefix}*=*' -o OUTPUT, then convert",
+            )
+
+
+def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
+    """A warning if fused tensors of the record are no longer in it."""
+    count = len(known.fused) + len(known.unfused) - len(kept.fused) - len(kept.unfused)
+    if count:
+        yield (
+            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, and "
+            "fusing or taking apart does not restore the old ones"
+        )
+
+
+def _unchanged(change: Rearranged, ways: tuple[str, str], model: KnownModel) -> Iterator[str]:
+    """A warning if nothing differs between two dialects: the model has no such tensors, or the config is another's."""
+    if set(change.read) == set(change.made):
+        which = dialects.architecture(model.config) or "this model"
+        yield (
+            f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
+            "if that is a surprise, config.json is of another model"
+        )

@@ -1,0 +1,169 @@
+"""A model in another dialect: the tensors of the source and of the output, as pieces of the tensors of transformers 4.
+
+`dialects` says what each dialect stores; here two of them are put together, with companions of quantised weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from paramtool import dialects
+from paramtool.errors import LayoutError, listed, plural
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.parts import widths
+from paramtool.parts.known_model import KnownModel
+from paramtool.parts.layout import find_part_layout
+from paramtool.parts.pieces import Digits, Stored, whole
+from paramtool.passes.parts import consistency, following, tied_heads
+from paramtool.passes.parts.fuse import Joint
+from paramtool.passes.parts.rearranged import Rearranged
+from paramtool.passes.parts.recorded import family_layouts, put_together
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class DialectChange(NamedTuple):
+    """A model in another dialect."""
+
+    change: Rearranged
+    caveats: tuple[str, ...]
+    """What a reader of the target should know."""
+    added: Mapping[str, str]
+    """{a name that the target's program wants: the tensor that it repeats}"""
+
+
+def dialect_change(
+    shapes: Shapes,
+    ways: tuple[str, str],
+    model: KnownModel,
+    added: Collection[str] = (),
+    *,
+    joints: Iterable[Joint] = (),
+) -> DialectChange:
+    """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit, or contradict the config.
+
+    `added` are names that an earlier conversion added, as copies of others; `joints` are fused tensors that stand
+    in the file in place of their parts in `shapes`.
+    """
+    read, write = (dialects.opened(name, model.config, model.facts) for name in ways)
+    found = following.told_apart(shapes, model.packing)
+    consistency.check(found.weights, model.config)
+    held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
+    hub = _hub(held)
+    _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
+    made = tied_heads.with_head(write, write.write(hub), model.config)
+    if found.beside:
+        held, made = following.followed(held, made, found, shapes, packing=model.packing)
+    return DialectChange(
+        Rearranged(tuple(put_together(held, joints)), tuple(made)),
+        (*write.caveats, *consistency.missing_layers(hub, model.config)),
+        tied_heads.added(write, made),
+    )
+
+
+def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], model: KnownModel) -> None:
+    """LayoutError if shapes contradict the config, by the names that the file has.
+
+    `scaled` are weights with scales beside them, which may hold two elements in a byte.
+    """
+    holders = {piece.part: one for one in held for piece in one.pieces if one.name not in scaled}
+    plain = {name: shape for name, shape in hub.items() if name in holders}
+    if lines := widths.contradictions(plain, model.config):
+        widths.refuse(lines, holders)
+
+
+def _hub(held: Iterable[Stored]) -> dict[str, tuple[int, ...]]:
+    """{tensor of transformers 4: its shape}, from the pieces of all tensors."""
+    found: dict[str, list[int]] = {}
+    for tensor in held:
+        for piece in tensor.pieces:
+            ends = [start + length for start, length in zip(piece.start, piece.shape, strict=True)]
+            known = found.setdefault(piece.part, ends)
+            if known is not ends:
+                found[piece.part] = [max(pair) for pair in zip(known, ends, strict=True)]
+    return {name: tuple(shape) for name, shape in found.items()}
+
+
+def views_of(checkpoint: Checkpoint) -> frozenset[str]:
+    """The names that are views of other tensors, as `--keep-names` leaves them."""
+    return frozenset(name for name, entry in checkpoint.entries.items() if entry.link is not None and entry.link.owner)
+
+
+def without_old_names(
+    shapes: Shapes, views: Collection[str], ways: tuple[str, str], model: KnownModel
+) -> dict[str, tuple[int, ...]]:
+    """Tensors without those that `--keep-names` left in a file as views, under the names that they had before."""
+    views = {name for name in shapes if name in views}
+    if not views:
+        return dict(shapes)
+    stored = {name: shape for name, shape in shapes.items() if name not in views}
+    old = {one.name for one in dialect_change(stored, ways, model).change.made} - stored.keys()
+    return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
+
+
+def dialect_of(where: str, shapes: Shapes, model: KnownModel) -> str:
+    """The one dialect whose names these are; LayoutError lists several, or says that there is none."""
+    config = model.config
+    found = dialects.recognised(shapes, config, model.facts)
+    differing: list[str] = []
+    if len(found) > 1:
+        held = {name: dialects.opened(name, config, model.facts).read(shapes) for name in found}
+        fitting = [name for name, tensors in held.items() if not widths.contradictions(_hub(tensors), config)]
+        found = fitting or found
+        differing = _differing([held[name] for name in found])
+        if not differing:
+            found = [dialects.HUB if dialects.HUB in found else found[0]]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LayoutError(
+            f"{where}: {dialects.why_none(shapes, config)}",
+            hint="the file was converted in part, or it is of another model than config.json says",
+        )
+    if found == [dialects.HUB, dialects.MEMORY]:  # the shapes do not tell, either: the error says why
+        dialects.opened(dialects.MEMORY, config, model.facts).read(shapes)
+    raise LayoutError(
+        listed(
+            f"{where}: its names are those of {plural(len(found), 'dialect')}:", _told(found, differing, shapes, model)
+        ),
+        hint="no shape tells how the rows follow each other: --from DIALECT says which program wrote the file",
+    )
+
+
+def _differing(readings: Sequence[Sequence[Stored]]) -> list[str]:
+    """The tensors that do not hold the same in all readings of a file."""
+    first, *others = ({one.name: _plain(one) for one in held} for held in readings)
+    return [name for name, one in first.items() if any(other[name] != one for other in others)]
+
+
+def _plain(one: Stored) -> Stored:
+    """A tensor as one piece, if its pieces are those of one other tensor, in their places."""
+    parts = {piece.part for piece in one.pieces}
+    is_same = len(parts) == 1 and all(
+        piece.start == piece.at and all(_is_dense(axis, digits) for axis, digits in enumerate(piece.digits))
+        for piece in one.pieces
+    )
+    return whole(one.name, one.shape, parts.pop()) if is_same and len(one.pieces) > 1 else one
+
+
+def _is_dense(axis: int, digits: Digits) -> bool:
+    """Whether digits count along this axis of a tensor without a gap."""
+    inner = 1
+    for digit in reversed(digits):
+        if digit.length != 1 and (digit.axis, digit.step) != (axis, inner):
+            return False
+        inner *= digit.length
+    return True
+
+
+def _told(names: Sequence[str], differing: Sequence[str], shapes: Shapes, model: KnownModel) -> list[str]:
+    """Dialects with the form that each has of a tensor which they do not store alike."""
+    opened = {name: dialects.opened(name, model.config, model.facts) for name in names}
+    told = [one for one in differing if len({dialect.form(one) for dialect in opened.values()}) > 1]
+    if not told:
+        return [*names]
+    tensor = max(told, key=lambda name: len(shapes[name]))
+    known = [one for layout in family_layouts(tensor, model) if (one := find_part_layout(layout)) is not None]
+    usual = known[0].tensors[0].content if known else "otherwise"
+    return [f"{name}: {tensor!r} is {dialect.form(tensor) or usual}" for name, dialect in opened.items()]
