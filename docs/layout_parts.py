@@ -8,7 +8,7 @@ from math import prod
 
 from paramtool.dialects import listing
 from paramtool.errors import LayoutError
-from paramtool.parts import rows
+from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Piece
 from paramtool.parts.sizes import MEANINGS, Sizes
@@ -26,7 +26,7 @@ WITH_SLICES = {"head_dim": 6, "rotary": 4, "heads": 2, "kv_heads": 2, "value_dim
 INTRO = """# Attention, gated MLPs and experts
 
 A *part* is a tensor in its plain form, such as `q_proj.weight`; a layout says how fused tensors hold parts.  The axes
-of a part are those of its own linear layer, [outputs, inputs], and a bias lacks the inputs.
+of a part are those of a linear layer for it alone, [outputs, inputs], and a bias lacks the inputs.
 [dialects.md](dialects.md) says how layouts are used and where facts come from, and
 [proofs-dialects.md](proofs-dialects.md) what frameworks ran.
 
@@ -53,7 +53,7 @@ def page() -> Iterator[str]:
     table += [
         f"| [`{layout.name}`](#{layout.name}) | {layout.title} | {layout.group} | {layout.models} |" for layout in every
     ]
-    text = INTRO.replace("PARTS", "\n".join(f"| `{term}` | `{axes}` |" for term, axes in rows.PARTS.items()))
+    text = INTRO.replace("PARTS", "\n".join(f"| `{term}` | `{axes}` |" for term, axes in patterns.PARTS.items()))
     text = text.replace("FACTS", "\n".join(f"| `{fact}` | {MEANINGS.get(fact, '')} |" for fact in needed))
     yield from text.replace("LAYOUTS", "\n".join(table)).splitlines()
     for layout in every:
@@ -94,10 +94,11 @@ def _picture(row: FusedRow) -> Iterator[str]:
     for given in (GROUPED, EQUAL):
         sizes = Sizes({**given, **WITH_SLICES} if sliced else given)
         try:
-            count = sizes.of("experts") if rows.has_experts(row.content) else 1
+            count = sizes.of("experts") if patterns.has_experts(row.content) else 1
             parts = {
                 term: [
-                    rows.PartTensor(f"{term} {k}", rows.PARTS[term], rows.part_shape(rows.PARTS[term], sizes))
+                    solving.PartTensor(f"{term} {k}", axes, solving.part_shape(axes, sizes))
+                    for axes in (patterns.PARTS[term],)
                     for k in range(count)
                 ]
                 for term in row.terms()
@@ -133,7 +134,7 @@ def _elements(piece: Piece, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple
 def _label(piece: Piece, index: tuple[int, ...], sizes: Sizes, *, has_experts: bool, sliced: bool) -> str:
     """What an element is: the term of its part, the head or the row, and the expert."""
     term, expert = piece.part.split()
-    words = rows.groups(rows.PARTS[term])
+    words = patterns.groups(patterns.PARTS[term])
     axis = next((k for k, group_ in enumerate(words) if len(group_) > 1), 0)
     inner = prod(sizes.of(word) for word in words[axis][1:])
     at = f"{term}{index[axis] // inner}"
@@ -165,7 +166,7 @@ def _dialects() -> Iterator[str]:
         "# Dialects",
         "",
         "A dialect is the names and forms that one program gives to the tensors of a model: `convert --to DIALECT`",
-        "([dialects.md](dialects.md#dialects)).  Models are classes or model types that have names of their own.",
+        "([dialects.md](dialects.md#dialects)).  Models are classes or model types that have their own names.",
         "",
         "| dialect | what | version | models | layouts |",
         "|---|---|---|---|---|",
@@ -191,7 +192,7 @@ def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _wrapped(text: str) -> Iterator[str]:
-    """A paragraph of its own in lines of a page's width."""
+    """A separate paragraph in lines of a page's width."""
     from textwrap import wrap
 
     yield ""

@@ -15,25 +15,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from paramtool import dialects
-from paramtool.commands import rearrange
 from paramtool.commands._differences import WITH_METADATA
+from paramtool.commands._parts_source import config_beside, record_of, shapes_of
 from paramtool.dialects import HUB
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, plural
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
-from paramtool.formats.record.parts import FusedTensor, PartsRecord
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import tensor_names
+from paramtool.model.optimizer import Move
+from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.model.plan import Target, whole
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
-from paramtool.parts.facts import NONE
+from paramtool.parts.known_model import KnownModel
+from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored
 from paramtool.parts.sizes import UnknownSize
 from paramtool.passes.objects_differ import without
 from paramtool.passes.parts import fuse
-from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
+from paramtool.passes.parts.dialect_change import dialect_change, views_of, without_old_names
+from paramtool.passes.parts.rearranged import Rearranged, renames
+from paramtool.passes.parts.recorded import with_parts
+from paramtool.passes.parts.rewrite import moves, new_targets, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,13 @@ class RearrangedAgain:
     """{name in the source: name in the output} of tensors that stay what they are."""
     unknown: frozenset[str] = frozenset()
     """Tensors of the output of which nothing is known."""
+    moves: tuple[Move, ...] = ()
+    """How the new tensors are made, for what an optimizer keeps for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Joints:
-    """Fused tensors that were taken apart, and that were made, with their parts as tensors of their own."""
+    """Fused tensors that were taken apart, and that were made, with their parts as separate tensors."""
 
     split: list[Stored] = field(default_factory=list)
     joined: list[Stored] = field(default_factory=list)
@@ -71,7 +79,7 @@ def rearranged_again(found: Checkpoint, source: Checkpoint) -> RearrangedAgain:
     """
     if record.KEY not in found.metadata and record.KEY not in source.metadata:
         return RearrangedAgain(source)
-    made, before = _record_of(found, source), rearrange.record_of(source)
+    made, before = _record_of(found, source), record_of(source)
     where = found.files[0].path
     try:
         return _again(found, source, made, before)
@@ -95,18 +103,19 @@ def _common(found: Checkpoint, source: Checkpoint, why: str) -> RearrangedAgain:
 def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
     """The record of an output; where its format has no room for one, what its names say."""
     has_room = record.KEY in found.metadata or found.format.startswith(WITH_METADATA)
-    return rearrange.record_of(found if has_room or source.entries.keys() - found.entries.keys() else source)
+    return record_of(found if has_room or source.entries.keys() - found.entries.keys() else source)
 
 
 def _again(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> RearrangedAgain:
     """The source in the output's dialect, and then with what was fused and taken apart."""
     first = RearrangedAgain(source)
+    model = KnownModel(_config_beside(source, found))
     if (made.dialect, made.source) != (before.dialect, before.source):
-        change = _dialect_change(found, source, made, before)
+        change = _dialect_change(found, source, made, before, model=model)
         if change is not None:
             first = _as_made(found, source, change)
             before = moved.carried(before, first.renamed)
-    fusing = _fusing(made, before, found, first.expected)
+    fusing = _fusing(made, before, found, first.expected, packing=model.packing)
     if fusing is None:
         return first
     second = _as_made(found, first.expected, fusing)
@@ -115,24 +124,26 @@ def _again(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: Par
     if reads - source.storages.keys() or any(target.name not in there for target in first.targets):
         raise UsageError("in several steps, each of tensors that the one before made")
     renamed = {old: second.renamed.get(new, new) for old, new in first.renamed.items()} or second.renamed
-    return replace(second, targets=(*first.targets, *second.targets), renamed=renamed)
+    every = (*first.moves, *second.moves)
+    return replace(second, targets=(*first.targets, *second.targets), renamed=renamed, moves=every)
 
 
-def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint) -> Rearranged | None:
+def _fusing(
+    made: PartsRecord, before: PartsRecord, found: Checkpoint, source: Checkpoint, *, packing: Packing
+) -> Rearranged | None:
     """What was fused and taken apart.
 
     What only the source's record has was undone if the output has the result; else it is not in the output.
     """
-    shapes, joints = rearrange.shapes_of(source), _Joints()
-    packing = rearrange.packing_of(_config_beside(source, found))
+    shapes, joints = shapes_of(source), _Joints()
     again = (one for one in _new(before.unfused, made.unfused) if one.tensor in found.entries)
     back = (one for one in _new(before.fused, made.fused) if any(name in found.entries for name in one.names))
     for one in (*_new(made.fused, before.fused), *again, *_alone(made, found, source)):
-        joint = rearrange.from_record(one, shapes, packing, is_fused=False)
+        joint = fuse.recorded(one, shapes, packing, is_fused=False)
         joints.joined.append(joint.stored)
         joints.taken.update({part.name: part for part in fuse.parts_of([joint])})
     for one in (*_new(made.unfused, before.unfused), *back):
-        joint = rearrange.from_record(one, shapes, packing, is_fused=True)
+        joint = fuse.recorded(one, shapes, packing, is_fused=True)
         joints.split.append(joint.stored)
         joints.given.update({part.name: part for part in fuse.parts_of([joint])})
     _check_there(joints, shapes)
@@ -143,7 +154,7 @@ def _fusing(made: PartsRecord, before: PartsRecord, found: Checkpoint, source: C
 
 def _config_beside(*sides: Checkpoint) -> Mapping[str, object]:
     """The config beside the first of some checkpoints that has one; empty if none has."""
-    return next((one for one in (rearrange.config_beside(side.files[0].path) for side in sides) if one), {})
+    return next((one for one in (config_beside(side.files[0].path) for side in sides) if one), {})
 
 
 def _new(these: Iterable[FusedTensor], others: Iterable[FusedTensor]) -> list[FusedTensor]:
@@ -170,26 +181,29 @@ def _check_there(joints: _Joints, shapes: Mapping[str, tuple[int, ...]]) -> None
             raise LayoutError(f"{name!r} has shape {list(there)} in the source; the record says {list(part.shape)}")
 
 
-def _dialect_change(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord) -> Rearranged | None:
+def _dialect_change(
+    found: Checkpoint, source: Checkpoint, made: PartsRecord, before: PartsRecord, *, model: KnownModel
+) -> Rearranged | None:
     """The names and tensors of a source in another dialect; None if it is in that dialect already.
 
     UsageError if no config says of which model they are.  Where several dialects can be that of the source, it is the
     one that gives names that the output has; an export may have those of the source itself.
     """
-    config = _config_beside(source, found)
     target = made.dialect or before.source or HUB
-    if not config:
+    if not model.config:
         raise UsageError(f"as {target}, by a config.json that is beside neither file")
-    shapes, facts = rearrange.shapes_of(source), rearrange.facts_of(config, NONE, {})
-    old = [before.dialect] if before.dialect else [made.source, *dialects.recognised(shapes, config, facts)]
+    shapes, views = shapes_of(source), views_of(source)
+    old = [before.dialect] if before.dialect else [made.source, *dialects.recognised(shapes, model.config, model.facts)]
     best: tuple[int, Rearranged | None] = (len(source.entries.keys() - found.entries.keys()), None)
     is_read = False
     problem: LayoutError | None = None
     for name in dict.fromkeys(one for one in old if one):
         try:
             back = before.dialect == name and before.source == target
-            one = rearrange.without_old_names(source, shapes, (name, target), config, facts=facts) if back else shapes
-            change = rearrange.dialect_change(one, (name, target), config, facts).change if name != target else None
+            one = without_old_names(shapes, views, (name, target), model) if back else shapes
+            one, joints = with_parts(one, before, name, model, views=views)
+            new = dialect_change(one, (name, target), model, before.added, joints=joints) if name != target else None
+            change = new.change if new is not None else None
         except LayoutError as error:
             problem = problem or error
             continue
@@ -216,7 +230,7 @@ def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False)
     plan, outcome = rewritten(source, change, keep_names=keep_names, skip_unsupported=True)
     new = {name: plan.names[name] for name in (*outcome.made, *outcome.windows) if name in plan.names}
     new = {name: one for name, one in new.items() if name not in outcome.rest.entries}
-    entries, storages = _virtual(source, new, plan.targets)
+    entries, storages = virtual(source, new, plan.targets)
     targets = [one for one in new_targets(source, change) if one.name in new]
     same = renames(change)
     for name, entry in outcome.windows.items():
@@ -224,11 +238,13 @@ def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False)
             entries[name] = outcome.rest.entries[same[name]]
         elif name in new and isinstance(entry.value, View):
             targets.append(whole(name, entry.value))
-    expected = replace(outcome.rest, entries={**outcome.rest.entries, **entries}, storages=storages)
-    return RearrangedAgain(expected, tuple(targets), renamed=same)
+    entries = {**outcome.rest.entries, **entries}
+    order = [name for name in tensor_names(outcome.rest.objects) if name in entries]
+    expected = replace(outcome.rest, entries={name: entries[name] for name in (*order, *entries)}, storages=storages)
+    return RearrangedAgain(expected, tuple(targets), renamed=same, moves=moves(source.files[0].path, change))
 
 
-def _virtual(
+def virtual(
     source: Checkpoint, new: Mapping[str, Alias], targets: Iterable[Target]
 ) -> tuple[dict[str, Entry], dict[int, Storage]]:
     """Entries of new tensors, on storages without bytes: names of one alias set share one."""

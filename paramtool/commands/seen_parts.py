@@ -6,9 +6,11 @@ reads it again.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.passes.parts.groups import KnownOfFile, SeenParts
+    from paramtool.passes.parts.groups import KnownOfFile, SeenGroup, SeenParts
 
 COULD_BE = re.compile(
     r"q_proj|query|q_lin|to_q|wq|\bq\.weight|gate|w[13]\b|wi_0|qkv|QKV|c_attn|W_pack|att_proj|in_proj|kv_proj|to_kv|\bWi\b"
@@ -42,28 +44,66 @@ def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -
         return _known(checkpoint, facts)
 
     found = seen(entries, shape_of, known)
-    return found if found.towers else None
+    if not found.towers:
+        return None
+    if not found.dialect and any(group.form == "fused" for group in found.groups):
+        return replace(found, dialect=_dialect(checkpoint, known().config))
+    return found
+
+
+def seen_at(checkpoint: Checkpoint, at: str | None, known: Mapping[str, int]) -> SeenParts | None:
+    """The groups of a checkpoint, or those at a module or tensor; None if there are none."""
+    seen = seen_parts(checkpoint, known)
+    if seen is None or at is None:
+        return seen
+    towers = (replace(one, groups=tuple(group for group in one.groups if _is_at(group, at))) for one in seen.towers)
+    kept = tuple(one for one in towers if one.groups)
+    return replace(seen, towers=kept) if kept else None
+
+
+def _is_at(one: SeenGroup, at: str) -> bool:
+    """Whether a group is at a module or a tensor: `*` in the group's own module is any number.
+
+    `at` is its module, one of its tensors or the module of that.
+    """
+    from paramtool.parts.words import WEIGHTS
+
+    modules = (one.at, f"{one.at}.*") if one.form == "list" else (one.at,)
+    names = (*modules, *(f"{module}.{name}" for module in modules for name in one.names))
+    inside = at.rpartition(".")[0] if at.rpartition(".")[2] in (*WEIGHTS, "bias") else at
+    return any(fnmatchcase(asked, name) for name in names for asked in (at, inside))
+
+
+def fused_place(one: SeenGroup) -> str:
+    """What `--at` calls a group of fused tensors."""
+    return one.at if one.kind == "experts" else f"{one.at}.{one.names[0].removesuffix('_weight')}".lstrip(".")
+
+
+def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
+    """The one dialect whose names the model of a config has; empty where there are several, or none."""
+    if not config:
+        return ""
+    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.errors import ParamtoolError
+    from paramtool.parts.known_model import KnownModel
+
+    found: list[str] = []
+    with suppress(ParamtoolError):
+        found = dialects_of(parts_source(checkpoint), KnownModel(config))
+    return found[0] if len(found) == 1 else ""
 
 
 def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
-    from paramtool.errors import FormatError
-    from paramtool.formats.record import parts as record
+    from paramtool.commands._parts_source import config_beside, record_of
+    from paramtool.errors import FormatError, ParamtoolError
+    from paramtool.model.parts import PartsRecord
     from paramtool.passes.parts.groups import KnownOfFile
 
-    where = checkpoint.files[0].path
     try:
-        said = record.decode(where, checkpoint.metadata)
+        said = record_of(checkpoint)
     except FormatError:
-        said = record.PartsRecord()
-    return KnownOfFile(_config(where), {one.tensor: one.layout for one in said.fused}, said.dialect, facts)
-
-
-def _config(where: str) -> Mapping[str, Any]:
-    from paramtool.errors import ParamtoolError
-    from paramtool.formats import hf_config
-
-    path = os.path.join(os.path.dirname(where), hf_config.NAME)
-    try:
-        return hf_config.whole(path) if os.path.exists(path) else {}
-    except ParamtoolError:
-        return {}
+        said = PartsRecord()
+    config: Mapping[str, Any] = {}
+    with suppress(ParamtoolError):
+        config = config_beside(checkpoint.files[0].path)
+    return KnownOfFile(config, {one.tensor: one.layout for one in said.fused}, said.dialect, facts)

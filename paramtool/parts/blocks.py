@@ -29,10 +29,10 @@ class Axis(NamedTuple):
     block: int = 1
     """Elements of the weight that share an element here, or that are packed together."""
     per: int = 1
-    """Elements here for a block; the length of an axis of its own."""
+    """Elements here for a block; the length of an axis that the weight lacks."""
 
     def length(self, elements: int) -> int:
-        """Its length for so many elements of the weight.
+        """Its length for this number of elements of the weight.
 
         >>> Axis("in", 128).length(300), Axis("in", 32, 3).length(64), Axis("whole", 1, 16).length(0)
         (3, 6, 16)
@@ -113,7 +113,7 @@ class Roles(NamedTuple):
     out: int
     inside: int
     rest: tuple[int, ...]
-    """Axes of its own, as the number of an expert."""
+    """Axes that are neither, such as the number of an expert."""
 
 
 def roles(weight: Stored) -> Roles:
@@ -217,7 +217,9 @@ def _piece(piece: Piece, tensor: Sequence[int], part: Sequence[int], *, axes: Se
     moved = {axis: k for k, axis in enumerate(where.rest)}
     lead = len(part) - 2 if len(part) > 1 else 0
     start = list(piece.start[:lead])
-    digits = [tuple(d._replace(axis=moved[d.axis]) for d in piece.digits[k]) for k in range(lead)]
+    digits = [tuple(d._replace(axis=moved.get(d.axis, 0)) for d in piece.digits[k]) for k in range(lead)]
+    if any(d.length > 1 and d.axis not in moved for k in range(lead) for d in piece.digits[k]):
+        raise LayoutError(f"{piece.part!r}: its experts are along the axis of its rows, so that nothing can follow it")
     at = [piece.at[axis] for axis in where.rest]
     for k, axis in enumerate(axes, len(where.rest)):
         if axis.role == WHOLE:

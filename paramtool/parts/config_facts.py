@@ -11,9 +11,9 @@ The keys are those that transformers' config classes really have, and what a cla
     word=:DEFAULT          no key says it
     rotary=*FACTOR@KEY     a share of head_dim: that of rope_parameters, of an outer key, or FACTOR
 
-A composite model has defaults of its own for some of its towers: their rows are `voxtral>text_config>llama`.
-A config of a model type that the table lacks says only what its keys say in so many words.  A composite model has
-configs in its config; `tower_of` says which one a tensor belongs to.  What cannot be told is absent.
+A composite model has other defaults for some of its towers: their rows are `voxtral>text_config>llama`.
+A config of a model type that the table lacks says only what is written under usual keys.  A composite model has configs
+in its config; `tower_of` says which one a tensor belongs to.  What cannot be told is absent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paramtool.parts.config_reader import ConfigReader
 from paramtool.parts.facts import NONE, Facts, derived
 
 SIDES = ("encoder", "decoder")
-"""Halves of a model that one config describes, each with keys of its own."""
+"""Halves of a model that one config describes, each with its own keys."""
 PLAIN = {
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num"),
@@ -156,12 +156,17 @@ def _row_key(tower: _Tower) -> str:
     return ""
 
 
+def is_known(model_type: str) -> bool:
+    """Whether the keys of a model type's config were compared with its modules."""
+    return model_type in MODEL_TYPES or model_type in FUSED_ROWS or _known(model_type)
+
+
 def _known(model_type: str) -> bool:
     return any(key in ROWS for key in (model_type, *(f"{model_type}/{side}" for side in SIDES)))
 
 
 def _plain(reader: ConfigReader) -> Facts:
-    """What a config of an unknown model type says in so many words."""
+    """What a config of an unknown model type says under usual keys."""
     if any(UNEQUAL.search(key) for key in reader.config):
         return NONE
     for word, keys in PLAIN.items():

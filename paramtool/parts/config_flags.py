@@ -28,7 +28,7 @@ def _falcon(reader: ConfigReader) -> str:
 
 
 def _refined_web(reader: ConfigReader) -> str:
-    """The first files of Falcon, with code of their own: n_head_kv is there in 40B, which has no flag, and multi_query
+    """The first files of Falcon, with their own code: n_head_kv is there in 40B, which has no flag, and multi_query
     in the others.
     """
     multi_query = reader.config.get("multi_query")

@@ -195,6 +195,16 @@ def contradiction(known: Facts, shapes: Mapping[str, int], expected: Mapping[str
     return "\n".join(found)
 
 
+def of_spec(text: str, kind: str = "") -> Facts:
+    """The facts that `--spec` gives about a kind of group, or about any; UsageError if it is about another kind."""
+    if not text:
+        return NONE
+    named, found = from_spec(text)
+    if kind and named != kind:
+        raise UsageError(f"--spec {text!r} is about {named}; the layout holds {kind}", hint=f'--spec "{kind} ..."')
+    return found
+
+
 def from_spec(text: str) -> tuple[str, Facts]:
     """The kind of a group of parts and the facts that `--spec` gives; UsageError names a wrong word.
 

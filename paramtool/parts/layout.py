@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts import rows
+from paramtool.parts import patterns, rows, solving
 from paramtool.parts.sizes import Sizes, UnknownSize
 
 
@@ -30,7 +30,7 @@ class FusedRow:
 
     def terms(self) -> tuple[str, ...]:
         """The parts in it."""
-        return rows.terms(self.content)
+        return patterns.terms(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class PartLayout:
             shape = _sample(row)
             while True:
                 try:
-                    sizes = rows.solved(row.name, row.content, row.along, shape, sizes=sizes)
+                    sizes = solving.solved(row.name, row.content, row.along, shape, sizes=sizes)
                     for term in row.terms():
-                        rows.part_shape(rows.PARTS[term], sizes)
+                        solving.part_shape(patterns.PARTS[term], sizes)
                     break
                 except UnknownSize as error:
                     found[error.word] = None
@@ -102,23 +102,28 @@ _SAMPLE = {
 def _sample(row: FusedRow) -> tuple[int, ...]:
     """The shape of a fused tensor."""
     sizes = Sizes(_SAMPLE)
-    count = _SAMPLE["experts"] if rows.has_experts(row.content) else 1
+    count = _SAMPLE["experts"] if patterns.has_experts(row.content) else 1
     parts = {
-        term: [rows.PartTensor(f"{term}{k}", rows.PARTS[term], rows.part_shape(rows.PARTS[term], sizes))
+        term: [solving.PartTensor(f"{term}{k}", patterns.PARTS[term], solving.part_shape(patterns.PARTS[term], sizes))
                for k in range(count)]
         for term in row.terms()
     }  # fmt: skip
     return rows.stored(row.name, row.content, row.along, parts, sizes=sizes).shape
 
 
-def group(kind: str) -> PartGroup:
-    """The parts of a kind of group; UsageError if there is none."""
+def all_groups() -> tuple[PartGroup, ...]:
+    """The parts of every kind of group."""
     from paramtool.parts.tables import GROUPS
 
-    for one in GROUPS:
+    return GROUPS
+
+
+def group(kind: str) -> PartGroup:
+    """The parts of a kind of group; UsageError if there is none."""
+    for one in all_groups():
         if one.kind == kind:
             return one
-    raise UsageError(f"no kind of group is called {kind!r}; expected one of: {', '.join(g.kind for g in GROUPS)}")
+    raise UsageError(f"no kind of group is called {kind!r}; expected one of: {', '.join(g.kind for g in all_groups())}")
 
 
 def all_part_layouts() -> tuple[PartLayout, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from paramtool.errors import LayoutError
 from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, image, lengths, roles
@@ -18,7 +19,49 @@ def factor_of(suffix: str) -> str:
     return ""
 
 
+def module_of(name: str) -> str:
+    """The module that a low-rank factor belongs to; empty for other tensors.
+
+    >>> module_of("h.0.qkv_proj.lora_A.default.weight"), module_of("h.0.qkv_proj.weight")
+    ('h.0.qkv_proj', '')
+    """
+    words = name.split(".")
+    at = next((k for k in range(len(words)) if factor_of(".".join(words[k:]))), 0)
+    return ".".join(words[:at])
+
+
 MERGE = "merge the adapter into the weights first, and convert those"
+
+
+class _Factors(NamedTuple):
+    """The factors A, or those B, of a fused weight and of its parts."""
+
+    weight: Stored
+    letter: str
+    """`A` or `B`."""
+    names: Mapping[str, str]
+    """{weight: its factor}"""
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def fused(self) -> str:
+        return self.names[self.weight.name]
+
+    @property
+    def own(self) -> list[tuple[int, ...]]:
+        """The shapes of those of the parts that are there."""
+        names = (self.names[part] for part in lengths(self.weight))
+        return [self.shapes[name] for name in names if name in self.shapes]
+
+    @property
+    def rank_axis(self) -> int:
+        return 0 if self.letter == "A" else 1
+
+    def image(self, rank: int) -> Image:
+        """The factors as images of the weight: an axis of `rank`, and the weight's rows or inputs."""
+        axis = Axis(WHOLE, 1, rank)
+        axes = (axis, Axis(IN)) if self.letter == "A" else (Axis(OUT), axis)
+        return image(self.weight, axes, self.fused, {part: self.names[part] for part in lengths(self.weight)})
 
 
 def low_rank(
@@ -34,26 +77,24 @@ def low_rank(
     Rows of W are rows of B, so that one pair of a fused weight is a pair of each part, with one A for all.  Pairs of
     parts are one pair only where their A are equal; else the sum has a larger rank, and no tensor of this one.
     """
-    fused, parts = names[weight.name], lengths(weight)
-    own = [shapes[names[part]] for part in parts if names[part] in shapes]
+    found = _Factors(weight, factor, names, shapes)
+    fused, parts, own = found.fused, lengths(weight), found.own
     shape = (own or [shapes.get(fused, ())])[0]
     if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
-        return _stacked(weight, factor, names, shapes, packing=packing)
+        return _stacked(found, packing.writer)
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
         raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
     if len(shape) != 2 or any(len(one) != 2 for one in own):
         raise LayoutError(f"{fused!r} has shape {list(shape)}; expected two axes, one of them the rank")
-    ranks = {one[0 if factor == "A" else 1] for one in own or [shape]}
+    ranks = {one[found.rank_axis] for one in own or [shape]}
     if len(ranks) > 1:
         raise LayoutError(
             f"{fused!r} cannot be made: the low-rank factors of its parts have ranks "
             f"{', '.join(map(str, sorted(ranks)))}",
             hint=MERGE,
         )
-    rank = Axis(WHOLE, 1, ranks.pop())
-    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
     try:
-        return image(weight, axes, fused, {part: names[part] for part in parts})
+        return found.image(ranks.pop())
     except LayoutError as error:
         raise LayoutError(
             f"{fused!r} cannot follow its weight: parts of other inputs each have their own factors",
@@ -61,41 +102,31 @@ def low_rank(
         ) from error
 
 
-def _stacked(
-    weight: Stored,
-    factor: str,
-    names: Mapping[str, str],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    packing: Packing,
-) -> Image:
+def _stacked(found: _Factors, writer: str) -> Image:
     """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].
 
     PEFT has the first order of B and Unsloth the second (unslothai/unsloth#6930); no shape tells which.
     """
-    fused, parts = names[weight.name], lengths(weight)
-    if packing.writer not in WRITERS:
+    fused, shapes = found.fused, found.shapes
+    if writer not in WRITERS:
         raise LayoutError(
             f"{fused!r}: the low-rank factors of stacked experts are in the order (rank expert) if PEFT wrote them, "
             "and (expert rank) if Unsloth did; nothing says who did",
-            hint=f"say who wrote the adapter, {' or '.join(WRITERS)}, or {MERGE.partition(',')[0]}",
+            hint=MERGE,
         )
-    where = roles(weight)
-    experts = weight.shape[where.rest[0]]
-    rank_axis = 0 if factor == "A" else 1
-    own = {shapes[names[part]][rank_axis] for part in parts if names[part] in shapes}
+    experts = found.weight.shape[roles(found.weight).rest[0]]
+    own = {one[found.rank_axis] for one in found.own}
     if not own and fused in shapes:
-        own = {shapes[fused][rank_axis] // experts}
+        own = {shapes[fused][found.rank_axis] // experts}
     if len(own) != 1:
         raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
-    rank = Axis(WHOLE, 1, own.pop())
-    axes = (rank, Axis(IN)) if factor == "A" else (Axis(OUT), rank)
-    made = image(weight, axes, fused, {part: names[part] for part in parts})
-    is_inner = factor == "B" and packing.writer == "peft"
-    found = _without_stack(made.fused, rank_axis, (experts, rank.per), is_inner)
-    if fused in shapes and shapes[fused] != found.shape:
-        raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(found.shape)}")
-    return Image(found, made.parts)
+    rank = own.pop()
+    made = found.image(rank)
+    is_inner = found.letter == "B" and writer == "peft"
+    stack = _without_stack(made.fused, found.rank_axis, (experts, rank), is_inner)
+    if fused in shapes and shapes[fused] != stack.shape:
+        raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(stack.shape)}")
+    return Image(stack, made.parts)
 
 
 def _without_stack(stack: Stored, rank_axis: int, counts: tuple[int, int], is_inner: bool) -> Stored:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.blocks import IN, OUT
 
-METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), "mxfp4": (OUT, IN)}
+MXFP4 = "mxfp4"
+METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), MXFP4: (OUT, IN)}
 """{who quantised: the order of the axes of `scales`}"""
 WRITERS = ("peft", "unsloth")
 """Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
@@ -25,3 +28,17 @@ class Packing:
     """`quant_method` of the config, one of `METHODS`; "" if nobody said: shapes tell, but for a few."""
     writer: str = ""
     """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
+
+
+def packing_of(config: Mapping[str, object]) -> Packing:
+    """What a config says of quantised weights: bits of a code, tiles, the method."""
+    found = config.get("quantization_config")
+    said: Mapping[str, object] = found if isinstance(found, dict) else {}
+    bits, tile, method = said.get("bits"), said.get("weight_block_size"), said.get("quant_method")
+    usual = Packing()
+    sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()
+    return Packing(
+        bits=bits if type(bits) is int and bits in (2, 3, 4, 8) else usual.bits,
+        tile=(sizes[0], sizes[1]) if len(sizes) == 2 else usual.tile,
+        method=method if isinstance(method, str) and method in METHODS else usual.method,
+    )

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from paramtool.model.view import View
 
 KEPT = 256
-"""For so many kinds of pieces an answer is remembered: a model has many tensors of few shapes."""
+"""Answers for this number of kinds of pieces are remembered: a model has many tensors of few shapes."""
 
 
 class Digit(NamedTuple):
@@ -64,12 +64,43 @@ class Piece(NamedTuple):
         return View(tensor.storage, tensor.dtype, offset, shape, tuple(d.step * tensor.strides[d.axis] for d in flat))
 
 
-class Stored(NamedTuple):
+class Stored:
     """One tensor, and the parts whose elements it holds."""
 
-    name: str
-    shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    __slots__ = ("_held", "name", "shape")
+
+    def __init__(self, name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...] | str) -> None:
+        """`pieces` is the name of a part for a tensor that is this part, in the part's own shape.
+
+        A model can have 100,000 of these; the name takes a quarter of the memory.
+        """
+        self.name = name
+        self.shape = shape
+        self._held = pieces
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The boxes of the parts, and where they are."""
+        held = self._held
+        return (Piece(held, *_plain(self.shape)),) if isinstance(held, str) else held
+
+    def _replace(self, *, pieces: tuple[Piece, ...]) -> Stored:
+        """The same tensor with other pieces, as of a named tuple."""
+        return Stored(self.name, self.shape, pieces)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stored) or self.name != other.name or self.shape != other.shape:
+            return False
+        return self._held == other._held or self.pieces == other.pieces
+
+    def __lt__(self, other: Stored) -> bool:
+        return (self.name, self.shape, self.pieces) < (other.name, other.shape, other.pieces)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.shape))
+
+    def __repr__(self) -> str:
+        return f"Stored({self.name!r}, {self.shape}, {self._held!r})"
 
 
 def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
@@ -78,8 +109,7 @@ def whole(name: str, shape: Sequence[int], part: str = "") -> Stored:
     >>> whole("w", (2, 3)).pieces[0].digits
     ((Digit(length=2, axis=0, step=1),), (Digit(length=3, axis=1, step=1),))
     """
-    shape = tuple(shape)
-    return Stored(name, shape, (Piece(part or name, *_plain(shape)),))
+    return Stored(name, tuple(shape), part or name)
 
 
 @lru_cache(maxsize=KEPT)

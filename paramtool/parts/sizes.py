@@ -115,9 +115,7 @@ def _divided(sizes: Sizes, whole: str, by: str) -> int:
 def _half(sizes: Sizes) -> int:
     rotary = sizes.of("rotary")
     if rotary % 2:
-        raise LayoutError(
-            f"rotary={rotary} is odd; RoPE rotates pairs", hint="check the facts in config.json or --spec"
-        )
+        raise LayoutError(f"rotary={rotary} is odd; RoPE rotates pairs", hint=CHECK)
     return rotary // 2
 
 

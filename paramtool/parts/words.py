@@ -1,7 +1,6 @@
 """What files call the parts of attention, gated MLPs and experts, and the tensors that hold several of them.
 
-Nothing is imported here, so that `inspect` looks at names before it needs a table.  A test compares the names of parts
-with those of the tables.
+Nothing is imported here, so that `inspect` looks at names before it needs a table; the tables take them from here.
 """
 
 from __future__ import annotations
@@ -20,18 +19,42 @@ APART: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
 }  # fmt: skip
 """{kind of a group: the names of its parts, in each way that files have them}"""
-FUSED: Mapping[str, str] = {
-    "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "qkv": "qkv", "W_pack": "qkv",
-    "wqkv": "qkv", "att_proj": "qkv", "attn_qkv": "qkv", "linear_qkv": "qkv", "qkv_linear": "qkv",
-    "QKV": "qkv", "in_proj_weight": "qkv", "gate_up_proj": "gate-up", "up_gate_proj": "gate-up", "w13": "gate-up",
-    "gate_up": "gate-up",
-}  # fmt: skip
+ALWAYS, IN_FAMILIES, WHERE_SAID = range(3)
+"""Whether a tensor of a name is fused: in every model, in some model types, or where `--layout` says so.
+
+Other models have other things under the names of the last two.
+"""
+_FUSED: tuple[tuple[str, int, str], ...] = (
+    ("qkv", ALWAYS, "qkv_proj query_key_value c_attn Wqkv qkv W_pack wqkv att_proj linear_qkv attn_qkv qkv_linear QKV"),
+    ("qkv", IN_FAMILIES, "in_proj"),
+    ("kv", IN_FAMILIES, "kv_proj to_kv"),
+    ("kv", WHERE_SAID, "c_attn linear_kv kv"),
+    ("qk", WHERE_SAID, "qk_proj"),
+    ("q-gate", WHERE_SAID, "q_proj"),
+    ("qkv-gate", WHERE_SAID, "linear_qkv qkv_proj"),
+    ("qkv-scalar-gate", WHERE_SAID, "linear_qkv qkv_proj"),
+    ("gate-up", ALWAYS, "gate_up_proj up_gate_proj w13 gate_up"),
+    ("gate-up", IN_FAMILIES, "ff_proj dense_h_to_4h input_linear weights_in Wi"),
+    ("gate-up", WHERE_SAID, "linear_fc1"),
+    ("convs", WHERE_SAID, "conv1d"),
+)
+"""(kind of a group, when, what files call the tensor that holds it); docs/layouts.md says who."""
+FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(name for own, _, names in _FUSED if own == kind for name in names.split()) for kind, _, _ in _FUSED
+}
+"""{kind of a group: what files call the tensor that holds it}"""
+TORCH_MHA = "in_proj_weight"
+"""The tensor of torch.nn.MultiheadAttention (torch/nn/modules/activation.py): queries, then keys, then values."""
+
+
+def _kinds(when: int) -> dict[str, str]:
+    return {name: kind for kind, own, names in _FUSED if own == when for name in names.split()}
+
+
+FUSED: Mapping[str, str] = {**_kinds(ALWAYS), TORCH_MHA: "qkv"}
 """{name of a fused tensor: the kind of its group}"""
-OF_FAMILIES: Mapping[str, str] = {
-    "in_proj": "qkv", "kv_proj": "kv", "to_kv": "kv", "Wi": "gate-up", "dense_h_to_4h": "gate-up",
-    "weights_in": "gate-up", "input_linear": "gate-up", "ff_proj": "gate-up",
-}  # fmt: skip
-"""The same for names that are fused tensors in some families only: other models have other things under them."""
+OF_FAMILIES: Mapping[str, str] = _kinds(IN_FAMILIES)
+"""The same for names that are fused tensors in some families only."""
 STACKS: tuple[tuple[str, ...], ...] = (
     ("gate_up_proj", "down_proj"), ("w13_weight", "w2_weight"), ("gate_proj", "up_proj", "down_proj"),
     ("w1", "v1", "w2"),
@@ -41,9 +64,13 @@ FLAT = STACKS[3]
 """Experts below each other in matrices."""
 LAYER_STACKS = ("input_linear", "output_linear")
 """Layers whose weights are stacks (transformers 5.23.0 `jetmoe` 79, 252-254; `granitemoe` files)."""
-TORCH_MHA = "in_proj_weight"
-"""The tensor of torch.nn.MultiheadAttention (torch/nn/modules/activation.py): queries, then keys, then values."""
-WEIGHTS = ("weight", "qweight", "weight_packed")
-"""What the weight of a layer is called, quantised or not."""
+STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {STACKS[0]: (("w13", "w2"), LAYER_STACKS)}
+"""{the stacks of a layout: what other files call them}"""
+WEIGHTS = ("weight", "qweight", "weight_packed", "blocks", "base_layer.weight")
+"""What the weight of a layer is called, quantised or not, or beside factors of PEFT."""
+BASE = "base_layer"
+"""PEFT puts the weight of a layer under this name, in memory."""
+BLOCKS = "_blocks"
+"""The codes of MXFP4 beside the name of a stack: `gate_up_proj_blocks`."""
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "proj", "wo", "Wo", "linear_proj", "output.dense", "out_lin")
 """What the output projection beside an attention is called: it has as many inputs as there are rows of queries."""

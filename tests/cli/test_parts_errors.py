@@ -74,7 +74,7 @@ WRONG_PARTS: dict[str, tuple[Callable[[Tensors], None], int, tuple[str, ...]]] =
     "a bias on two of three": (without(f"{AT}.k_proj.bias"), 5, (f"{AT}.k_proj.bias",)),
     "another type": (with_(f"{AT}.k_proj.weight", torch.Tensor.half), 5, ("float16", "float32", f"{AT}.k_proj.weight")),
     "another width": (with_(f"{AT}.k_proj.weight", lambda t: t[:, :8].clone()), 5, ("_proj.weight", "24")),
-    "another number of heads": (with_(f"{AT}.k_proj.weight", lambda t: t[:4].clone()), 5, ("kv_heads=2", "4")),
+    "another number of heads": (with_(f"{AT}.k_proj.weight", lambda t: t[:4].clone()), 5, ("kv_heads", "4")),
     "three axes": (with_(f"{AT}.k_proj.weight", lambda t: t[None].clone()), 5, (f"{AT}.k_proj.weight", "[1, 8, 24]")),
     "no rows": (with_(f"{AT}.k_proj.weight", lambda t: t[:0].clone()), 5, (f"{AT}.k_proj.weight",)),
     "an unknown companion": (lambda t: t.update({f"{AT}.q_proj.magic": torch.ones(3)}), 5, ("magic",)),
@@ -101,7 +101,9 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_names_that_are_taken(tmp_path: Path) -> None:
     """A file that has parts and a fused tensor of the same name."""
     saved(tmp_path, {**apart(), f"{AT}.qkv_proj.weight": torch.ones(3)}, CONFIG)
-    refused(quick, "fuse", "m", "--layout", "qkv", "-o", "out", cwd=tmp_path, code=6, says=(f"{AT}.qkv_proj.weight",))
+    fuse = ("fuse", "m", "--layout", "qkv", "-o", "out")
+    refused(quick, *fuse, cwd=tmp_path, code=5, says=(f"{AT}.qkv_proj.weight", "mixes two forms"))
+    refused(quick, *fuse, "--at", "*.self_attn", cwd=tmp_path, code=6, says=(f"{AT}.qkv_proj.weight",))
 
 
 WRONG_FLAGS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
@@ -114,7 +116,10 @@ WRONG_FLAGS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
     "another number than the config": (("--layout", "qkv", "--spec", "qkv heads=3"), 5, ("heads", "3", "6")),
     "an unknown name": (("--layout", "qkv", "--rename", "hats=caps"), 2, ("hats", "qkv_proj")),
     "--stack": (("--layout", "qkv", "--stack", "a,b=c"), 2, ("--stack",)),
-    "an unknown layout": (("--layout", "qkv-per-hat"), 2, ("qkv-per-hat",)),
+    "an unknown layout": (("--layout", "qkv-per-hed"), 2, ("'qkv-per-hed'", "did you mean qkv-per-head")),
+    "an unknown layout of the parts": (("--layout", "qkv", "--from", "qkv-per-hed"), 2, ("did you mean qkv-per-head",)),
+    "a dialect": (("--layout", "vllm"), 2, ("is a dialect", "paramtool convert SRC --to vllm -o DST")),
+    "a dialect of the parts": (("--layout", "qkv", "--from", "meta"), 2, ("--from meta", "--to transformers-4 -o DST")),
     "options of a layout": (("--layout", "qkv:heads=3"), 2, ("--spec",)),
     "values that change": (("--layout", "zero-centred-norm"), 2, ("changes values",)),
     "one head each": (("--layout", "qkv-per-head"), 5, ("heads=6", "kv_heads=2")),
@@ -127,6 +132,57 @@ def test_flags(case: str, form: tuple[str, ...], tmp_path: Path) -> None:
     flags, code, says = WRONG_FLAGS[case]
     saved(tmp_path, apart(), CONFIG)
     refused(quick, "fuse", "m", *flags, "-o", "out", *form, cwd=tmp_path, code=code, says=() if form else says)
+
+
+WRONG_LINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "a dialect of another number": (("convert", "m", "--to", "transformers-6"), ("did you mean transformers-5, tr",)),
+    "a dialect without its s": (("convert", "m", "--to", "transformer-5"), ("did you mean transformers-5, tr",)),
+    "a dialect that it is of": (("convert", "m", "--from", "megatorn", "--to", "vllm"), ("did you mean megatron?",)),
+    "layouts": (("layouts", "vlm"), ("did you mean vllm?",)),
+    "layouts, like nothing": (("layouts", "nosuch"), ("hint: `paramtool layouts` lists them\n",)),
+    "unfuse": (("unfuse", "m", "--layout", "gateup"), ("did you mean gate-up?",)),
+    "unfuse, a dialect": (("unfuse", "m", "--layout", "vllm"), ("is a dialect", "--from vllm --to transformers-4")),
+    "unfuse, to a dialect": (("unfuse", "m", "--layout", "qkv", "--to", "meta"), ("--to meta: is a dialect",)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_LINES)
+def test_names_that_nothing_has(case: str, tmp_path: Path) -> None:
+    """What is near is found among layouts of networks, of parts, and dialects, and said once."""
+    args, says = WRONG_LINES[case]
+    saved(tmp_path, apart(), CONFIG)
+    ran = refused(quick, *args, *(() if args[0] == "layouts" else ("-o", "out")), cwd=tmp_path, code=2, says=says)
+    assert "?;" not in ran.err and "torch" not in ran.err and "tensorrt" not in ran.err
+
+
+def test_nothing_to_take_apart(tmp_path: Path) -> None:
+    """In words of attention, gated MLPs and experts, and not of recurrent networks."""
+    saved(tmp_path, {**apart(), **experts()}, MIXTRAL)
+    says = ("nothing is fused", "model.layers: 1 layer: q, k, v apart", "experts as a list of 3", "--layout qkv")
+    ran = refused(quick, "unfuse", "m", "-o", "out", cwd=tmp_path, code=5, says=says)
+    assert "recurrent" not in ran.err
+
+
+def test_biases_that_a_dialect_has_not(tmp_path: Path) -> None:
+    """They are no quantisation."""
+    saved(tmp_path, apart(), CONFIG)
+    says = (f"'{AT}.k_proj.bias' is a bias, and meta has no place for it",)
+    ran = refused(quick, "convert", "m", "--to", "meta", "-o", "out", cwd=tmp_path, code=5, says=says)
+    assert "quantis" not in ran.err
+
+
+def test_stacks_of_another_orientation(tmp_path: Path) -> None:
+    """The hint has layouts that fit, and not the one that was refused; each of them works."""
+    stacks = {"m.experts.gate_up_proj": torch.randn(2, 64, 64), "m.experts.down_proj": torch.randn(2, 64, 32)}
+    saved(tmp_path, stacks)
+    args = ("unfuse", "m", "-o", "out", "--layout")
+    ran = refused(
+        quick, *args, "experts-transposed", cwd=tmp_path, code=5, says=("hint: the shapes of the stacks fit",)
+    )
+    fits = ran.err.rpartition(" fit ")[2].strip().split(", ")
+    assert fits and "experts-transposed" not in fits
+    for layout in fits:
+        assert quick(*args, layout, "--force", cwd=tmp_path).code == 0
 
 
 WRONG_CONFIGS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -291,3 +347,27 @@ def test_records(case: str, tmp_path: Path) -> None:
     saved(tmp_path, {"x.weight": torch.randn(6, 3)}, metadata={"paramtool.parts": text})
     code = 3 if case in DAMAGED else 5
     refused(quick, "unfuse", "m", "-o", "out", cwd=tmp_path, code=code, says=("m/model.safetensors",))
+
+
+@pytest.mark.parametrize("layout", ["qkv", "qkv-per-group"])
+@pytest.mark.parametrize("who", ["--spec", "config.json"])
+def test_a_record_that_is_contradicted(layout: str, who: str, tmp_path: Path) -> None:
+    """Also where its pattern needs no heads, as that of plain qkv."""
+    saved(tmp_path, apart(), CONFIG)
+    assert quick("fuse", "m", "--layout", layout, "-o", "n", cwd=tmp_path).code == 0
+    flags = ("--spec", "qkv kv_heads=3") if who == "--spec" else ()
+    if who == "config.json":
+        (tmp_path / "n" / "config.json").write_text(json.dumps({**CONFIG, "num_key_value_heads": 3}))
+    else:
+        (tmp_path / "n" / "config.json").unlink()
+    refused(quick, "unfuse", "n", *flags, "-o", "out", cwd=tmp_path, code=5, says=(who, "3"))
+
+
+def test_another_layout_than_the_config_says(tmp_path: Path) -> None:
+    """With --at the user knows better: a folder that was rearranged by another program has its old config."""
+    name = "gpt_neox.layers.0.attention.query_key_value"
+    saved(tmp_path, {f"{name}.weight": torch.randn(72, 24)}, {**CONFIG, "model_type": "gpt_neox"})
+    command = ("unfuse", "m", "--layout", "qkv", "-o", "out")
+    says = ("qkv-per-head", "gpt_neox.layers.*.attention", "--at")
+    refused(quick, *command, cwd=tmp_path, code=5, says=says)
+    assert quick(*command, "--at", "*.attention", cwd=tmp_path).code == 0

@@ -133,7 +133,7 @@ def saved(folder: Path, state: Module) -> Path:
 
 def weight(folder: Path, module: str, scheme: str) -> np.ndarray:
     """The weight of a module, dequantised."""
-    state = load_file(folder / "model.safetensors")
+    state = load_file(*folder.glob("*.safetensors"))
     found = {
         name.removeprefix(f"{module}."): array(one) for name, one in state.items() if name.startswith(f"{module}.")
     }

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import paramtool
 from paramtool.errors import LayoutError, UsageError
 from paramtool.formats.record import parts as record
-from paramtool.formats.record.parts import PartsRecord
+from paramtool.model.parts import PartsRecord
 from tests.attention import LLAMA, folder_of
 
 

@@ -1,4 +1,4 @@
-"""How each layout of parts stores them, as array operations of its own: no pattern and no piece is used here.
+"""How each layout of parts stores them, as array operations: no pattern and no piece is used here.
 
 Each takes the parts {term: array, or one for each expert}, [outputs, inputs] as a Linear has them, and sizes; it gives
 the fused arrays in the order of the layout.  The rows are those of the sources that the tables name.
@@ -42,7 +42,7 @@ def _flat(array: Array, count: int) -> Array:
 
 
 def _per(count: int, *parts: Array) -> Array:
-    """For each of so many, its share of every part."""
+    """For each of `count`, its share of every part."""
     return _flat(np.concatenate([_split(one, count, -1) for one in parts], 1), 2)
 
 

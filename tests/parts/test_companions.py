@@ -16,9 +16,11 @@ from paramtool.errors import LayoutError
 from paramtool.parts.blocks import Image, lengths, roles
 from paramtool.parts.companions import axes_of, follow, is_companion, logical
 from paramtool.parts.packing import Packing
+from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, joined
-from paramtool.parts.rows import PARTS, PartTensor, stored
+from paramtool.parts.rows import stored
 from paramtool.parts.sizes import Sizes
+from paramtool.parts.solving import PartTensor
 
 Arrays = dict[str, np.ndarray]
 QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
@@ -102,6 +104,16 @@ def together(weight: Stored, wholes: Arrays) -> np.ndarray:
     return moved(weight, sources, parts).transpose((*where.rest, where.out, where.inside))
 
 
+def is_turned(weight: Stored) -> bool:
+    where = roles(weight)
+    return where.inside < where.out
+
+
+def in_rows(weight: Stored, array: np.ndarray) -> np.ndarray:
+    """Scales in the order of `together`: they are turned where their weight is."""
+    return array.swapaxes(-1, -2) if is_turned(weight) else array
+
+
 def _alone(name: str, shape: tuple[int, ...]) -> Stored:
     from paramtool.parts.pieces import whole
 
@@ -152,7 +164,7 @@ def test_scales_of_rows_and_of_groups_follow_any_rows(weight: Stored, block: tup
     made = followed(weight, "weight_scale", scales)
     fused = together(weight, {n.removesuffix("_scale"): spread(a, *lengths(weight)[n.removesuffix("_scale")])
                               for n, a in scales.items()})  # fmt: skip
-    assert (spread(fused_of(made, scales), *fused.shape[-2:]) == fused).all()
+    assert (spread(in_rows(weight, fused_of(made, scales)), *fused.shape[-2:]) == fused).all()
 
 
 @given(weights(unit=2), st.sampled_from([(2, 4), (4, 4), (3, 4)]))
@@ -179,7 +191,7 @@ def test_scales_of_tiles_follow_whole_tiles_or_are_refused(weight: Stored, tile:
         starts = np.unique(fused[..., 0], return_index=True)[1]
         assert (starts % tile[0]).any() or fused.shape[-2] % tile[0] or fused.ndim > 2
         return
-    there = fused_of(made, scales).repeat(tile[0], -2)[..., : fused.shape[-2], :].repeat(tile[1], -1)
+    there = in_rows(weight, fused_of(made, scales)).repeat(tile[0], -2)[..., : fused.shape[-2], :].repeat(tile[1], -1)
     assert (there == fused).all()
 
 
@@ -257,6 +269,10 @@ def _piece(part: str, shape: tuple[int, int], at: tuple[int, int]) -> object:
 def test_nvfp4_and_packed_rows(weight: Stored, seed: int) -> None:
     """Two codes of a row in a byte, a scale for 16 inputs, and one for the tensor."""
     packed = per_part(weight, "weight_packed", lambda out, inside: (out, inside // 2))
+    if is_turned(weight):
+        with pytest.raises(LayoutError, match="its codes are packed along the inputs of a row"):
+            followed(weight, "weight_packed", packed)
+        return
     made = fused_of(followed(weight, "weight_packed", packed), packed)
     large = {n.removesuffix("_packed"): a.repeat(2, 1) for n, a in packed.items()}
     assert (made.repeat(2, -1) == together(weight, large)).all()
@@ -409,3 +425,38 @@ def test_names_that_are_companions() -> None:
     for suffix in ("weights", "num_batches_tracked", "lora_C.weight", "inv_freq"):
         assert not is_companion(suffix), suffix
     assert axes_of("unheard_of", (4,), (4, 16), Packing()) is None
+
+
+def test_scales_of_a_turned_stack_in_either_order() -> None:
+    """Turned as the stack is; [experts, outputs, 1] beside [experts, inputs, outputs] is one for each output, too."""
+    weight = attention(TURNED, {"experts": 2, "ffn": 3, "in": 16}, 2)
+    names = {name: f"{name}_scale" for name in [weight.name, *lengths(weight)]}
+    for shape in ((2, 1, 6), (2, 6, 1)):
+        made = follow(weight, "weight_scale", names, {"m.f.weight_scale": shape})
+        assert made.fused.shape == shape and all(one.shape == (3, 1) for one in made.parts)
+    with pytest.raises(LayoutError, match="fits no scheme"):
+        follow(weight, "weight_scale", names, {"m.f.weight_scale": (2, 5, 1)})
+
+
+def test_codes_of_mxfp4_in_a_stack_that_is_one_part() -> None:
+    """[experts, inputs, outputs] when it is dequantised, [experts, outputs, ...] in the file; vLLM has an axis less."""
+    part = _alone("e.gate_up_proj", (2, 64, 64))  # square: no shape tells
+    (piece,) = part.pieces
+    turned = Stored(
+        "e.w13_weight",
+        (2, 64, 64),
+        (
+            piece._replace(
+                digits=(
+                    piece.digits[0],
+                    *(tuple(d._replace(axis=3 - d.axis) for d in axis) for axis in piece.digits[1:]),
+                )
+            ),
+        ),
+    )
+    packing = Packing(method="mxfp4")
+    names = {"e.w13_weight": "e.w13_weight", "e.gate_up_proj": "e.gate_up_proj_blocks"}
+    blocks = {"e.gate_up_proj_blocks": numbers((2, 64, 2, 16), 1)}
+    made = follow(turned, "blocks", names, {name: one.shape for name, one in blocks.items()}, packing=packing)
+    assert (fused_of(made, blocks) == blocks["e.gate_up_proj_blocks"].reshape(2, 64, 32)).all()
+    assert follow(turned, "blocks", names, {"e.w13_weight": (2, 64, 32)}, packing=packing) == made

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
-from paramtool.parts import rows
+from paramtool.parts import patterns, solving
 from paramtool.parts.layout import PartLayout, all_part_layouts, group
+from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, whole
-from paramtool.parts.rows import PARTS
 from paramtool.parts.sizes import Sizes
 from paramtool.parts.tables import GROUPS
 from paramtool.passes.parts import fuse
@@ -97,7 +97,7 @@ class Laid:
         experts = range(sizes["experts"]) if self.kind.inside else (None,)
         self.parts: dict[str, tuple[Stored, ...]] = {}
         for term, child in self.kind.parts.items():
-            shape = rows.part_shape(PARTS[term], known)
+            shape = solving.part_shape(PARTS[term], known)
             shape = shape if suffix == "weight" else shape[:1]
             names = [".".join(filter(None, ("at", "" if k is None else f"{k}", child, suffix))) for k in experts]
             self.parts[term] = tuple(whole(name, shape) for name in names)
@@ -114,7 +114,7 @@ class Laid:
         return ApartGroup("at", tuple(self.kind.parts.values()), (member,))
 
     def joints(self, facts: Mapping[str, int]) -> list[fuse.Joint]:
-        return [*fuse.fused([self.group], self.layout, self.shapes, lambda at: facts, names=fuse.PartNames({}))]
+        return [*fuse.fused([self.group], self.layout, fuse.KnownParts(self.shapes, lambda at: facts))]
 
     def apart_again(self, facts: Mapping[str, int]) -> dict[str, Any]:
         """{part: its array}, as unfusing the reference's arrays gives them."""
@@ -122,7 +122,7 @@ class Laid:
         arrays = dict(zip(names, self.fused, strict=True))
         shapes = {name: array.shape for name, array in arrays.items()}
         found = FusedGroup("at", tuple(row.name for row in self.layout.tensors), ((f".{self.suffix}", tuple(names)),))
-        joints = [*fuse.unfused([found], self.layout, shapes, lambda at: facts, names=fuse.PartNames({}))]
+        joints = [*fuse.unfused([found], self.layout, fuse.KnownParts(shapes, lambda at: facts))]
         made = fuse.parts_of(joints)
         return moved([one.stored for one in joints], arrays, made)
 
@@ -187,7 +187,7 @@ def test_a_bias_without_a_place_is_refused(name: str) -> None:
     layout = next(one for one in LAYOUTS if one.name == name)
     with pytest.raises(LayoutError, match="bias"):
         for row in layout.tensors:
-            rows.bias_pattern(row.content, row.along)
+            patterns.bias_pattern(row.content, row.along)
 
 
 FURTHER = ("linear_key_heads", "q_rank", "kv_rank", "nope", "groups", "state", "dt_rank")

@@ -27,7 +27,11 @@ def experts(at: str, count: int) -> list[str]:
     return [f"{at}.{k}.{part}_proj.weight" for k in range(count) for part in ("gate", "up", "down")]
 
 
-@given(st.permutations([*parts("h.0.attn", "weight", "bias"), *parts("h.1.attn"), "h.0.attn.o_proj.weight", "wte"]))
+@given(
+    st.permutations(
+        [*parts("h.0.attn", "weight", "bias"), *parts("h.1.attn", "weight", "bias"), "h.0.attn.o_proj.weight", "wte"]
+    )
+)
 def test_the_order_of_names_does_not_matter(names: list[str]) -> None:
     found = {one.at: one for one in find.apart(names, QKV, (), "f")}
     assert found.keys() == {"h.0.attn", "h.1.attn"}

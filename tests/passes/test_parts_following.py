@@ -39,7 +39,7 @@ def fused(shapes: Shapes, name: str, **facts: int) -> dict[str, fuse.Joint]:
     layout = find_part_layout(name)
     assert layout is not None
     groups = find.apart(shapes, group("qkv"), (), "f")
-    found = fuse.fused(groups, layout, shapes, lambda at: facts, names=fuse.PartNames({}), packing=TILE)
+    found = fuse.fused(groups, layout, fuse.KnownParts(shapes, lambda at: facts, packing=TILE))
     return {one.stored.name: one for one in found}
 
 
@@ -75,7 +75,7 @@ def test_shapes_of_fused_companions(scheme: str) -> None:
     found = fused(modules(scheme, rows), "qkv")
     wanted = {f"a.qkv_proj.{suffix}": shape for suffix, shape in SCHEMES[scheme](32, 32).items()}
     assert {name: one.stored.shape for name, one in found.items()} == wanted
-    assert {name: one.companion for name, one in found.items() if one.companion} == {
+    assert {name: one.described.companion for name, one in found.items() if one.described.companion} == {
         name: name.rpartition(".")[2] for name in wanted if not name.endswith(".weight")
     }
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
+from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.pieces import whole
 from paramtool.parts.sizes import Sizes
@@ -31,12 +32,12 @@ def shapes_of(heads: int, kv_heads: int, dim: int, at: str = "h.0") -> Shapes:
 
 def fused(shapes: Shapes, name: str, names: fuse.PartNames = NAMES, **facts: int) -> list[fuse.Joint]:
     groups = find.apart(shapes, group(layout(name).group), (), "f")
-    return [*fuse.fused(groups, layout(name), shapes, lambda at: facts, names=names)]
+    return [*fuse.fused(groups, layout(name), fuse.KnownParts(shapes, lambda at: facts, names))]
 
 
 def unfused(shapes: Shapes, name: str, names: fuse.PartNames = NAMES, **facts: int) -> list[fuse.Joint]:
     groups = find.fused(shapes, layout(name), (), "f")
-    return [*fuse.unfused(groups, layout(name), shapes, lambda at: facts, names=names)]
+    return [*fuse.unfused(groups, layout(name), fuse.KnownParts(shapes, lambda at: facts, names))]
 
 
 def outline(joint: fuse.Joint) -> tuple[object, ...]:
@@ -62,11 +63,7 @@ def test_a_record_says_it_again(kv_heads: int, group_: int, dim: int) -> None:
     """The sizes that a joint keeps describe the same tensor without any other fact."""
     shapes = shapes_of(kv_heads * group_, kv_heads, dim)
     for joint in fused(shapes, "qkv-per-group", heads=kv_heads * group_, kv_heads=kv_heads):
-        parts = {term: [part.name for part in own] for term, own in joint.parts.items()}
-        again = fuse.recorded(
-            joint.stored.name, joint.content, joint.along, joint.sizes,
-            parts=parts, shapes=shapes, layout=joint.layout, is_fused=False,
-        )  # fmt: skip
+        again = fuse.recorded(joint.described, shapes, is_fused=False)
         assert again.stored == joint.stored and again.apart == joint.apart
 
 
@@ -123,15 +120,13 @@ def test_experts_of_another_orientation_are_refused() -> None:
 def test_loosened_patterns_are_the_same_rows(name: str) -> None:
     """Where no head is split, rows are rows: the pieces are those of the whole pattern."""
     (row,) = layout(name).tensors
-    loose = fuse.loosened(row.content)
+    loose = patterns.loosened(row.content)
     assert ("heads" not in loose and "q_rows" in loose) or "k_rows" in loose
     known = Sizes({"heads": 4, "kv_heads": 2, "head_dim": 3, "in": 5})
-    from paramtool.parts import rows
-
-    shapes = {term: rows.part_shape(rows.PARTS[term], known) for term in row.terms()}
+    shapes = {term: solving.part_shape(patterns.PARTS[term], known) for term in row.terms()}
     made = []
     for content in (row.content, loose):
-        parts = {t: [rows.PartTensor(t, fuse.axes_of(t, content), shape)] for t, shape in shapes.items()}
+        parts = {t: [solving.PartTensor(t, patterns.axes_of(t, content), shape)] for t, shape in shapes.items()}
         made.append(rows.stored("x", content, row.along, parts, sizes=known))
     strip = [
         (one.shape, [(p.part, p.shape, p.at) for p in one.pieces]) for one in made
@@ -143,5 +138,5 @@ def test_loosened_patterns_are_the_same_rows(name: str) -> None:
 def test_patterns_that_split_heads_stay() -> None:
     for name in ("qkv-per-head", "qkv-per-group", "rope-pairs", "heads-by-position"):
         for row in layout(name).tensors:
-            loose = fuse.loosened(row.content)
+            loose = patterns.loosened(row.content)
             assert loose == row.content or "value_dim" in row.content

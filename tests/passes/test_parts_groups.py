@@ -9,7 +9,6 @@ import pytest
 
 from paramtool.parts import families, tables, words
 from paramtool.parts.layout import find_part_layout
-from paramtool.passes.parts import find
 from paramtool.passes.parts.groups import KnownOfFile, SeenParts, seen
 from paramtool.passes.parts.groups import words as in_words
 
@@ -163,4 +162,4 @@ def test_fused_names_can_be_taken_apart() -> None:
     """What `inspect` calls fused, `unfuse` finds under that name."""
     for name, kind in {**words.FUSED, **words.OF_FAMILIES}.items():
         if (name, kind) != (words.TORCH_MHA, "qkv"):
-            assert name in find.FUSED_NAMES[kind], name
+            assert name in words.FUSED_NAMES[kind], name

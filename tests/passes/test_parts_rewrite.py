@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from paramtool.errors import LayoutError, PlanError
 from paramtool.model import plan as plans
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.parts import FusedTensor, PartsRecord
 from paramtool.parts.pieces import Stored, whole
-from paramtool.passes.parts.rewrite import Rearranged, new_targets, renames, rewritten
+from paramtool.passes.parts.order import first_order
+from paramtool.passes.parts.rearranged import Rearranged, renames
+from paramtool.passes.parts.rewrite import new_targets, rewritten
 from tests.passes.made import checkpoint, view
 
 Q, K, OTHER = whole("q", (4, 3)), whole("k", (2, 3)), whole("other", (2, 2))
@@ -44,8 +47,9 @@ def test_there_and_back_has_the_order_of_before(order: list[str]) -> None:
     file = checkpoint({name: SHAPES.get(name, (5,)) for name in order})
     plan, names = done(file, Rearranged((Q, K), (BOTH,)))
     fused = checkpoint({name: plan.names[name].window.shape for name in names})
-    positions = {name: order.index(name) for name in ("q", "k")}
-    assert done(fused, Rearranged((BOTH,), (Q, K), positions))[1] == order
+    parts = {"q": ("q",), "k": ("k",)}
+    record = PartsRecord(fused=(FusedTensor("qk", "qk", "", 0, {}, parts, (order.index("q"), order.index("k"))),))
+    assert done(fused, Rearranged((BOTH,), (Q, K), first_order(names, record)))[1] == order
 
 
 def test_another_name_alone_moves_nothing() -> None:

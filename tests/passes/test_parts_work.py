@@ -11,7 +11,8 @@ from paramtool.model.plan import check
 from paramtool.model.storage import Ranges, SourceFile
 from paramtool.parts.layout import find_part_layout, group
 from paramtool.passes.parts import find, fuse
-from paramtool.passes.parts.rewrite import Rearranged, rewritten
+from paramtool.passes.parts.rearranged import Rearranged
+from paramtool.passes.parts.rewrite import rewritten
 from tests.hostile.test_bounded_work import EXPONENT, exponent, peak, steps
 from tests.passes.made import view
 
@@ -42,7 +43,7 @@ def change(count: int, layers: int, layout: str) -> Rearranged:
     chosen = find_part_layout(layout)
     assert chosen is not None
     found = find.apart(shapes, group("experts"), (), "made")
-    joints = list(fuse.fused(found, chosen, shapes, lambda at: {}, names=fuse.PartNames({})))
+    joints = list(fuse.fused(found, chosen, fuse.KnownParts(shapes, lambda at: {})))
     return Rearranged(tuple(fuse.parts_of(joints)), tuple(one.stored for one in joints))
 
 

@@ -11,12 +11,14 @@ It is text under the metadata key `paramtool.parts`:
                 "parts": {"q": ["h.0.q_proj.weight"], "k": ["h.0.k_proj.weight"], "v": ["h.0.v_proj.weight"]},
                 "positions": [4, 2, 5]}]}
 
-`dialect` and `from` are there if the names of the file are those of a dialect.  `unfused` has the same members as
-`fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one for each expert.
-The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is needed.  `positions`
-are those of the tensors that the file had instead, among all of its tensors: of the parts in their order, or of the
-tensor that was taken apart.  Going back restores them.  `companion` is there for scales, packed codes and the like:
-`weight_scale_inv`; pattern and sizes are then those of the weight.
+`dialect` and `from` are there if the names of the file are those of a dialect, and `added` if its program wants a
+tensor twice: {"lm_head.weight": "model.embed_tokens.weight"} of a tied model, which going back has once.  `unfused` has
+the same members as `fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one
+for each expert.  The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is
+needed.  `positions` are those of the tensors that the file had instead: of the parts in their order, or of the tensor
+that was taken apart.  They count the names of a file in which everything that is described is undone; going back
+restores them.  `companion` is there for scales, packed codes and the like: `weight_scale_inv`; pattern and sizes are
+then those of the weight.
 """
 
 from __future__ import annotations
@@ -27,53 +29,10 @@ from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.formats import strict_json
-from paramtool.lazy_dataclass import dataclass
+from paramtool.model.parts import FusedTensor, PartsRecord
 
 KEY = "paramtool.parts"
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class FusedTensor:
-    """How one tensor was made of parts."""
-
-    tensor: str
-    layout: str
-    pattern: str
-    along: int
-    sizes: Mapping[str, int]
-    parts: Mapping[str, tuple[str, ...]]
-    """{term of the pattern: the names of its parts}"""
-    positions: tuple[int, ...] = ()
-    """Those of the parts, or that of the tensor, among all names of the file that had them."""
-    companion: str = ""
-    """What it is beside a weight, such as `weight_scale_inv`; pattern and sizes are then the weight's."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all parts."""
-        return tuple(name for names in self.parts.values() for name in names)
-
-    def is_like(self, other: FusedTensor) -> bool:
-        """Whether another is the same tensor made of the same parts, whatever their positions."""
-        mine, theirs = (
-            (one.tensor, one.pattern, one.along, dict(one.sizes), dict(one.parts), one.companion)
-            for one in (self, other)
-        )
-        return mine == theirs
-
-
-@dataclass(frozen=True, slots=True)
-class PartsRecord:
-    """What a file says of its parts."""
-
-    dialect: str = ""
-    source: str = ""
-    """The dialect that the names were converted from."""
-    fused: tuple[FusedTensor, ...] = ()
-    """Tensors of the file that hold parts."""
-    unfused: tuple[FusedTensor, ...] = ()
-    """Tensors that the file does not have and whose parts it has."""
 
 
 def encode(record: PartsRecord) -> str:
@@ -83,6 +42,8 @@ def encode(record: PartsRecord) -> str:
     found: dict[str, Any] = {"version": VERSION}
     if record.dialect:
         found |= {"dialect": record.dialect, "from": record.source}
+    if record.dialect and record.added:
+        found["added"] = dict(record.added)
     for key, tensors in (("fused", record.fused), ("unfused", record.unfused)):
         if tensors:
             found[key] = [_encoded(one) for one in tensors]
@@ -111,7 +72,8 @@ def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
         if type(found["version"]) is not int or found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}, this program reads {VERSION}")
         fused, unfused = (tuple(_fused(item) for item in found.get(key, [])) for key in ("fused", "unfused"))
-        return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused, unfused)
+        added = {_text(name): _text(other) for name, other in found.get("added", {}).items()}
+        return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused, unfused, added)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"{where}: its record of parts ({KEY!r}) is damaged: {type(error).__name__}: {error}",
@@ -133,14 +95,14 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
     if len(positions) not in (0, 1, sum(len(names) for names in parts.values())):
         raise ValueError("positions is not as long as parts")
     return FusedTensor(
-        _text(item["tensor"]),
-        _text(item["layout"]),
-        _text(item["pattern"]),
-        along,
-        sizes,
-        parts,
-        positions,
-        _text(item.get("companion", "")),
+        tensor=_text(item["tensor"]),
+        layout=_text(item["layout"]),
+        pattern=_text(item["pattern"]),
+        along=along,
+        sizes=sizes,
+        parts=parts,
+        positions=positions,
+        companion=_text(item.get("companion", "")),
     )
 
 

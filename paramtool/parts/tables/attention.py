@@ -1,6 +1,6 @@
 """Attention: queries, keys and values in one tensor.
 
-The axes of a part are those of its own Linear: q (heads head_dim) x in, k (kv_heads head_dim) x in, v (kv_heads
+The axes of a part are those of a Linear for it alone: q (heads head_dim) x in, k (kv_heads head_dim) x in, v (kv_heads
 value_dim) x in.  Sources: transformers 5.23.0 (`models/NAME/modeling_NAME.py` unless another file is named), vLLM
 0.33.0, NVIDIA-NeMo/Megatron-Bridge 067f987df (`models/conversion/param_mapping.py`).
 """
@@ -8,14 +8,9 @@ value_dim) x in.  Sources: transformers 5.23.0 (`models/NAME/modeling_NAME.py` u
 from __future__ import annotations
 
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout
+from paramtool.parts.words import APART
 
-_NAMES = (
-    ("query", "key", "value"),
-    ("q_lin", "k_lin", "v_lin"),
-    ("to_q", "to_k", "to_v"),
-    ("wq", "wk", "wv"),
-    ("q", "k", "v"),
-)
+_NAMES = APART["qkv"][1:]
 GROUPS = (
     PartGroup("qkv", "attention: queries, keys and values", {"q": "q_proj", "k": "k_proj", "v": "v_proj"}, _NAMES),
     PartGroup("kv", "attention: keys and values", {"k": "k_proj", "v": "v_proj"}, tuple(names[1:] for names in _NAMES)),

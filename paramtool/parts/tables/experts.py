@@ -8,13 +8,14 @@ b5bcd76c6.
 from __future__ import annotations
 
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout
+from paramtool.parts.words import APART
 
 GROUPS = (
     PartGroup(
         "experts",
         "experts, each a gated MLP",
         {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
-        (("w1", "w3", "w2"), ("gate", "up", "down"), ("linear", "linear_v", "linear_1")),
+        APART["experts"][1:],
         inside="{experts}.",
     ),
     PartGroup(

@@ -6,13 +6,14 @@ Sources: transformers 5.23.0 (`conversion_mapping.py` is "map"), vLLM 0.33.0, Me
 from __future__ import annotations
 
 from paramtool.parts.layout import FusedRow, PartGroup, PartLayout
+from paramtool.parts.words import APART
 
 GROUPS = (
     PartGroup(
         "gate-up",
         "gated MLP: gate and up",
         {"gate": "gate_proj", "up": "up_proj"},
-        (("w1", "w3"), ("wi_0", "wi_1"), ("gate", "up")),
+        APART["gate-up"][1:],
     ),
 )
 _SAME = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")

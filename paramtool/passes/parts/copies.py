@@ -1,7 +1,7 @@
 """The copies that make a new tensor of parts, and the views that old tensors are of new ones.
 
 Source and target hold the same parts.  Joined piece by piece (`parts.pieces`), they are pairs of views; where a run of
-the target is long, it becomes a copy of its own, so that the engine writes run after run and assembles nothing.
+the target is long, it becomes a separate copy, so that the engine writes run after run and assembles nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from paramtool.errors import LayoutError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
+from paramtool.parts.companions import why_one
 from paramtool.parts.pieces import KEPT, Digits, Pair, Piece, Stored, joined
 from paramtool.passes.coalesce import coalesced
 
 RUN_NBYTES = 4096
-"""Runs of a target of at least so many bytes are copies of their own."""
+"""Runs of a target of at least this number of bytes are separate copies."""
 MAX_RUNS = 1 << 16
 """A target of more runs than this is assembled in memory, band by band."""
 
@@ -28,10 +29,16 @@ MAX_RUNS = 1 << 16
 class HeldPiece(NamedTuple):
     """A piece of a part in a tensor of the source."""
 
-    name: str
+    names: tuple[str]
+    """The tensor's name, as copies have it."""
     piece: Piece
     view: View
     """The whole tensor."""
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor."""
+        return self.names[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,9 @@ def sources(where: str, tensors: Sequence[Stored], views: Mapping[str, View]) ->
     repeated = []
     first: dict[tuple[str, tuple[int, ...], tuple[int, ...]], HeldPiece] = {}
     for tensor in tensors:
+        names, view = (tensor.name,), views[tensor.name]
         for piece in tensor.pieces:
-            held = HeldPiece(tensor.name, piece, views[tensor.name])
+            held = HeldPiece(names, piece, view)
             known = first.setdefault((piece.part, piece.start, piece.shape), held)
             if known is not held:
                 repeated.append((known, held))
@@ -73,6 +81,7 @@ def requirements(found: Sources) -> Iterator[Requirement]:
                 0.0,
                 f"{found.where}: {other.name!r} repeats elements of {before!r} with other values; "
                 "expected equal copies, of which one is kept",
+                why_one(other.name),
             )
 
 
@@ -107,14 +116,14 @@ def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Co
     """The copies that fill a piece of a tensor, each from one piece of another."""
     begin = _begin(piece, whole)
     for one in held:
-        view, names = one.view, (one.name,)
+        view = one.view
         there = _begin(one.piece, view)
         places = (piece.start, piece.digits, one.piece.start, one.piece.digits)
         for run in _runs_in_common(places, whole.strides, view.strides):
             yield Copy(
                 View(whole.storage, whole.dtype, begin + run.here, run.shape, run.steps_here),
                 ((1, View(view.storage, view.dtype, there + run.there, run.shape, run.steps_there)),),
-                names=names,
+                names=one.names,
             )
 
 
@@ -216,7 +225,7 @@ def window(old: Stored, made: Stored, wanted: View) -> View | None:
         copy
         for piece in old.pieces
         for copy in _copies(
-            own, piece, [HeldPiece(made.name, one, whole) for one in made.pieces if one.part == piece.part]
+            own, piece, [HeldPiece((made.name,), one, whole) for one in made.pieces if one.part == piece.part]
         )
     ]
     found = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))

@@ -17,37 +17,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural, some
-from paramtool.parts.layout import PartGroup, PartLayout
-from paramtool.parts.words import LAYER_STACKS
+from paramtool.parts.companions import PAIR, is_companion, shows_weight
+from paramtool.parts.layout import PartGroup, PartLayout, all_groups, all_part_layouts, group
+from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES
 
-FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
-    "qkv": (
-        "qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv", "in_proj", "W_pack", "wqkv", "att_proj", "linear_qkv",
-        "attn_qkv", "qkv_linear", "QKV",
-    ),
-    "kv": ("kv_proj", "c_attn", "linear_kv", "kv", "to_kv"),
-    "qk": ("qk_proj",),
-    "q-gate": ("q_proj",),
-    "qkv-gate": ("linear_qkv", "qkv_proj"),
-    "qkv-scalar-gate": ("linear_qkv", "qkv_proj"),
-    "gate-up": (
-        "gate_up_proj", "ff_proj", "up_gate_proj", "linear_fc1", "dense_h_to_4h", "input_linear", "weights_in", "w13",
-        "gate_up", "Wi",
-    ),
-    "convs": ("conv1d",),
-}  # fmt: skip
-"""{kind of a group: what files call the tensor that holds it}; docs/layouts.md says who."""
-STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
-    ("gate_up_proj", "down_proj"): (("w13", "w2"), LAYER_STACKS),
-}
-"""{the stacks of a layout: what other files call them}"""
-WEIGHTS = ("", "weight", "qweight", "weight_packed", "blocks")
-"""What the weight of a module is called behind the module's name, packed or not."""
 BARE_SEPARATOR = "_"
 """Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
 _NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
 LISTED = 4
-"""So many missing experts are listed."""
+"""At most this number of missing experts is listed."""
 
 
 class GroupMember(NamedTuple):
@@ -60,7 +38,7 @@ class GroupMember(NamedTuple):
 
 
 class ApartGroup(NamedTuple):
-    """A group whose parts are tensors of their own."""
+    """A group whose parts are separate tensors."""
 
     at: str
     """The module that has them."""
@@ -130,6 +108,30 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
     return groups
 
 
+def refuse_more(found: Iterable[ApartGroup], layout: PartLayout, names: Container[str]) -> None:
+    """LayoutError for groups with one more part, which other layouts hold and this one does not: a gate beside q, k, v.
+
+    Parts that are a choice of those of another kind, such as k and v, are fused as they are.
+    """
+    kind = group(layout.group)
+    usual = tuple(kind.parts.values())
+    wider = [one for one in all_groups() if {*one.parts.values()} > {*usual} and len(usual) > 2 and not one.inside]
+    lines: list[str] = []
+    holding: dict[str, None] = {}
+    for one in found:
+        for other in wider if one.names == usual else ():
+            more = [name for name in other.parts.values() if name not in usual]
+            if all(joined(one.at, name, "weight") in names for name in more):
+                lines.append(f"{one.at or '(top)'}: {', '.join(more)}")
+                holding |= dict.fromkeys(each.name for each in all_part_layouts() if each.group == other.kind)
+    if lines:
+        raise LayoutError(
+            listed(f"{plural(len(lines), 'module has a part', 'modules have parts')} that layout {layout.name} "
+                   "has no place for:", lines),
+            hint=f"--layout {', '.join(holding)} has one; --at MODULE fuses the others and leaves it",
+        )  # fmt: skip
+
+
 def _is_usual(kind: PartGroup, variant: tuple[str, ...], tensors: Mapping[tuple[str, int], Mapping[str, str]]) -> bool:
     """Whether an incomplete group is one, and not a module that happens to have a name of a part."""
     seen = {child for one in tensors.values() for child in one}
@@ -159,7 +161,8 @@ def _apart_group(
             if None in own:
                 called = joined(base, f"{experts[own.index(None)]}" if kind.inside else "", child, suffix)
                 others = [c for c in variant if any(c in tensors.get((suffix, e), {}) for e in experts)]
-                return None, f"{called!r} is missing; {', '.join(others)} have {suffix or 'it'}"
+                have = "has" if len(others) == 1 else "have"
+                return None, f"{called!r} is missing; {', '.join(others)} {have} one"
             parts[term] = tuple(name for name in own if name is not None)
         members.append(GroupMember(suffix, parts))
     return ApartGroup(base, variant, tuple(members)), ""
@@ -190,7 +193,7 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
         for base, child, suffix in _children(name):
             for k, row in enumerate(rows):
                 chosen = any(fnmatchcase(base, p) or fnmatchcase(joined(base, child), p) for p in at)
-                named = suffix.count(".") < 2 and any(fnmatchcase(joined(base, child), pattern) for pattern in at)
+                named = _is_of_module(suffix) and any(fnmatchcase(joined(base, child), pattern) for pattern in at)
                 is_layer = suffix.startswith(".") and child not in LAYER_STACKS
                 if (row.is_bare and is_layer) or (at and not chosen):
                     continue
@@ -198,7 +201,7 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
                     found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
     groups = []
     for base, by_suffix in found.items():
-        weights = next((by_suffix[suffix] for suffix in by_suffix if suffix.lstrip("._") in WEIGHTS), None)
+        weights = next((by_suffix[suffix] for suffix in by_suffix if shows_weight(suffix.lstrip("._"))), None)
         if weights is None:
             continue
         if len(weights) < len(rows):
@@ -231,10 +234,25 @@ def _children(name: str) -> Iterator[tuple[str, str, str]]:
     """(module, name in it, suffix with its separator): `attn.in_proj_weight` is `in_proj` with `_weight`, too."""
     for base, child, suffix in _split(name, name.split(".")):
         yield base, child, f".{suffix}" if suffix else ""
-        if not suffix:
-            for kind in ("weight", "bias"):
-                if child.endswith(f"{BARE_SEPARATOR}{kind}"):
-                    yield base, child.removesuffix(f"{BARE_SEPARATOR}{kind}"), f"{BARE_SEPARATOR}{kind}"
+        for k in [k for k, letter in enumerate(child) if letter == BARE_SEPARATOR] if not suffix else ():
+            if kind := _bare_kind(child[k + 1 :]):
+                yield base, child[:k], f"{BARE_SEPARATOR}{kind}"
+
+
+def _bare_kind(text: str) -> str:
+    """What a tensor is of the bare one before its last words; empty if they say nothing.
+
+    >>> _bare_kind("bias"), _bare_kind("scale_inv"), _bare_kind("proj")
+    ('bias', 'weight_scale_inv', '')
+    """
+    if text in ("weight", "bias", *PAIR):
+        return text
+    return next((known for known in (f"weight_{text}", text) if is_companion(known)), "")
+
+
+def _is_of_module(suffix: str) -> bool:
+    """Whether a tensor of this name behind a module's is the module's own, and not of a module inside."""
+    return suffix.count(".") < 2 or is_companion(suffix.lstrip("."))
 
 
 def _check_found(groups: Sequence[object], at: Sequence[str], where: str, what: str) -> None:

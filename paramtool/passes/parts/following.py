@@ -6,13 +6,15 @@ Where a weight is packed, its tensors show how many outputs and inputs it had (`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import LayoutError, plural
+from paramtool.layouts.pattern import Repeated, parse
+from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
-from paramtool.parts.companions import follow, is_companion, logical
-from paramtool.parts.packing import Packing
+from paramtool.parts.companions import BASE, PAIR, SHOWN, VLLM, follow, is_companion, logical, with_method
+from paramtool.parts.packing import MXFP4, Packing
 from paramtool.parts.pieces import Stored, whole
 
 if TYPE_CHECKING:
@@ -39,11 +41,27 @@ def elements(group: ApartGroup, shapes: Shapes, packing: Packing) -> Callable[[s
     return of
 
 
-def fused_elements(group: FusedGroup, row: int, shapes: Shapes, packing: Packing) -> tuple[int, ...]:
-    """The shape of a fused weight before it was packed."""
+def fused_elements(group: FusedGroup, row: int, content: str, shapes: Shapes, *, packing: Packing) -> tuple[int, ...]:
+    """The shape of a fused weight before it was packed, its axes as `content` has them."""
     found = {suffix.lstrip("._") or "weight": shapes[names[row]] for suffix, names in group.members if names[row]}
-    first = next(names[row] for _, names in group.members if names[row])
-    return _logical(first, found, packing)
+    for suffix in ("weight", f"{BASE}weight"):
+        if suffix in found:
+            return found[suffix]
+    out, inside = _logical(next(names[row] for _, names in group.members if names[row]), found, packing)
+    lead = found["blocks"][:-3] if "blocks" in found else ()
+    return (*lead, inside, out) if _is_turned(content) else (*lead, out, inside)
+
+
+def _is_turned(content: str) -> bool:
+    """Whether a pattern has inputs before outputs.
+
+    >>> _is_turned("{ffn: gate[experts in 1] up[experts in 1]}"), _is_turned("down[experts out ffn]")
+    (True, False)
+    """
+    first = parse(content, patterns.WORDS)[0]
+    while isinstance(first, Repeated):
+        first = first.items[0]
+    return not patterns.inputs(first.terms[0][1]).issuperset(first.axes[-1])
 
 
 def _logical(name: str, found: Mapping[str, tuple[int, ...]], packing: Packing) -> tuple[int, ...]:
@@ -67,13 +85,17 @@ def following(weight: Joint, suffix: str, shapes: Shapes, packing: Packing) -> J
             f"{weight.stored.name!r}: it is not known how {suffix!r} belongs to the rows of a weight",
             hint="--at chooses modules without such tensors; `export` leaves tensors out",
         )
-    names = {part.name: part.name for parts in weight.parts.values() for part in parts}
-    names[weight.stored.name] = weight.stored.name
-    found = follow(weight.stored, suffix, names, shapes, packing=packing)
-    for one in (found.fused, *found.parts):
-        if one.name in shapes and prod(one.shape) != prod(shapes[one.name]):
-            raise LayoutError(f"{one.name!r} has shape {list(shapes[one.name])}; expected {list(one.shape)}")
-    return weight._replace(stored=found.fused, apart=found.parts, companion=suffix)
+    names = {name: name for name in (*weight.described.names, weight.stored.name)}
+    stems = [name[: len(name) - len(end)] for name in names for end in (_written(name, suffix),)]
+    beside = [other for other in SHOWN for stem in stems if stem + other in shapes]
+    found = follow(weight.stored, suffix, names, shapes, packing=with_method(packing, beside))
+    described = replace(weight.described, companion=suffix)
+    return weight._replace(stored=found.fused, apart=found.parts, described=described)
+
+
+def _written(name: str, suffix: str) -> str:
+    """What the end of a companion's name is: `scale_inv` of `gate_up_proj_scale_inv`, which is a weight_scale_inv."""
+    return suffix if name.endswith(suffix) else suffix.removeprefix("weight_")
 
 
 class Companion(NamedTuple):
@@ -98,40 +120,73 @@ def told_apart(shapes: Shapes, packing: Packing) -> ToldApart:
     """Companions told from weights, by their names and by the weights that they are beside."""
     found: dict[str, list[Companion]] = {}
     for name in shapes:
-        if name.endswith((".weight", ".bias")) and not name.endswith(("_A.weight", "_B.weight")):
-            continue
-        for one in _beside(name, shapes):
+        for one in _beside(name, shapes, packing):
             found.setdefault(one.weight, []).append(one)
             break
     weights, packed = dict(shapes), set()
     kept: list[Companion] = []
     for weight, members in found.items():
-        if weight not in shapes:
-            inner = {one.suffix: shapes[one.name] for one in members}
-            shape = logical(inner, packing)
+        shape = None
+        if weight not in shapes or any(one.name == weight for one in members):
+            shape = _before_packing({one.suffix: shapes[one.name] for one in members}, packing)
             if shape is None:
                 continue
-            weights[weight] = shape
-            packed.add(weight)
         kept += members
         for one in members:
             del weights[one.name]
+        if shape is not None:
+            weights[weight] = shape
+            packed.add(weight)
     return ToldApart(weights, frozenset(packed), tuple(kept))
 
 
-def _beside(name: str, shapes: Shapes) -> Iterator[Companion]:
+def _before_packing(inner: Mapping[str, tuple[int, ...]], packing: Packing) -> tuple[int, ...] | None:
+    """The shape of a weight that the file has only packed, or of which it has only low-rank factors."""
+    blocks = inner.get("blocks", ())
+    if len(blocks) == 4 and "scales" in inner:  # a stack: see `parts.companions`
+        experts, out, count, nbytes = blocks
+        return experts, count * nbytes * 2, out
+    if len(blocks) == 3 and inner.get("scales") != blocks[:2]:  # vLLM's
+        experts, out, nbytes = blocks
+        return experts, out, nbytes * 2
+    return logical(inner, packing)
+
+
+WORDS = 4
+"""So many words has the longest name of a companion: `lora_A.default.weight`, or of a scale behind `base_layer`."""
+
+
+def _beside(name: str, shapes: Shapes, packing: Packing) -> Iterator[Companion]:
     """What a tensor could be a companion of."""
-    module, _, last = name.rpartition(".")
-    outer, _, before = module.rpartition(".")
-    for at, suffix in ((outer, f"{before}.{last}"), (module, last)):
-        if is_companion(suffix) and suffix != "bias":
-            yield Companion(name, f"{at}.weight" if at else "weight", suffix)
+    words = name.split(".")
+    last = words[-1]
+    if last in ("weight", "bias") and BASE not in name and "lora_" not in name:
+        return
+    for count in range(min(WORDS, len(words)), 0, -1):
+        suffix = ".".join(words[-count:])
+        if suffix not in ("weight", "bias") and is_companion(suffix):
+            yield Companion(name, ".".join((*words[:-count], "weight")), suffix)
+    if last in ("weight", "bias"):
+        return
     for k in range(len(last)):  # `gate_up_proj_scale_inv` beside `gate_up_proj`
-        if last[k] == "_" and (weight := name[: len(name) - len(last) + k]) in shapes:
-            suffix = last[k + 1 :]
+        if last[k] != "_":
+            continue
+        weight, suffix = name[: len(name) - len(last) + k], last[k + 1 :]
+        if suffix in PAIR and all(f"{weight}_{other}" in shapes for other in PAIR):
+            yield Companion(name, weight, suffix)
+        if weight in shapes:
+            if _is_vllm(weight, shapes, packing) and suffix == "scale":
+                yield Companion(name, weight, "scales")
             for known in (f"weight_{suffix}", suffix):
                 if is_companion(known) and known != "bias":
                     yield Companion(name, weight, known)
+    if _is_vllm(name, shapes, packing):
+        yield Companion(name, name, "blocks")
+
+
+def _is_vllm(name: str, shapes: Shapes, packing: Packing) -> bool:
+    """Whether a tensor is the codes of MXFP4 as vLLM has them."""
+    return packing.method == MXFP4 and name.endswith(VLLM) and f"{name}_scale" in shapes and len(shapes[name]) == 3
 
 
 def beside_name(weight: str, suffix: str) -> str:
@@ -140,6 +195,8 @@ def beside_name(weight: str, suffix: str) -> str:
     >>> beside_name("q_proj.weight", "weight_scale"), beside_name("experts.down_proj", "weight_scale_inv")
     ('q_proj.weight_scale', 'experts.down_proj_scale_inv')
     """
+    if suffix in PAIR and weight.endswith(VLLM):
+        return weight if suffix == "blocks" else f"{weight}_scale"
     if weight == "weight" or weight.endswith(".weight"):
         return weight.removesuffix("weight") + suffix
     return f"{weight}_{suffix.removeprefix('weight_')}"
@@ -156,14 +213,19 @@ def followed(
     sources, targets = [], []
     hub: dict[tuple[str, str], tuple[int, ...]] = {}
     shared_there: dict[str, str] = {}
+    beside: dict[str, list[str]] = {}
+    for one in found.beside:
+        beside.setdefault(one.weight, []).append(one.suffix)
     for one in found.beside:
         stored = by_name[one.weight]
         names = _names(stored, one.suffix, {stored.name: one.name})
-        image = _follow(stored, one.suffix, names, {one.name: shapes[one.name]}, packing=packing)
+        known = {one.name: shapes[one.name]}
+        image = _follow(stored, one.suffix, names, known, packing=with_method(packing, beside[one.weight]))
         sources.append(image.fused)
         shared_there |= _shared(image.parts)
         for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
-            hub[part, one.suffix] = its.shape
+            shape = hub.get((part, one.suffix), its.shape)  # a part may be in several tensors
+            hub[part, one.suffix] = tuple(map(max, shape, its.shape))
     suffixes: dict[str, list[str]] = {}
     for part, suffix in hub:
         suffixes.setdefault(part, []).append(suffix)
@@ -179,7 +241,8 @@ def followed(
                 )
             names = _names(stored, suffix, {stored.name: beside_name(stored.name, suffix)})
             known = {beside_name(part, suffix): hub[part, suffix] for part in parts}
-            image = _follow(stored, suffix, names, known, packing=packing)
+            method = with_method(packing, suffixes[parts[0]])
+            image = _follow(stored, suffix, names, known, packing=method)
             targets.append(image.fused)
             shared |= _shared(image.parts)
     sources = [_renamed(one, shared) for one in sources]
@@ -194,7 +257,7 @@ def followed(
 def _follow(weight: Stored, suffix: str, names: Mapping[str, str], shapes: Shapes, *, packing: Packing) -> Image:
     """As `follow`; beside a weight that is one part as it is, a companion stays as it is, whatever it says."""
     part = weight.pieces[0].part
-    if weight != whole(weight.name, weight.shape, part) or len(weight.shape) > 2:
+    if weight != whole(weight.name, weight.shape, part):
         return follow(weight, suffix, names, shapes, packing=packing)
     (shape,) = shapes.values()
     return Image(whole(names[weight.name], shape, names[part]), (whole(names[part], shape),))

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.words import APART, FUSED, LAYER_STACKS, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import APART, BASE, BLOCKS, FUSED, LAYER_STACKS, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
 """The shape of the tensor of a name; () where there is none."""
-NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class KnownOfFile:
 
 def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFile]) -> SeenParts:
     """The groups of a checkpoint; `known` is only asked where a tensor is fused."""
-    scanned = _scanned(names)
+    scanned, shape_of = _scanned(names), _before_packing(shape_of)
     groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
     experts: dict[str, set[str]] = {}
     for base, children in scanned.items():
@@ -131,6 +131,21 @@ def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFil
             at = NUMBER.sub("*", module)
             groups.setdefault((at, f"{kind} {form}", own), _Counted(kind, form, [])).modules.append(module)
     return _summary(groups, {module: len(numbers) for module, numbers in experts.items()}, shape_of, known)
+
+
+def _before_packing(shape_of: ShapeOf) -> ShapeOf:
+    """Shapes that include those of stacks in MXFP4, `gate_up_proj_blocks`, before they were packed.
+
+    Such a stack is [experts, inputs, outputs] (transformers integrations/mxfp4.py, `convert_moe_packed_tensors`).
+    """
+
+    def of(name: str) -> Shape:
+        shape = shape_of(name)
+        if not shape and len(blocks := shape_of(name + BLOCKS)) == 4:
+            return blocks[0], blocks[2] * blocks[3] * 2, blocks[1]
+        return shape
+
+    return of
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +171,12 @@ def _scanned(names: Iterable[str]) -> dict[str, dict[str, bool]]:
         base, _, child = name.rpartition(".")
         if child in WEIGHTS:
             base, _, child = base.rpartition(".")
+            if child == BASE:
+                base, _, child = base.rpartition(".")
             if child in _CHILDREN:
                 found.setdefault(base, {})[child] = False
-        elif child in _BARE:
-            found.setdefault(base, {})[child] = True
+        elif child in _BARE or (child.endswith(BLOCKS) and child.removesuffix(BLOCKS) in _BARE):
+            found.setdefault(base, {})[child.removesuffix(BLOCKS)] = True
     return found
 
 

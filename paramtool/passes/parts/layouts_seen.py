@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError
 from paramtool.parts import families
-from paramtool.parts.words import FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
@@ -26,7 +26,8 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
     if len(tensors) < len(names):
         return None
-    if said := {known.layouts[name] for name in tensors if name in known.layouts}:
+    names = [one for name in tensors for one in (name, name + BLOCKS)]
+    if said := {known.layouts[name] for name in names if name in known.layouts}:
         return replace(group, layout=said.pop(), source="its record")
     shapes = tuple(tensors.values())
     family, model_type = _family(group, known)
@@ -101,7 +102,7 @@ def _fits(
     group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile
 ) -> Iterator[FittingLayout]:
     if group.kind == "experts":
-        yield from _stacks(group.names, shapes)
+        yield from stacks(group.names, shapes)
     elif len(shapes[0]) != 2:
         return
     elif group.kind == "qkv":
@@ -139,8 +140,8 @@ def _agrees(layout: str, queries: int, keys: int, given: Mapping[str, int]) -> b
     return "heads" not in given or "kv_heads" not in given or queries * kv_heads == keys * heads
 
 
-def _stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
-    """The layouts of stacks of experts."""
+def stacks(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Iterator[FittingLayout]:
+    """The layouts that stacks of experts could have by their shapes."""
     if names == FLAT:
         if len({shape for shape in shapes if len(shape) == 2}) == 1 and len(shapes[0]) == 2:
             yield FittingLayout("experts-flat", (), "three matrices of one shape")

@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
-from paramtool.errors import LayoutError, PlanError, listed, plural, some
-from paramtool.lazy_dataclass import dataclass
+from paramtool.errors import PlanError, listed, plural, some
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
+from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.parts import copies
+from paramtool.passes.parts.order import in_first_order
+from paramtool.passes.parts.rearranged import HandedOver, Rearranged, SortedTensors, check_nothing_lost, sorted_out
 from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
 from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
 
 
-@dataclass(frozen=True, slots=True)
-class Rearranged:
-    """The tensors of a source and those of an output that hold the same parts."""
-
-    read: tuple[Stored, ...]
-    """Tensors of the source; others stay as they are."""
-    made: tuple[Stored, ...]
-    """Tensors of the output."""
-    positions: Mapping[str, int] = field(default_factory=dict)
-    """{name in the output: its position}, for names that are restored; others follow what they are made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sorted:
-    """What becomes of the tensors of a source."""
-
-    renamed: Mapping[str, str]
-    """{old name: new name} of tensors that only get another name."""
-    made: tuple[Stored, ...]
-    """New tensors."""
-    read: Mapping[str, Stored]
-    """{old name: tensor} of those that they are made of."""
-
-
 def rewritten(
     checkpoint: Checkpoint,
-    change: Rearranged,
+    change: Rearranged | HandedOver,
     *,
     keep_names: bool = False,
     skip_unsupported: bool = False,
@@ -59,11 +36,14 @@ def rewritten(
     name is taken.  `keep_names` records old names as views of new tensors.
     """
     where = checkpoint.files[0].path
-    _check_nothing_lost(where, change)
+    change = change.take() if isinstance(change, HandedOver) else change
+    check_nothing_lost(where, change)
     checkpoint = _without_repeats(checkpoint, change)
-    found = _sorted_out(change)
+    found, positions = sorted_out(change), change.positions
+    del change
     _refuse_clashes(where, checkpoint, found, keep_names)
     new, requires = _new_tensors(checkpoint, found)
+    found = found if keep_names else found.named()
     whole = alias.build(checkpoint, parts=False)
     made = shared(_groups(new, found, whole), whole)
     firsts = _firsts(checkpoint, new)
@@ -87,18 +67,12 @@ def rewritten(
     for old, name in found.renamed.items():
         firsts.setdefault(old, []).append(name)
     order = (name for name in in_order(checkpoint, base, firsts, kept) if name in known)
-    names = {name: known[name] for name in _restored(order, change.positions)}
-    plan = replace(
-        base,
-        targets=sorted_targets([*base.targets, *made.targets], names.values()),
-        names=names,
-        requires=requires,
-    )
-    same = {old for old, name in found.renamed.items() if old == name}
-    taken = set(found.renamed.values())
+    names = {name: known[name] for name in in_first_order(order, positions)}
+    targets = sorted_targets([*base.targets, *made.targets], names.values())
+    plan = replace(base, targets=targets, names=names, requires=requires)
     outcome = Outcome(
         rest=rest,
-        untouched={name: rest.entries[name] for name in base.order if name in same or name not in taken},
+        untouched={name: rest.entries[name] for name in _untouched(base, found)},
         windows=kept,
         made=frozenset([target.name for target in new])
         | {name for old, name in found.renamed.items() if old != name and name in names},
@@ -107,85 +81,68 @@ def rewritten(
     return plan, outcome
 
 
-def _restored(order: Iterable[str], positions: Mapping[str, int]) -> Iterator[str]:
-    """Names in their order, those that have a position at it, as far as the others leave room."""
-    names = dict.fromkeys(order)
-    waiting = sorted((name for name in positions if name in names), key=positions.__getitem__, reverse=True)
-    count = 0
-    for name in (name for name in names if name not in positions):
-        while waiting and positions[waiting[-1]] <= count:
-            yield waiting.pop()
-            count += 1
-        yield name
-        count += 1
-    yield from reversed(waiting)
-
-
-def renames(change: Rearranged) -> Mapping[str, str]:
-    """{old name: new name} of tensors that stay what they are, also of those that keep their names."""
-    return _sorted_out(change).renamed
+def _untouched(base: Plan, found: SortedTensors) -> Iterator[str]:
+    """The names that are those of the same tensors as before."""
+    same = {old for old, name in found.renamed.items() if old == name}
+    taken = set(found.renamed.values())
+    return (name for name in base.order if name in same or name not in taken)
 
 
 def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
     """Each tensor that is made of others, for itself, also where two are made of the same; errors as of `rewritten`."""
-    return _new_tensors(checkpoint, _sorted_out(change))[0]
+    return _new_tensors(checkpoint, sorted_out(change))[0]
 
 
-def _new_tensors(checkpoint: Checkpoint, found: _Sorted) -> tuple[list[Target], tuple[Requirement, ...]]:
+def _new_tensors(checkpoint: Checkpoint, found: SortedTensors) -> tuple[list[Target], tuple[Requirement, ...]]:
     """The new tensors, and what of the source has to be equal for them."""
     held = copies.sources(checkpoint.files[0].path, tuple(found.read.values()), checkpoint.views())
     return [copies.target(one, held) for one in found.made], tuple(copies.requirements(held))
 
 
-def _sorted_out(change: Rearranged) -> _Sorted:
-    """Which tensors get another name only, and which are made."""
-    uses = Counter(piece.part for tensor in change.made for piece in tensor.pieces)
-    alone = {part: tensor for tensor in change.read if _is_alone(tensor) and uses[part := tensor.pieces[0].part] == 1}
-    renamed: dict[str, str] = {}
-    made = []
-    for tensor in change.made:
-        source = alone.get(tensor.pieces[0].part) if len(tensor.pieces) == 1 else None
-        if source is not None and source.name not in renamed and _same(source, tensor):
-            renamed[source.name] = tensor.name
-        else:
-            made.append(tensor)
-    return _Sorted(renamed, tuple(made), {one.name: one for one in change.read if one.name not in renamed})
+def moves(where: str, change: Rearranged) -> tuple[Move, ...]:
+    """How new tensors are made of old ones, for what an optimizer keeps for them; errors as of `rewritten`."""
+    check_nothing_lost(where, change)
+    found = sorted_out(change)
+    return tuple(_move(where, old, new) for old, new in _connected(found))
 
 
-def _is_alone(tensor: Stored) -> bool:
-    return len(tensor.pieces) == 1
-
-
-def _same(a: Stored, b: Stored) -> bool:
-    """Whether two tensors hold one part in the same way."""
-    return a.shape == b.shape and a.pieces[0] == b.pieces[0]
-
-
-def _check_nothing_lost(where: str, change: Rearranged) -> None:
-    """LayoutError if tensors of the source hold what no new tensor does."""
-    there, wanted = _boxes(change.read), _boxes(change.made)
-    lost = [part for part, count in there.items() if wanted.get(part, 0) < count]
-    if lost:
-        raise LayoutError(
-            listed(f"{where}: would lose {plural(len(lost), 'part')}:", [repr(part) for part in lost]),
-            hint="no tensor of the new layout has a place for them",
-        )
-
-
-def _boxes(tensors: Iterable[Stored]) -> dict[str, int]:
-    """{part: how many of its elements tensors hold}; what is held twice counts once."""
-    seen: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
-    found: dict[str, int] = {}
-    for tensor in tensors:
+def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored]]]:
+    """Old tensors and the new ones that hold the same parts, as few as possible together."""
+    holders: dict[str, list[int]] = {}
+    read = list(found.read.values())
+    for k, tensor in enumerate(read):
         for piece in tensor.pieces:
-            shape = piece.shape
-            if (key := (piece.part, piece.start, shape)) not in seen:
-                seen.add(key)
-                count = 1
-                for length in shape:
-                    count *= length
-                found[piece.part] = found.get(piece.part, 0) + count
-    return found
+            holders.setdefault(piece.part, []).append(k)
+    first = list(range(len(read)))
+
+    def root(k: int) -> int:
+        while first[k] != k:
+            first[k] = first[first[k]]
+            k = first[k]
+        return k
+
+    uses = [sorted({k for piece in one.pieces for k in holders.get(piece.part, ())}) for one in found.made]
+    for used in uses:
+        for k in used[1:]:
+            first[root(k)] = root(used[0])
+    made: dict[int, list[Stored]] = {}
+    for one, used in zip(found.made, uses, strict=True):
+        if used:
+            made.setdefault(root(used[0]), []).append(one)
+    old: dict[int, list[Stored]] = {}
+    for k, tensor in enumerate(read):
+        old.setdefault(root(k), []).append(tensor)
+    for k, new in made.items():
+        yield old[k], new
+
+
+def _move(where: str, old: list[Stored], new: list[Stored]) -> Move:
+    def through(views: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+        held = copies.sources(where, old, views)
+        return SlotTargets(tuple(copies.target(one, held) for one in new), tuple(copies.requirements(held)))
+
+    names, made = (tuple(one.name for one in tensors) for tensors in (old, new))
+    return Move(names, made, through, is_elementwise=False)
 
 
 def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
@@ -221,7 +178,7 @@ def _is_view(checkpoint: Checkpoint, small: Stored, large: Stored) -> bool:
     return window is not None and window.on(other.storage, other.byte_start + window.byte_start) == mine
 
 
-def _refuse_clashes(where: str, checkpoint: Checkpoint, found: _Sorted, keep_names: bool) -> None:
+def _refuse_clashes(where: str, checkpoint: Checkpoint, found: SortedTensors, keep_names: bool) -> None:
     """PlanError if two tensors of the output would have one name."""
     gone = set(found.renamed) | (set() if keep_names else set(found.read))
     taken = {name: "is another tensor" for name in checkpoint.entries if name not in gone}
@@ -237,7 +194,7 @@ def _refuse_clashes(where: str, checkpoint: Checkpoint, found: _Sorted, keep_nam
         )
 
 
-def _groups(new: Sequence[Target], found: _Sorted, whole: AliasGraph) -> Iterator[NewTensors]:
+def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> Iterator[NewTensors]:
     """New tensors that are made of the same old ones, together."""
     first: dict[str, int] = {}
     parent = list(range(len(new)))
@@ -258,9 +215,7 @@ def _groups(new: Sequence[Target], found: _Sorted, whole: AliasGraph) -> Iterato
     rank = {name: k for k, name in enumerate(whole.names)}
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
-        targets = tuple(new[k] for k in members)
-        roles = {target.name: str(k) for k, target in enumerate(targets)}
-        yield NewTensors(old[0], targets, roles, tuple(old), are_apart=True)
+        yield NewTensors(old[0], tuple(new[k] for k in members), {}, tuple(old), are_apart=True)
 
 
 def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
@@ -273,7 +228,7 @@ def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str
     return found
 
 
-def _without(checkpoint: Checkpoint, found: _Sorted, swapped: dict[str, tuple[str, ...]]) -> Checkpoint:
+def _without(checkpoint: Checkpoint, found: SortedTensors, swapped: dict[str, tuple[str, ...]]) -> Checkpoint:
     """The checkpoint without the tensors that others are made of, and with new names."""
     entries = {
         found.renamed.get(name, name): _relinked(entry, found.renamed)
@@ -301,15 +256,8 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
     link = entry.link
     if link is None or not ({link.alias_set, link.owner} & renamed.keys()):
         return entry
-    return entry._replace(
-        link=Link(
-            renamed.get(link.alias_set, link.alias_set),
-            link.evidence,
-            link.position,
-            renamed.get(link.owner, link.owner),
-            link.by_content,
-        )
-    )
+    alias_set, owner = (renamed.get(name, name) for name in (link.alias_set, link.owner))
+    return entry._replace(link=replace(link, alias_set=alias_set, owner=owner))
 
 
 def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
@@ -324,7 +272,7 @@ def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> 
     return found
 
 
-def _windows(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce) -> Iterator[tuple[str, Alias]]:
+def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> Iterator[tuple[str, Alias]]:
     """The old names as views of new tensors; PlanError if one is not a view of any."""
     by_part: dict[str, list[Stored]] = {}
     for tensor in found.made:
@@ -350,13 +298,11 @@ def _windows(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce) -> Iterat
         yield name, Alias(name, placed, at.alias_set, evidence, "declared", entry.value, trains, kind)
 
 
-def _lost(checkpoint: Checkpoint, found: _Sorted, made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
-    """Warnings about ties that break, and about the state of an optimizer."""
+def _lost(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
+    """Warnings about ties that break."""
     alias_sets = {whole.names[name].alias_set for name in found.read if name in whole.names}
     if apart := [n for n, m in whole.names.items() if n not in found.read and m.alias_set in alias_sets]:
         names, keep = plural(len(apart), "other name"), "keeps" if len(apart) == 1 else "keep"
         yield f"{names} shared memory with old tensors and {keep} the old bytes, untied: {some(apart, 4)}"
     if lost := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
-    if found.read and any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
-        yield "the optimizer's state is left unchanged: it belongs to the old tensors and does not fit the new ones"

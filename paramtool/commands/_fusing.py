@@ -1,0 +1,268 @@
+"""`fuse --layout` and `unfuse` of attention, gated MLPs and experts.
+
+Both find the fused tensors and their parts (`Joint`), by the record of the file or by names, layout and facts; what is
+in the record is restored, and the rest is recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from paramtool import layouts
+from paramtool.commands._parts_source import PartsSource
+from paramtool.commands.rearrangement import Rearrangement
+from paramtool.errors import LayoutError, UsageError, listed
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.parts import FusedTensor, PartsRecord
+from paramtool.parts import widths
+from paramtool.parts.facts import Facts, of_spec
+from paramtool.parts.known_model import KnownModel
+from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
+from paramtool.parts.packing import packing_of
+from paramtool.passes.parts import consistency, find, following, fuse
+from paramtool.passes.parts.fuse import Joint, KnownParts, PartNames
+from paramtool.passes.parts.rearranged import Rearranged
+from paramtool.passes.parts.restoring import parts_as_they_are, restored
+
+if TYPE_CHECKING:
+    from paramtool.commands.relayout import RelayoutOptions
+
+MANY_NAMES = 12
+
+
+def fused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
+    """What `fuse` does: parts that are separate tensors become those of a layout."""
+    layout, known = _layout(options.target), source.record
+    if options.source is not None:
+        raise UsageError(
+            f"--from {options.source}: fuse takes parts that are separate tensors",
+            hint=f"paramtool unfuse --layout {options.source} first, or convert between dialects",
+        )
+    model = KnownModel(source.config, of_spec(options.spec, layout.group))
+    same = [one for one in known.unfused if one.layout == layout.name and source.shapes.keys() >= {*one.names}]
+    again = [] if options.at else same
+    joints = _of_record(again, source, model, options, is_fused=False)
+    if not joints:
+        names = _names(options, layout, fused=True)
+        groups = find.apart(source.shapes, _called(layout, names), options.at, source.where)
+        if not options.at:
+            find.refuse_more(groups, layout, source.shapes)
+        joints = [*fuse.fused(groups, layout, KnownParts(source.shapes, model.sizes, names, model.packing))]
+        _check(joints, source, options)
+    done = restored(joints, again, known.unfused, source.ranks, is_fused=False)
+    parts = parts_as_they_are(joints, source.shapes)
+    old = {one.tensor: one for one in known.fused}
+    new = {one.tensor: one for one in done.new}
+    new |= {name: old[name] for name, one in new.items() if name in old and old[name].is_like(one)}
+    return _rearrangement(
+        joints,
+        model,
+        Rearranged(tuple(parts), tuple(one.stored for one in joints), source.ranks),
+        replace(
+            known,
+            fused=(*(one for one in known.fused if one.tensor not in new), *new.values()),
+            unfused=tuple(one for one in known.unfused if one.tensor not in done.tensors),
+        ),
+        target=layout.name,
+    )
+
+
+class _TakenApart(NamedTuple):
+    """Fused tensors that `unfuse` takes apart."""
+
+    joints: list[Joint]
+    layouts: str
+    """Theirs, for the report."""
+    model: KnownModel
+    said: Mapping[str, str] = {}
+    """{layout: who says it}, where the user gave none."""
+
+
+def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
+    """What `unfuse` does: tensors of a layout, or of those that are known, become their parts."""
+    known = source.record
+    again = [one for one in known.fused if options.source in (None, one.layout) and not options.at]
+    if again:
+        kind = _layout(options.source).group if options.source else ""
+        model = KnownModel(source.config, of_spec(options.spec, kind))
+        joints = _of_record(again, source, model, options, is_fused=True)
+        found = _TakenApart(joints, options.source or again[0].layout, model)
+    else:
+        found = _of_known(source, options) if options.source is None else _of_layout(source, options)
+        _check(found.joints, source, options)
+    joints = found.joints
+    done = restored(joints, again, known.fused, source.ranks, is_fused=True)
+    taken = {one.stored.name for one in joints}
+    return _rearrangement(
+        joints,
+        found.model,
+        Rearranged(tuple(one.stored for one in joints), tuple(fuse.parts_of(joints)), source.ranks),
+        replace(
+            known,
+            fused=tuple(one for one in known.fused if one.tensor not in taken),
+            unfused=(*known.unfused, *done.new),
+        ),
+        source=found.layouts,
+        said=found.said,
+    )
+
+
+def _rearrangement(
+    joints: Sequence[Joint],
+    model: KnownModel,
+    change: Rearranged,
+    record: PartsRecord,
+    *,
+    source: str = "",
+    target: str = "",
+    said: Mapping[str, str] | None = None,
+) -> Rearrangement:
+    """What both commands say of their tensors, with the facts that these depend on."""
+    modules = Counter(_module(one) for one in joints)
+    return Rearrangement(
+        change=change,
+        source=source,
+        target=target,
+        groups=tuple(modules.items()),
+        facts=model.said(item for one in joints for item in one.described.sizes.items()),
+        record=record,
+        said=said or {},
+    )
+
+
+def _module(one: Joint) -> str:
+    """The module that a tensor belongs to: `attn.qkv_proj` of its weight and of its `lora_A.weight`."""
+    name, suffix = one.stored.name, f".{one.described.companion}"
+    return name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition(".")[0]
+
+
+def _of_record(
+    again: Sequence[FusedTensor],
+    source: PartsSource,
+    model: KnownModel,
+    options: RelayoutOptions,
+    *,
+    is_fused: bool,
+) -> list[Joint]:
+    """Tensors that the record of the source describes.
+
+    UsageError if other names are asked for; LayoutError if the config or `--spec` contradict the record.
+    """
+    if again and options.rename:
+        raise UsageError(
+            f"--rename {next(iter(options.rename))!r}: the record of parts in the file gives back the old names",
+            hint="`export --rename` renames tensors afterwards; --at PATTERN goes without the record",
+        )
+    found = []
+    for one in again:
+        model.check(one.tensor, Facts(one.sizes, dict.fromkeys(one.sizes, "the record of parts in the file")))
+        found.append(fuse.recorded(one, source.shapes, model.packing, is_fused=is_fused))
+        fuse.check_parts(found[-1], model.sizes(one.tensor))
+    return found
+
+
+def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOptions) -> None:
+    """LayoutError if what is fused or taken apart contradicts its neighbours, unless it is chosen, or the config.
+
+    What an earlier command did to some layers is in the record, and no contradiction.
+    """
+    if not options.at:
+        done = {consistency.module_of(one.tensor) for one in (*source.record.fused, *source.record.unfused)}
+        modules = [consistency.module_of(one.name) for joint in joints for one in (joint.stored, *joint.apart)]
+        places = {consistency.place(module) for module in modules}
+        names = [name for name in following.told_apart(source.shapes, packing_of(source.config)).weights
+                 if consistency.module_of(name) not in done]  # fmt: skip
+        consistency.check(names, source.config, places)
+    if not source.config:
+        return
+    packed = {one.stored.name.rpartition(".")[0] for one in joints if one.described.companion}
+    plain = [one for one in joints if one.stored.name.rpartition(".")[0] not in packed]
+    shapes = {part.name: part.shape for joint in plain for part in joint.apart}
+    if found := widths.contradictions(shapes, source.config):
+        inside = {part.name: joint.stored for joint in plain for part in joint.apart}
+        there = {part.name: part for joint in plain for part in joint.apart if part.name in source.shapes}
+        widths.refuse(found, {**inside, **there})
+
+
+def _of_known(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
+    """Fused tensors whose layouts are those of their families, or of names that one class alone has."""
+    from paramtool.commands import unfuse_seen
+
+    spec = of_spec(options.spec)
+    model = KnownModel(source.config, spec)
+    known = KnownParts(source.shapes, model.sizes, _names(options), model.packing)
+    found = unfuse_seen.unfused(source.checkpoint, options.at, spec, known)
+    return _TakenApart(found.joints, ", ".join(found.said), model, said=found.said)
+
+
+def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
+    """Fused tensors of the layout that the user gives."""
+    layout = _layout(options.source)
+    model = KnownModel(source.config, of_spec(options.spec, layout.group))
+    groups = find.fused(source.shapes, layout, options.at, source.where)
+    known = KnownParts(source.shapes, model.sizes, _names(options, layout), model.packing)
+    joints = list(fuse.unfused(groups, layout, known))
+    if not options.at and (others := list(_otherwise(source.checkpoint, layout, joints))):
+        raise LayoutError(
+            listed(f"is not in layout {layout.name}:", others),
+            hint=f"without --layout it is taken apart by what is known; --at MODULE takes it apart as {layout.name} "
+            "whatever is known of it",
+        )
+    return _TakenApart(joints, layout.name, model)
+
+
+def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:
+    """The modules of which a config says another layout than the one that the user gives."""
+    from paramtool.commands.seen_parts import seen_parts
+    from paramtool.passes.parts.groups import NUMBER
+
+    seen = seen_parts(checkpoint)
+    places = {NUMBER.sub("*", one.stored.name) for one in joints}
+    for one in seen.groups if seen is not None else ():
+        others = {place for place in places if place.startswith(f"{one.at}.")}
+        is_other = one.form == "fused" and one.layout not in (None, "", layout.name) and others
+        other = find_part_layout(one.layout or "") if is_other else None
+        if other is not None and other.group == layout.group:
+            yield f"{one.at}: {one.source} says layout {other.name}"
+
+
+# --- what the options say --------------------------------------------------------------------------------------------
+
+
+def _layout(text: str | None) -> PartLayout:
+    name, given = layouts.parse(text or "")
+    found = find_part_layout(name)
+    if found is None:
+        known = ", ".join(one.name for one in all_part_layouts())
+        raise UsageError(f"no layout of parts is called {name!r}; expected one of: {known}")
+    if given:
+        raise UsageError(f"layout {name} has no options; sizes are given by --spec")
+    return found
+
+
+def _names(options: RelayoutOptions, layout: PartLayout | None = None, *, fused: bool = False) -> PartNames:
+    """The names that are asked for; UsageError for one that nothing of the layout has, or of any if none is given."""
+    of = [layout] if layout is not None else all_part_layouts()
+    usual = list(dict.fromkeys(name for one in of for name in _usual(one, fused)))
+    if unknown := [name for name in options.rename or {} if name not in usual]:
+        what = f"layout {layout.name} has no such name" if layout is not None else "no layout has such a name"
+        raise UsageError(f"--rename {unknown[0]!r}: {what}; expected one of: {', '.join(usual[:MANY_NAMES])}")
+    if empty := [name for name, new in (options.rename or {}).items() if not new.strip(".")]:
+        raise UsageError(f"--rename {empty[0]!r} to {(options.rename or {})[empty[0]]!r}: expected a name")
+    return PartNames(dict(options.rename or {}))
+
+
+def _usual(layout: PartLayout, fused: bool) -> list[str]:
+    """What `unfuse` makes of a layout, or what `fuse` makes and takes."""
+    parts = [*group(layout.group).parts.values()]
+    return [*(row.name for row in layout.tensors), *parts] if fused else parts
+
+
+def _called(layout: PartLayout, names: PartNames) -> PartGroup:
+    """The group of a layout with the names that the user says its parts have in the file."""
+    kind, made = group(layout.group), {row.name for row in layout.tensors}
+    parts = {term: usual if usual in made else names.of(usual) for term, usual in kind.parts.items()}
+    return kind if parts == kind.parts else replace(kind, parts=parts, others=())

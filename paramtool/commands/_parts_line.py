@@ -1,0 +1,145 @@
+"""The lines to type for attention, gated MLPs and experts that were found, each of them tried.
+
+Fused tensors whose layout something says are taken apart; parts that are apart are fused; a model under the names of
+a dialect is converted to another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from paramtool.commands._guess_line import allowed_flags, facts, places, typed
+from paramtool.commands.seen_parts import fused_place
+from paramtool.errors import ParamtoolError
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from paramtool.commands.progress import Path
+    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.passes.parts.groups import SeenGroup, SeenParts
+
+
+class PartsTried(NamedTuple):
+    """What came of trying."""
+
+    lines: tuple[str, ...] = ()
+    """Those that work."""
+    refused: Mapping[str, str] = {}
+    """{module: why there is no line for it}"""
+
+
+class _PartsCall(NamedTuple):
+    """A call of `fuse`, `unfuse` or `convert`, and the module of the first group that it is for."""
+
+    command: str
+    where: str = ""
+    layout: str = ""
+    at: tuple[str, ...] = ()
+    target: str = ""
+
+    def text(self, path: str, spec: str, output: str) -> str:
+        """As it is typed; only `convert` says where to write."""
+        words = [f"paramtool {self.command}", typed(path)]
+        words += [f"--layout {self.layout}"] if self.layout else []
+        words += [f"--to {self.target}", f"-o {typed(output)}"] if self.target else []
+        return " ".join([*words, *places(self.at), *facts(spec)])
+
+    def options(self, spec: str) -> RelayoutOptions:
+        """The same, as the library takes it."""
+        from paramtool.commands.relayout import RelayoutOptions
+
+        is_back = self.command == "unfuse"
+        source, target = (self.layout, "") if is_back else ("", self.layout or self.target)
+        return RelayoutOptions(
+            source=source or None, target=target or None, described=is_back, spec=spec, at=self.at, dry_run=True,
+            force=True,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PartsTries:
+    """A checkpoint on which lines are tried, without writing anything."""
+
+    path: Path
+    checkpoint: Checkpoint
+    spec: str
+    """What the user says of all groups."""
+    values: bool
+    """Whether bytes may be read for what a line requires of them."""
+    allow_class: Sequence[str] = ()
+    allow_unknown: bool = False
+
+    def all(self, seen: SeenParts | None, at: str | None) -> PartsTried:
+        """The lines for these groups; `at` is where the user looks."""
+        if seen is None:
+            return PartsTried()
+        lines: list[str] = []
+        refused: dict[str, str] = {}
+        if at is None and seen.dialect and not self.spec:
+            lines += self._converted(seen.dialect)
+        for call in self._calls(seen, at):
+            if why := self._refused(call):
+                refused[call.where] = f"{call.command} refuses it: {why}"
+            else:
+                lines.append(self._line(call))
+        return PartsTried(tuple(lines), refused)
+
+    def _line(self, call: _PartsCall, output: str = "") -> str:
+        flags = allowed_flags(self.allow_class, self.allow_unknown)
+        return " ".join([call.text(os.fspath(self.path), self.spec, output), *flags])
+
+    def _calls(self, seen: SeenParts, at: str | None) -> Iterator[_PartsCall]:
+        """One for all fused tensors, if it works, else one for each group; one for all parts of a kind.
+
+        Parts are fused to the layout that has the name of their kind: the one that most families store.
+        """
+        fused = [one for one in seen.groups if one.form == "fused"]
+        every = _PartsCall("unfuse")
+        if at is None and fused and all(one.layout for one in fused) and not self._refused(every):
+            yield every
+        else:
+            yield from (_PartsCall("unfuse", one.at, one.layout, (fused_place(one),)) for one in fused if one.layout)
+        apart: dict[str, list[SeenGroup]] = {}
+        for one in seen.groups:
+            if one.form != "fused":
+                apart.setdefault(one.kind, []).append(one)
+        for layout, groups in apart.items():
+            chosen = tuple(dict.fromkeys(one.at for one in groups)) if at is not None else ()
+            yield _PartsCall("fuse", groups[0].at, layout, chosen)
+
+    def _converted(self, dialect: str) -> Iterator[str]:
+        """The line for another dialect, if there is a config and something changes."""
+        from paramtool import dialects
+        from paramtool.commands.output.write import default_output
+        from paramtool.commands.rearrange import rearrangement
+
+        target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
+        call = _PartsCall("convert", target=target)
+        try:
+            change = rearrangement(self.checkpoint, call.options("")).change
+        except ParamtoolError:
+            return
+        if set(change.read) != set(change.made) and not self._refused(call):
+            is_folder = self.checkpoint.format.startswith("sharded")
+            yield self._line(call, default_output(self.path, is_folder, target))
+
+    def _refused(self, call: _PartsCall) -> str:
+        """Why a call does not work; empty if it does."""
+        from paramtool.commands.rearrange import rearrangement
+        from paramtool.commands.relayout import relayout
+
+        options = call.options(self.spec)
+        try:
+            if not self.values:
+                rearrangement(self.checkpoint, options)
+                return ""
+            word = call.target or f"{call.command}d"
+            options = replace(options, allow_class=self.allow_class, allow_unknown=self.allow_unknown)
+            found = relayout(self.path, None, options, word=word)
+        except ParamtoolError as error:
+            return " ".join(error.message.split())
+        return "" if found.rearranged is not None else "it takes a recurrent network"

@@ -1,0 +1,72 @@
+"""A checkpoint with what is known of its parts: shapes, the config.json beside it, and its record of parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.passes.parts.order import first_order
+
+if TYPE_CHECKING:
+    from paramtool.model.parts import PartsRecord
+    from paramtool.parts.known_model import KnownModel
+
+
+@dataclass(frozen=True, slots=True)
+class PartsSource:
+    """A checkpoint whose parts are rearranged."""
+
+    checkpoint: Checkpoint
+    where: str
+    """The path that errors name."""
+    shapes: Mapping[str, tuple[int, ...]]
+    config: Mapping[str, Any]
+    """The config beside it; empty if there is none."""
+    record: PartsRecord
+    ranks: Mapping[str, int]
+    """{name: its rank in the order that the names had before the first `fuse` or `unfuse`}"""
+
+
+def parts_source(checkpoint: Checkpoint) -> PartsSource:
+    """A checkpoint with its config and its record; FormatError if one of them is damaged."""
+    where, record = checkpoint.files[0].path, record_of(checkpoint)
+    return PartsSource(
+        checkpoint=checkpoint,
+        where=where,
+        config=config_beside(where),
+        shapes=shapes_of(checkpoint),
+        record=record,
+        ranks=first_order(checkpoint.entries, record),
+    )
+
+
+def config_beside(where: str) -> Mapping[str, Any]:
+    """The config beside a checkpoint; empty if there is none."""
+    from paramtool.formats import hf_config
+
+    path = os.path.join(os.path.dirname(where), hf_config.NAME)
+    return hf_config.whole(path) if os.path.exists(path) else {}
+
+
+def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:
+    """The dialect that the record says, else those whose names the model of the config has; none without a config."""
+    from paramtool import dialects
+
+    if source.record.dialect:
+        return [source.record.dialect]
+    return dialects.recognised(source.shapes, model.config, model.facts) if model.config else []
+
+
+def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors that are views."""
+    return {name: view.shape for name, view in checkpoint.views().items()}
+
+
+def record_of(checkpoint: Checkpoint) -> PartsRecord:
+    """The record of parts in a checkpoint's metadata; an empty one if there is none."""
+    from paramtool.formats.record import parts as record
+
+    return record.decode(checkpoint.files[0].path, checkpoint.metadata)

@@ -1,0 +1,188 @@
+"""The sizes of a pattern: learned from the shapes of parts, solved from the shape of a fused tensor, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import lcm, prod
+
+from paramtool.errors import LayoutError, plural
+from paramtool.layouts.pattern import Block, Items, blocks, parse
+from paramtool.lazy_dataclass import dataclass
+from paramtool.parts.patterns import PARTS, WORDS, axes_of, groups, slice_words, terms, words
+from paramtool.parts.sizes import CHECK, COMPOSED, Sizes, UnknownSize
+
+
+@dataclass(frozen=True, slots=True)
+class PartTensor:
+    """A tensor that is one part."""
+
+    name: str
+    axes: str
+    """Its axes as a pattern has them: `(heads head_dim) in`."""
+    shape: tuple[int, ...]
+
+
+AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
+"""{axis: the axis that has the same length in a pattern without the first}"""
+
+
+def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
+    """The sizes that are known, with those that the shapes of parts show.
+
+    LayoutError if a shape contradicts a size; a size that no shape shows alone stays unknown.
+    """
+    kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
+    for part in parts:
+        kinds.setdefault((part.axes, part.shape), part)
+    waiting = [(part, group, length) for part in kinds.values() for group, length in _pairs(part)]
+    again = True
+    while again:
+        again = False
+        for part, group, length in waiting:
+            unknown = [word for word in group if not sizes.knows(word)]
+            product_ = prod(sizes.of(word) for word in group if sizes.knows(word))
+            if not unknown and product_ != length:
+                raise LayoutError(
+                    f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
+                    if len(group) > 1
+                    else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
+                    hint="the facts in config.json or --spec are those of another model or module; --at chooses",
+                )
+            if len(unknown) == 1:
+                if not product_ or length % product_:
+                    known = tuple(word for word in group if word != unknown[0])
+                    raise LayoutError(
+                        f"{part.name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
+                        hint=CHECK,
+                    )
+                sizes = sizes.with_one(unknown[0], length // product_)
+                again = True
+    return sizes
+
+
+def _pairs(part: PartTensor) -> Iterator[tuple[tuple[str, ...], int]]:
+    found = groups(part.axes)
+    if len(found) != len(part.shape):
+        raise LayoutError(f"{part.name!r} has shape {list(part.shape)}; expected the axes {part.axes}")
+    if 0 in part.shape:
+        raise LayoutError(f"{part.name!r} has shape {list(part.shape)}: a part without elements")
+    return zip(found, part.shape, strict=True)
+
+
+def _said(words: Iterable[str], sizes: Sizes) -> str:
+    return " x ".join(f"{word}={sizes.of(word)}" for word in words)
+
+
+def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> Sizes:
+    """The sizes that are known, with those that the shape of a fused tensor shows.
+
+    One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
+    LayoutError if the shape contradicts the sizes.
+    """
+    items = parse(content, WORDS)
+    sizes = per_head(content, sizes)
+    for block in blocks(items):
+        if len(block.axes) != len(shape):
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}; expected {plural(len(block.axes), 'axis', 'axes')}: {content}"
+            )
+        for axis, group in enumerate(block.axes):
+            if axis == along:
+                continue
+            unknown = [word for word in group if not sizes.knows(word)]
+            rest = prod(sizes.of(word) for word in group if sizes.knows(word))
+            if len(unknown) == 1 and rest and shape[axis] % rest == 0:
+                sizes = sizes.with_one(unknown[0], shape[axis] // rest)
+    lacking = _lacking(items, along, sizes)
+    if not lacking:
+        return sizes
+    word, *others = lacking
+    if others:
+        raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
+    unit = _unit(sizes)
+    once, twice = (extent(items, along, sizes.with_one(word, length)) for length in (unit, 2 * unit))
+    slope = (twice - once) // unit
+    length = unit + (shape[along] - once) // slope if slope else 0
+    if not slope or (shape[along] - once) % slope or length < 1:
+        raise LayoutError(f"{name!r} has {shape[along]} rows, which do not divide as {content}", hint=CHECK)
+    return sizes.with_one(word, length)
+
+
+def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
+    """The sizes without which the length along the blocks' axis is not known."""
+    found: list[str] = []
+    probe = sizes
+    while True:
+        try:
+            extent(items, along, probe)
+            return found
+        except UnknownSize as error:
+            found.append(error.word)
+            probe = probe.with_one(error.word, _unit(sizes))
+
+
+def _unit(sizes: Sizes) -> int:
+    """A length that divides by all that a size is ever divided by."""
+    return 2 * lcm(*(sizes.known.get(word, 1) for word in ("chunks", "kv_heads", "linear_key_heads", "rotary")))
+
+
+def extent(items: Items, along: int, sizes: Sizes) -> int:
+    """The length of blocks along their axis, one after the other."""
+    total = 0
+    for item in items:
+        if isinstance(item, Block):
+            total += prod(sizes.of(word) for word in item.axes[along])
+        else:
+            total += prod(sizes.of(word) for word in item.axes) * extent(item.items, along, sizes)
+    return total
+
+
+def per_head(content: str, sizes: Sizes) -> Sizes:
+    """Sizes for a pattern that gives each head its own key and value: then KV heads are heads.
+
+    Values are as wide as keys, too, if they take turns.  LayoutError if the two are known to differ.
+    """
+    found = words(content)
+    canonical = {word for term in terms(content) if term in PARTS for group in groups(PARTS[term]) for word in group}
+    for word, other in AS_MANY.items():
+        splits = {part for split in COMPOSED.get(word, ()) for part in split}
+        if word not in canonical or other not in found or found & {word, *splits} or not sizes.knows(other):
+            continue
+        if not sizes.knows(word):
+            sizes = sizes.with_one(word, sizes.of(other))
+        elif sizes.of(word) != sizes.of(other):
+            raise LayoutError(
+                f"{content} needs {word} = {other}; found {word}={sizes.of(word)} {other}={sizes.of(other)}",
+                hint="qkv-per-group is the layout for fewer KV heads" if word == "kv_heads" else "",
+            )
+    return sizes
+
+
+def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
+    """The shape of a part with these axes; UnknownSize if a size is lacking."""
+    return tuple(prod(sizes.of(word) for word in group) for group in groups(axes))
+
+
+def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:
+    """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
+    items = parse(content, WORDS)
+    shapes = {_rest_of(block, along, sizes) for block in blocks(items)}
+    if len(shapes) > 1:
+        raise LayoutError(f"{name!r}: the blocks of {content} do not fit together: {sorted(shapes)}")
+    rest = shapes.pop()
+    return (*rest[:along], extent(items, along, sizes), *rest[along:])
+
+
+def _rest_of(block: Block, along: int, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(
+        prod(sizes.of(word) for word in group) for axis, group in enumerate(block.axes) if axis != along
+    )  # fmt: skip
+
+
+def used(content: str, sizes: Sizes) -> dict[str, int]:
+    """The sizes of a pattern's words, and of the axes of its parts."""
+    found = words(content) | slice_words(content)
+    for term in terms(content):
+        found |= {word for axes in groups(axes_of(term, content)) for word in axes}
+    known = {word: sizes.of(word) for word in sorted(found) if not word.isdigit() and sizes.knows(word)}
+    return {word: size for word, size in known.items() if size}  # `rest` of heads that RoPE rotates wholly follows

@@ -1,0 +1,269 @@
+"""Whether the names of a model contradict each other: forms that are mixed, layers that lack a part, missing layers.
+
+Modules of one place are compared, such as all of `model.layers.*.self_attn`.  Nothing here knows a model; where a layer
+of a class of transformers 5.23 really lacks a part, its config.json says so.  A test runs the rules over every class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from paramtool.errors import LayoutError, listed, plural
+from paramtool.parts.config_facts import SIDES, config_of, tower_of
+from paramtool.parts.words import APART, BASE, FUSED, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.passes.parts.groups import NUMBER
+
+_SUFFIXES = {*WEIGHTS, "bias"}
+_FORMS = {name: kind for name, kind in FUSED.items() if name != TORCH_MHA}
+"""{layer that holds several parts: their kind}"""
+PARTS = frozenset(
+    [
+        *(name for variants in APART.values() for names in variants for name in names),
+        *FUSED,
+        *OUTPUTS,
+        *(name for names in STACKS for name in names),
+        "down_proj",
+        "w2",
+    ]
+) - {"gate", "up", "down", "linear", "proj", "dense"}
+"""What a layer cannot lack if another of its place has it; without names that other things have, too."""
+
+
+class _Modules(NamedTuple):
+    """The modules of one place, by the tensors that they have themselves."""
+
+    by_tensors: dict[frozenset[str], list[str]]
+    """{names in a module, `q_proj.weight`: modules}"""
+
+
+def _placed(names: Iterable[str]) -> dict[str, _Modules]:
+    """{place: its modules}, `*` for the numbers in their names."""
+    modules: dict[str, set[str]] = {}
+    for name in names:
+        module = module_of(name)
+        modules.setdefault(module, set()).add(name[len(module) :].removeprefix("."))
+    found: dict[str, _Modules] = {}
+    for module, tensors in modules.items():
+        same = found.setdefault(place(module), _Modules({})).by_tensors
+        same.setdefault(frozenset(tensors), []).append(module)
+    return found
+
+
+def check(names: Collection[str], config: Mapping[str, Any], among: Container[str] | None = None) -> None:
+    """LayoutError for forms that are mixed, and for layers that lack a part; all problems of one kind at once.
+
+    Only places `among` those that are given are looked at.
+    """
+    placed = _placed(names)
+    if among is not None:
+        placed = {at: modules for at, modules in placed.items() if at in among}
+    if lines := list(_mixed(placed)):
+        raise LayoutError(
+            listed(f"{plural(len(lines), 'place mixes', 'places mix')} two forms:", lines),
+            hint="the file was converted in part: `fuse` or `unfuse` one of the forms with --at MODULE",
+        )
+    if lines := list(_lacking(placed, config)):
+        raise LayoutError(
+            listed(f"{plural(len(lines), 'module lacks', 'modules lack')} what others of the same place have:", lines),
+            hint="the file lacks tensors; if the model is so, its config.json does not say it",
+        )
+
+
+def place(name: str) -> str:
+    """A module with `*` for the numbers in its name."""
+    return NUMBER.sub("*", name)
+
+
+def module_of(name: str) -> str:
+    """The module that a tensor, or the layer of a weight or bias, is in."""
+    module, _, own = name.rpartition(".")
+    return module.removesuffix(f".{BASE}").rpartition(".")[0] if own in _SUFFIXES else module
+
+
+# --- mixed forms -----------------------------------------------------------------------------------------------------
+
+
+class _PartForm(NamedTuple):
+    """A way in which a place has parts of a kind."""
+
+    kind: str
+    names: tuple[str, ...]
+    """Of the parts, or of the tensors that hold them."""
+    of: tuple[str, ...]
+    """The same with those that are not there."""
+    is_fused: bool
+    example: str
+    rest: frozenset[str]
+    """What else the module has."""
+    module: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)} {'fused' if self.is_fused else 'apart'} ({self.example!r})"
+
+
+def _mixed(placed: Mapping[str, _Modules]) -> Iterator[str]:
+    """A line for each place and kind of which some modules have another form than others."""
+    places: dict[tuple[str, str], list[_PartForm]] = {}
+    for at, modules in placed.items():
+        for tensors, same in modules.by_tensors.items():
+            for form in _forms(tensors, same[0]):
+                where = at.removesuffix(".*") if form.kind == "experts" else at
+                places.setdefault((where, form.kind), []).append(form)
+    for (where, _), forms in places.items():
+        pairs = [(a, b) for a, b in combinations(forms, 2) if a.of != b.of and _contradict(a, b)]
+        if pairs:
+            first, other = min(pairs, key=lambda pair: pair[0].module != pair[1].module)
+            yield f"{where}: {first} and {other}"
+
+
+def _contradict(one: _PartForm, other: _PartForm) -> bool:
+    """Whether two forms cannot be in one model: MiniMax and Nemotron-H have layers of two sorts under one name."""
+    if one.module == other.module or not (one.rest and other.rest):
+        return True
+    return not one.rest.isdisjoint(other.rest)
+
+
+def _forms(tensors: frozenset[str], module: str) -> Iterator[_PartForm]:
+    children: dict[str, str] = {}
+    for own in sorted(tensors):
+        child, dot, _ = own.rpartition(".")
+        children.setdefault(child if dot else own, own)
+    layers = {child for child, own in children.items() if child != own}
+    if NUMBER.fullmatch(module.rpartition(".")[2]) and "expert" in module.rpartition(".")[0].rpartition(".")[2]:
+        for names in APART["experts"]:
+            if layers.issuperset(names):
+                yield _form("experts", names, names, children, module=module)
+        return
+    for kind in ("qkv", "gate-up"):
+        for names in APART[kind]:
+            there = tuple(name for name in names if name in layers)
+            if len(there) > 1:
+                yield _form(kind, there, names, children, module=module)
+    for child in sorted(layers & _FORMS.keys()):
+        yield _form(_FORMS[child], (child,), (), children, module=module)
+    for names in STACKS:
+        if children.keys() >= {*names} and layers.isdisjoint(names):
+            yield _form("experts", names, (), children, module=module)
+
+
+def _form(
+    kind: str, names: tuple[str, ...], variant: tuple[str, ...], children: Mapping[str, str], *, module: str
+) -> _PartForm:
+    """A form with an example; `variant` are all names of parts that are apart."""
+    example = ".".join(word for word in (module, children[names[0]]) if word)
+    parts = {name for variants in APART.get(kind, ()) for one in variants for name in one} | {*names} | _FORMS.keys()
+    return _PartForm(kind, names, variant or names, not variant, example, frozenset(children.keys() - parts), module)
+
+
+# --- missing parts ---------------------------------------------------------------------------------------------------
+
+
+def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each module that has nothing of its own, and lacks a part that others of its place have."""
+    for modules in placed.values():
+        if len(modules.by_tensors) < 2:
+            continue
+        most = sorted(modules.by_tensors, key=lambda one: (-len(one), -len(modules.by_tensors[one])))
+        for tensors, same in modules.by_tensors.items():
+            fuller = next((one for one in most if tensors < one), None)
+            missing = sorted(own for own in fuller - tensors if _is_part(own)) if fuller is not None else []
+            if fuller is None or not missing:
+                continue
+            for module in same:
+                if not _is_so(module, missing, config):
+                    other = modules.by_tensors[fuller][0]
+                    yield f"{module!r} has no {', '.join(missing)}; {other!r} has"
+
+
+def _is_part(own: str) -> bool:
+    child, dot, _ = own.rpartition(".")
+    return (child.removesuffix(f".{BASE}") if dot else own.removesuffix("_bias")) in PARTS
+
+
+def _is_so(module: str, missing: Iterable[str], config: Mapping[str, Any]) -> bool:
+    """Whether the config says that this module lacks these parts."""
+    parts = {own.partition(".")[0] for own in missing}
+    numbers = [int(number) for number in NUMBER.findall(module)]
+    tower = tower_of(module, config)
+    if tower is not None:
+        return _says(*config_of(config, tower), parts, numbers)
+    inner = (one for one in config.values() if isinstance(one, dict))
+    return any(_says(str(one.get("model_type")), one, parts, numbers) for one in (config, *inner))
+
+
+def _says(model_type: str, config: Mapping[str, Any], parts: Collection[str], numbers: Sequence[int]) -> bool:
+    def number(key: str) -> int:
+        value = config.get(key)
+        return value if type(value) is int else 0
+
+    if {*parts} == {"v_proj"}:  # the values are the keys
+        layers = config.get("layer_types")
+        is_full = isinstance(layers, list) and len(numbers) == 1 and layers[numbers[0] :][:1] == ["full_attention"]
+        return is_full and (config.get("attention_k_eq_v") is True or model_type == "diffusion_gemma_text")
+    if {*parts} <= {"k_proj", "v_proj", "k_norm", "v_norm"}:  # those of an earlier layer
+        shared = number("num_kv_shared_layers")
+        return shared > 0 and len(numbers) == 1 and numbers[0] >= number("num_hidden_layers") - shared
+    if {*parts} == {"down_proj"}:  # experts that return what they get
+        return number("zero_expert_num") > 0 and len(numbers) == 2 and numbers[1] >= number("n_routed_experts") > 0
+    return False
+
+
+# --- missing layers --------------------------------------------------------------------------------------------------
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+OF_SIDE = ("{}_layers", "num_{}_layers", "{}_num_hidden_layers")
+"""Keys that say how many layers there are: of a model, and of the encoder or the decoder of one."""
+STACK = re.compile(r"((?:[A-Za-z_]\w*\.)*(?:layers|layer|h|blocks|block))\.([0-9]{1,9})\.(.*)")
+"""The layers of a model, the number of one, and what is in it."""
+ONE_LESS = ("mask2former",)
+"""Model types whose layers are one less than a key says (transformers 5.23 modeling_mask2former.py)."""
+SHOWN = 4
+MOST = 1 << 16
+"""A config that says more layers is not believed."""
+
+
+def missing_layers(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each tower of which config.json says more layers than there are."""
+    stacks: dict[str, set[int]] = {}
+    with_parts = set()
+    for name in names:
+        if found := STACK.match(name):
+            stacks.setdefault(found[1], set()).add(int(found[2]))
+            if not PARTS.isdisjoint(found[3].split(".")):
+                with_parts.add(found[1])
+    towers: dict[tuple[str, str], list[str]] = {}
+    for stack in stacks:
+        if (tower := tower_of(f"{stack}.0.", config)) is not None:
+            path, _, side = tower.rpartition(".") if tower.endswith(SIDES) else (tower, "", "")
+            named = next((one for one in SIDES if one in stack.split(".") and (not side or one == side)), "")
+            towers.setdefault((path, named if _side_key(config, path, named) else ""), []).append(stack)
+    lines = (
+        _fewer(own[0], stacks[own[0]], path, side, config=config)
+        for (path, side), own in towers.items()
+        if len(own) == 1 and own[0] in with_parts
+    )
+    return [line for line in lines if line]
+
+
+def _side_key(config: Mapping[str, Any], path: str, side: str) -> str:
+    inner = config_of(config, path)[1]
+    keys = (key.format(side) for key in OF_SIDE) if side else ()
+    return next((key for key in keys if type(inner.get(key)) is int), "")
+
+
+def _fewer(stack: str, numbers: Collection[int], path: str, side: str, *, config: Mapping[str, Any]) -> str:
+    """What is missing in the only stack of layers that a key of the config speaks of."""
+    inner = config_of(config, path)[1]
+    keys = [_side_key(config, path, side)] if side else [key for key in LAYERS if type(inner.get(key)) is int]
+    if len({inner[key] for key in keys}) != 1 or inner[keys[0]] > MOST or inner.get("model_type") in ONE_LESS:
+        return ""
+    count = inner[keys[0]]
+    missing = [k for k in range(count) if k not in numbers]
+    if not missing:
+        return ""
+    shown = ", ".join(map(str, missing[:SHOWN])) + (f" and {len(missing) - SHOWN} more" if missing[SHOWN:] else "")
+    said = f"{path}.{keys[0]}" if path else keys[0]
+    return f"config.json says {plural(count, 'layer')} ({said}); {stack} has {count - len(missing)} of them: no {shown}"

@@ -1,0 +1,421 @@
+"""Quantised weights and low-rank factors after a move, judged by the libraries that run them.
+
+What a library dequantises after a move is what it dequantised before, moved: transformers (MXFP4 and FP8),
+compressed-tensors (NVFP4), AutoAWQ and AutoGPTQ.  PEFT runs the adapters.  `make oracles` gets AutoAWQ and AutoGPTQ
+into build/packed: nothing of them is installed, their modules of pure torch are read from the archives.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import types
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import paramtool
+from tests.hostile.command import quick, refused
+
+ROOT = Path(__file__).parents[2]
+Tensors = dict[str, torch.Tensor]
+HEADS, KV_HEADS, DIM = 4, 2, 64
+ROWS = {"q": HEADS * DIM, "k": KV_HEADS * DIM, "v": KV_HEADS * DIM}
+HIDDEN = 256
+SPEC = f"qkv heads={HEADS} kv_heads={KV_HEADS}"
+
+
+def codes(*shape: int) -> torch.Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8)
+
+
+def integers(*shape: int) -> torch.Tensor:
+    return torch.randint(-(2**31), 2**31 - 1, shape, dtype=torch.int64).to(torch.int32)
+
+
+def saved(path: Path, state: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None = None) -> Path:
+    """A folder with a model, or a file of tensors if there is no config."""
+    state = {name: one.contiguous() for name, one in state.items()}
+    if config is None:
+        save_file(state, path, {"format": "pt"})
+        return path
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    save_file(state, path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert tensor.dtype == other[name].dtype and tensor.shape == other[name].shape, name
+        assert torch.equal(tensor.view(torch.uint8), other[name].view(torch.uint8)), name
+
+
+# --- MXFP4 of gpt-oss, by transformers -------------------------------------------------------------------------------
+
+EXPERTS = "model.layers.0.mlp.experts"
+WIDTHS = [(64, 96), (64, 64)]
+"""Hidden size, and width of an expert: the second is square, as gpt-oss-20b's 2880 and 2880 are."""
+
+
+def gpt_oss(hidden: int, ffn: int) -> tuple[Tensors, dict[str, Any]]:
+    """A layer of gpt-oss as the published files have it, and its config."""
+    state = {}
+    for name, out, inside in (("gate_up_proj", 2 * ffn, hidden), ("down_proj", hidden, ffn)):
+        state[f"{EXPERTS}.{name}_blocks"] = codes(3, out, inside // 32, 16)
+        state[f"{EXPERTS}.{name}_scales"] = torch.randint(120, 130, (3, out, inside // 32), dtype=torch.uint8)
+        state[f"{EXPERTS}.{name}_bias"] = torch.randn(3, out).bfloat16()
+    rows = {"q": HEADS * 8, "k": KV_HEADS * 8, "v": KV_HEADS * 8}
+    for part, out in rows.items():
+        state[f"model.layers.0.self_attn.{part}_proj.weight"] = torch.randn(out, hidden).bfloat16()
+        state[f"model.layers.0.self_attn.{part}_proj.bias"] = torch.randn(out).bfloat16()
+    state["model.layers.0.mlp.router.weight"] = torch.randn(3, hidden).bfloat16()
+    config = {
+        "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": hidden,
+        "intermediate_size": ffn, "num_local_experts": 3, "num_attention_heads": HEADS, "vocab_size": 8,
+        "num_key_value_heads": KV_HEADS, "head_dim": 8, "num_hidden_layers": 1, "tie_word_embeddings": False,
+        "quantization_config": {"quant_method": "mxfp4"},
+    }  # fmt: skip
+    return state, config
+
+
+def of_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """A stack [experts, inputs, outputs]."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    return convert_moe_packed_tensors(blocks.contiguous(), scales.contiguous(), dtype=torch.bfloat16)
+
+
+def plain(state: Mapping[str, torch.Tensor]) -> Tensors:
+    """The same model, its experts dequantised."""
+    found = {}
+    for name, one in state.items():
+        if name.endswith("_blocks"):
+            stem = name.removesuffix("_blocks")
+            found[stem] = of_mxfp4(one, state[f"{stem}_scales"])
+        elif not name.endswith("_scales"):
+            found[name] = one
+    return found
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_mxfp4_taken_apart(widths: tuple[int, int], tmp_path: Path) -> None:
+    """Each expert dequantised is what the experts of the dequantised file are; back is the same file."""
+    state, config = gpt_oss(*widths)
+    packed, bare = saved(tmp_path / "m", state, config), saved(tmp_path / "p", plain(state), config)
+    for source, out in ((packed, "apart"), (bare, "plain")):
+        paramtool.unfuse(source, tmp_path / out)
+    apart, expected = (load_file(tmp_path / out / "model.safetensors") for out in ("apart", "plain"))
+    for expert in range(3):
+        for part in ("gate", "up", "down"):
+            stem = f"{EXPERTS}.{expert}.{part}_proj"
+            found = of_mxfp4(apart[f"{stem}.blocks"][None], apart[f"{stem}.scales"][None])[0].T
+            assert torch.equal(found, expected[f"{stem}.weight"])
+            assert torch.equal(apart[f"{stem}.bias"], expected[f"{stem}.bias"])
+    paramtool.fuse(tmp_path / "apart", tmp_path / "back", layout="experts-transposed-interleaved")
+    assert (tmp_path / "back/model.safetensors").read_bytes() == (packed / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("target", ["vllm", "megatron", "transformers-5"])
+def test_mxfp4_in_another_dialect(target: str, widths: tuple[int, int], tmp_path: Path) -> None:
+    """Dequantised after the conversion, it is the conversion of the dequantised file."""
+    state, config = gpt_oss(*widths)
+    packed, bare = saved(tmp_path / "m", state, config), saved(tmp_path / "p", plain(state), config)
+    for source, out in ((packed, "there"), (bare, "plain")):
+        paramtool.convert(source, tmp_path / out, target=target)
+    there, expected = (load_file(*(tmp_path / out).glob("*.safetensors")) for out in ("there", "plain"))
+    found: Tensors = {}
+    for name, one in (plain(there) if target == "transformers-5" else there).items():
+        if target == "vllm" and f"{name}_scale" in there:  # models/gpt_oss.py 1382: the codes have the weight's name
+            shape = (*one.shape[:2], -1, 16)
+            found[name] = of_mxfp4(one.view(shape), there[f"{name}_scale"]).transpose(1, 2)
+        elif target == "megatron" and name.endswith("_blocks"):
+            stem = name.removesuffix("_blocks")
+            found[stem] = of_mxfp4(one[None], there[f"{stem}_scales"][None])[0].T
+        elif not name.endswith(("_scale", "_scales")):
+            found[name] = one
+    same({name: one.contiguous() for name, one in found.items()}, expected)
+    paramtool.convert(tmp_path / "there", tmp_path / "back", target="transformers-4", source=target)
+    same(load_file(tmp_path / "back/model.safetensors"), state)
+
+
+def test_mxfp4_is_seen(tmp_path: Path) -> None:
+    state, config = gpt_oss(64, 96)
+    saved(tmp_path / "m", state, config)
+    seen = quick("inspect", "m", cwd=tmp_path).out
+    assert "experts stacked (gate_up_proj, down_proj): experts-transposed-interleaved" in seen
+    assert "experts-transposed-interleaved" in quick("guess", "m", cwd=tmp_path).out
+
+
+def test_codes_without_scales(tmp_path: Path) -> None:
+    state, config = gpt_oss(64, 96)
+    saved(tmp_path / "m", {name: one for name, one in state.items() if not name.endswith("down_proj_scales")}, config)
+    refused(quick, "unfuse", "m", "-o", "o", cwd=tmp_path, code=5, says=("down_proj",))
+
+
+# --- FP8, by transformers --------------------------------------------------------------------------------------------
+
+
+def fp8(out: int, inside: int) -> Tensors:
+    weight = torch.randn(out, inside).to(torch.float8_e4m3fn)
+    return {"weight": weight, "weight_scale_inv": torch.rand(-(-out // 128), -(-inside // 128))}
+
+
+def of_fp8(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
+
+    return _dequantize_fp8_weight(weight, scale, [128, 128], torch.float32)
+
+
+@pytest.mark.parametrize("layout", ["experts", "experts-transposed"])
+def test_fp8_stacks(layout: str, tmp_path: Path) -> None:
+    """Scales of tiles are turned where the stack is; taken apart without a record they are the same."""
+    sizes = {"gate": (256, 128), "up": (256, 128), "down": (128, 256)}
+    state = {f"m.experts.{k}.{part}_proj.{suffix}": one for k in range(3) for part, size in sizes.items()
+             for suffix, one in fp8(*size).items()}  # fmt: skip
+    source = saved(tmp_path / "m.safetensors", state)
+    paramtool.fuse(source, tmp_path / "o.safetensors", layout=layout)
+    there = load_file(tmp_path / "o.safetensors")
+    for name, parts in (("gate_up_proj", ("gate", "up")), ("down_proj", ("down",))):
+        found = of_fp8(there[f"m.experts.{name}"], there[f"m.experts.{name}_scale_inv"])
+        found = found.transpose(1, 2) if layout == "experts-transposed" else found
+        for k in range(3):
+            own = [of_fp8(*(state[f"m.experts.{k}.{part}_proj.{suffix}"] for suffix in ("weight", "weight_scale_inv")))
+                   for part in parts]  # fmt: skip
+            assert torch.equal(found[k], torch.cat(own))
+    bare = saved(tmp_path / "bare.safetensors", there)
+    paramtool.unfuse(bare, tmp_path / "back.safetensors", layout=layout)
+    same(load_file(tmp_path / "back.safetensors"), state)
+
+
+def test_scales_of_rows_of_a_transposed_layer(tmp_path: Path) -> None:
+    """Our equation: a scale multiplies what is of one output, a column of [inputs, outputs]."""
+    state = {}
+    for part, out in ROWS.items():
+        state[f"a.{part}_proj.weight"] = torch.randn(out, HIDDEN).to(torch.float8_e4m3fn)
+        state[f"a.{part}_proj.weight_scale"] = torch.rand(out, 1)
+    source = saved(tmp_path / "m.safetensors", state)
+    paramtool.fuse(source, tmp_path / "o.safetensors", layout="qkv-conv1d")
+    there = load_file(tmp_path / "o.safetensors")
+    (name,) = (one for one in there if one.endswith(".weight"))
+    parts = [state[f"a.{part}_proj.weight"].float() * state[f"a.{part}_proj.weight_scale"] for part in "qkv"]
+    assert torch.equal(there[name].float() * there[f"{name}_scale"], torch.cat(parts).T)
+    paramtool.unfuse(tmp_path / "o.safetensors", tmp_path / "back.safetensors")
+    assert (tmp_path / "back.safetensors").read_bytes() == source.read_bytes()
+
+
+# --- one module of a library -----------------------------------------------------------------------------------------
+
+
+def module(archive: str, path: str) -> types.ModuleType:
+    """A module of pure torch from an archive of `make oracles`; the test is skipped where it is absent."""
+    found = sorted((ROOT / "build/packed").glob(archive))
+    if not found:
+        pytest.skip(f"no {archive} in build/packed: make build/packed/stamp")
+    if found[0].suffix == ".whl":
+        text = zipfile.ZipFile(found[0]).read(path).decode()
+    else:
+        with tarfile.open(found[0]) as tar:
+            one = tar.extractfile(f"{found[0].name.removesuffix('.tar.gz')}/{path}")
+            assert one is not None
+            text = one.read().decode()
+    made = types.ModuleType(Path(path).stem)
+    exec(compile(text, path, "exec"), made.__dict__)
+    return made
+
+
+Dequantise = Callable[[Tensors], torch.Tensor]
+
+
+def awq() -> Dequantise:
+    library = module("autoawq-*.tar.gz", "awq/utils/packing_utils.py")
+    return lambda m: library.dequantize_gemm(m["qweight"], m["qzeros"], m["scales"], 4, 128).T
+
+
+def gptq() -> Dequantise:
+    library = module("auto_gptq-*.whl", "auto_gptq/nn_modules/qlinear/qlinear_cuda.py")
+
+    def of(m: Tensors) -> torch.Tensor:
+        inside, out = m["g_idx"].shape[0], m["scales"].shape[1]
+        layer = library.QuantLinear(4, 128, inside, out, bias=False)
+        layer.load_state_dict(m)
+        with torch.no_grad():
+            return layer(torch.eye(inside, dtype=torch.float16)).T
+
+    return of
+
+
+def nvfp4() -> Dequantise:
+    pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed: pip install --group test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from compressed_tensors.compressors import NVFP4PackedCompressor
+        from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    args = QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    return lambda m: NVFP4PackedCompressor.decompress(m, scheme)["weight"]
+
+
+def tiles() -> Dequantise:
+    return lambda m: of_fp8(m["weight"], m["weight_scale_inv"])
+
+
+def made(scheme: str, out: int) -> Tensors:
+    """The tensors of a layer with `HIDDEN` inputs."""
+    groups = HIDDEN // 128
+    if scheme == "tiles":
+        return fp8(out, HIDDEN)
+    if scheme == "nvfp4":
+        scale = torch.rand(out, HIDDEN // 16).to(torch.float8_e4m3fn)
+        return {"weight_packed": codes(out, HIDDEN // 2), "weight_scale": scale,
+                "weight_global_scale": torch.tensor([3.0])}  # fmt: skip
+    shape = (HIDDEN // 8, out) if scheme == "gptq" else (HIDDEN, out // 8)
+    found = {"qweight": integers(*shape), "qzeros": integers(groups, out // 8)}
+    found["scales"] = torch.rand(groups, out).half()
+    order = torch.arange(HIDDEN, dtype=torch.int32).flip(0) // 128
+    return found | ({"g_idx": order} if scheme == "gptq" else {})
+
+
+LIBRARIES = {"awq": awq, "gptq": gptq, "nvfp4": nvfp4, "tiles": tiles}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "layout"),
+    [(one, "qkv") for one in LIBRARIES] + [(one, "qkv-per-group") for one in ("awq", "gptq", "nvfp4")],
+)
+def test_dequantised_by_its_library(scheme: str, layout: str, tmp_path: Path) -> None:
+    """The fused weight dequantised is the dequantised weights, fused; and there and back is the same file."""
+    dequantise = LIBRARIES[scheme]()
+    modules = {part: made(scheme, out) for part, out in ROWS.items()}
+    state = {f"a.{part}_proj.{suffix}": one for part, m in modules.items() for suffix, one in m.items()}
+    source = saved(tmp_path / "m.safetensors", state)
+    bare = {f"a.{part}_proj.weight": dequantise(m).float() for part, m in modules.items()}
+    for path, out in ((source, "there"), (saved(tmp_path / "bare.safetensors", bare), "plain")):
+        paramtool.fuse(path, tmp_path / f"{out}.safetensors", layout=layout, spec=SPEC)
+    there = load_file(tmp_path / "there.safetensors")
+    ((name, expected),) = load_file(tmp_path / "plain.safetensors").items()
+    stem = name.removesuffix("weight")
+    found = dequantise({one.removeprefix(stem): tensor for one, tensor in there.items()})
+    assert torch.equal(found.float(), expected)
+    paramtool.unfuse(tmp_path / "there.safetensors", tmp_path / "back.safetensors")
+    assert (tmp_path / "back.safetensors").read_bytes() == source.read_bytes()
+
+
+def test_packed_rows_have_no_turned_form(tmp_path: Path) -> None:
+    state = {f"a.{part}_proj.{s}": one for part, out in ROWS.items() for s, one in made("nvfp4", out).items()}
+    saved(tmp_path / "m.safetensors", state)
+    refused(quick, "fuse", "m.safetensors", "--layout", "qkv-conv1d", "-o", "o.safetensors", cwd=tmp_path, code=5,
+            says=("weight_packed", "packed along the inputs"))  # fmt: skip
+
+
+# --- low-rank factors, by PEFT ---------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Projections whose rows are queries, keys and values."""
+
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        super().__init__()
+        for name, out in rows.items():
+            self.add_module(name, nn.Linear(HIDDEN, out, bias=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([layer(x) for layer in self.children()], -1)
+
+
+class Model(nn.Module):
+    """What PEFT wraps."""
+
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        super().__init__()
+        self.attn = Attention(rows)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attn(x)
+
+
+APART = {f"{part}_proj": out for part, out in ROWS.items()}
+FUSED = {"qkv_proj": sum(ROWS.values())}
+
+
+def adapted(rows: Mapping[str, int]) -> Any:
+    """A model of PEFT, its weights small integers, so that sums are exact in any order."""
+    peft = pytest.importorskip("peft", reason="PEFT is not installed: pip install --group test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(Model(rows), peft.LoraConfig(r=4, lora_alpha=8, target_modules=list(rows)))
+    with torch.no_grad():
+        for one in model.parameters():
+            one.copy_(torch.randint(-4, 5, one.shape))
+    return model
+
+
+def adapter(model: Any) -> Tensors:
+    """The factors, as PEFT writes them."""
+    import peft
+
+    return dict(peft.get_peft_model_state_dict(model))
+
+
+def run(model: Any) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        return model(torch.randint(-4, 5, (5, HIDDEN), generator=generator).float())
+
+
+def with_one_a(model: Any) -> Any:
+    with torch.no_grad():
+        layers = list(model.base_model.model.attn.children())
+        for layer in layers[1:]:
+            layer.lora_A["default"].weight.copy_(layers[0].lora_A["default"].weight)
+    return model
+
+
+@pytest.mark.parametrize("form", ["adapter", "memory"])
+@pytest.mark.parametrize("way", ["unfuse", "fuse"])
+def test_peft_runs_what_was_moved(way: str, form: str, tmp_path: Path) -> None:
+    """B's rows with A for each part, and back where A is one: PEFT gives the same outputs."""
+    import peft
+
+    old, new = (adapted(FUSED), adapted(APART)) if way == "unfuse" else (with_one_a(adapted(APART)), adapted(FUSED))
+    source = saved(tmp_path / "m.safetensors", adapter(old) if form == "adapter" else old.state_dict())
+    getattr(paramtool, way)(source, tmp_path / "o.safetensors", layout="qkv", spec=SPEC if way == "unfuse" else None)
+    moved = load_file(tmp_path / "o.safetensors")
+    if form == "memory":
+        new.load_state_dict(moved)
+    else:
+        base = {"weight": torch.cat([one.base_layer.weight.data for one in old.base_model.model.attn.children()])}
+        sizes = list(ROWS.values()) if way == "unfuse" else [sum(ROWS.values())]
+        for layer, weight in zip(new.base_model.model.attn.children(), base["weight"].split(sizes), strict=True):
+            layer.base_layer.weight.data.copy_(weight)
+        assert moved.keys() == adapter(new).keys()
+        peft.set_peft_model_state_dict(new, moved)
+    assert torch.equal(run(new), run(old))
+    back = {"unfuse": paramtool.fuse, "fuse": paramtool.unfuse}[way]
+    back(tmp_path / "o.safetensors", tmp_path / "back.safetensors", layout="qkv")
+    assert (tmp_path / "back.safetensors").read_bytes() == source.read_bytes()
+
+
+def test_factors_of_several_inputs_are_not_joined(tmp_path: Path) -> None:
+    """With several A the sum has their ranks together."""
+    saved(tmp_path / "m.safetensors", adapter(adapted(APART)))
+    refused(quick, "fuse", "m.safetensors", "--layout", "qkv", "-o", "o.safetensors", cwd=tmp_path, code=5,
+            says=("k_proj.lora_A.weight", "one A", "rank", "merge the adapter"))  # fmt: skip
+
+
+def test_the_config_of_an_adapter_is_stale(tmp_path: Path) -> None:
+    """adapter_config.json is copied as it is, and a warning says what it lacks."""
+    adapted(FUSED).save_pretrained(tmp_path / "m")
+    ran = quick("unfuse", "m", "--layout", "qkv", "--spec", SPEC, "-o", "o", cwd=tmp_path)
+    assert ran.code == 0 and "adapter_config.json is copied unchanged" in ran.err and "'q_proj'" in ran.err
+    assert (tmp_path / "o/adapter_config.json").read_bytes() == (tmp_path / "m/adapter_config.json").read_bytes()
