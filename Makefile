@@ -40,6 +40,10 @@ START ?= $(shell date +%Y-%m-%d-%H-%M-%S)
 # the package's name, and its version.
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 VLLM = vllm==0.33.0
+# Meta's code of Llama 3, and the last transformers whose wheel has the script that reads Meta's folders.
+META = llama-models==0.3.0 transformers==4.46.3
+AWQ = autoawq==0.2.9
+GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
 
 .PHONY: demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
@@ -116,6 +120,18 @@ build/vllm/stamp: $(VENV)/stamp-pip
 	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) '$(VLLM)'
 	touch $@
 
+# Their sources are run, nothing is installed (14 MB).
+build/meta/stamp: $(VENV)/stamp-pip
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) $(META)
+	touch $@
+
+# Their modules of pure torch are read, nothing is installed: they dequantise what was moved.
+build/packed/stamp: $(VENV)/stamp-pip
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) --only-binary :all: --python-version 3.11 \
+	    --platform manylinux_2_17_x86_64 '$(GPTQ)'
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) --no-binary :all: '$(AWQ)'
+	touch $@
+
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
@@ -141,7 +157,8 @@ gpu-bench:
 # The real libraries run on what paramtool read and wrote.  `make test` runs the first of these tests, too; here they run
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
-oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp build/vllm/stamp cudnn
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp build/vllm/stamp \
+    build/meta/stamp build/packed/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py

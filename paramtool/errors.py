@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 E = TypeVar("E", bound="ParamtoolError")
@@ -78,6 +78,25 @@ def some(names: Sequence[str], most: int) -> str:
     return ", ".join(f"{name!r:.200}" for name in names[:most]) + (
         f" and {len(names) - most} more" if len(names) > most else ""
     )
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """At most three of `names` that `name` could have been meant for, the most similar first.
+
+    >>> nearest("transformer-5", ["torch", "tensorrt", "transformers-4", "transformers-5"])
+    ['transformers-5', 'transformers-4']
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    found = get_close_matches(name, list(names), 3, LIKENESS)
+    ratios = [SequenceMatcher(None, one, name).ratio() for one in found]
+    return [one for one, ratio in zip(found, ratios, strict=True) if ratio > ratios[0] - MUCH_LESS]
+
+
+LIKENESS = 0.6
+"""From 0 to 1: a name that is less like another was not meant for it."""
+MUCH_LESS = 0.2
+"""A name that is so much less like another than the first is not named beside it."""
 
 
 def listed(head: str, lines: Sequence[str], more: int = 0) -> str:

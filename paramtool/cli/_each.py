@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 WEIGHTS = click.option("--weights", metavar="FILE", help="Read this set of weights, where a folder has several.")
 EACH = click.option("--each", is_flag=True,
                     help="Write every set of weights of a folder and of the folders inside it.")  # fmt: skip
+FORMAT = click.option("--format", type=click.Choice(["safetensors", "dcp"]),
+                      help="Write a folder in this format; dcp is torch.distributed.checkpoint.")  # fmt: skip
+"""What an output folder is written in."""
 
 
 def report(

@@ -47,6 +47,7 @@ def rows(
     yield from _parts(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
+    yield from _optimizers(found)
     if not parameters:
         yield from _objects(found)
     yield from (("note", note) for note in (*found.checkpoint.notes, *notes))
@@ -199,17 +200,21 @@ def _parts(found: Inspection) -> Iterator[_render.Row]:
     """Attention, gated MLPs and experts: a row for each tower, and what would decide where a layout is not known."""
     if found.parts is None:
         return
-    from paramtool.passes.parts.groups import words
+    from paramtool.cli import _seen_parts
 
-    towers = found.parts.towers
-    names = f"names of {found.parts.dialect}" if found.parts.dialect else ""
-    for k, tower in enumerate(towers[: most(MANY)]):
-        yield ("parts", elidable(tower.at), words(tower), names if k == 0 else "")
-    if (more := len(towers) - most(MANY)) > 0:
-        yield ("parts", f"and {plural(more, 'more tower')}", ALL_LISTED)
+    yield from _seen_parts.rows(found.parts)
     undecided = {group.decides: group for group in found.parts.groups if group.decides}
     for decides, group in list(undecided.items())[: most(MANY)]:
         yield ("decide", elidable(group.at), decides)
+
+
+def _optimizers(found: Inspection) -> Iterator[_render.Row]:
+    """Optimizers and their bindings, where they were asked for."""
+    if found.optimizers is None:
+        return
+    from paramtool.cli import _optimizer_rows
+
+    yield from _optimizer_rows.rows(found.optimizers, MANY)
 
 
 def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:

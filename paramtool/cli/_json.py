@@ -81,6 +81,10 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
         data["tree"] = (_node(level, node) for level, node in modules(found).walk(depth))
     if found.section is not None:
         data["section"] = found.section
+    if found.optimizers is not None:
+        from paramtool.cli import _optimizer_rows
+
+        data["optimizers"] = _optimizer_rows.documents(found.optimizers)
     if not data["parameters"] and (objects := _objects(found)):
         data["objects"] = objects
     if found.config is not None:
@@ -402,7 +406,9 @@ def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
         "at": at,
         "commands": list(found.commands),
         "places": [_place(place, candidates) for place, candidates in found.places()],
+        **({"parts": parts(found.parts)} if found.parts is not None else {}),
         **({"fused": [_fused_guess(one) for one in found.fused]} if found.fused else {}),
+        **({"refused": [{"at": at, "why": why} for at, why in found.refused.items()]} if found.refused else {}),
     }
 
 

@@ -11,7 +11,8 @@ from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.commands.layouts import EveryLayout
-    from paramtool.commands.rearrange import Rearrangement
+    from paramtool.commands.optimizer_carry import StateReport
+    from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import Relayouted
     from paramtool.dialects.listing import DialectSummary
     from paramtool.engine.write.casting import Losses
@@ -109,12 +110,22 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "networks": [_network(one) for one in found.converted],
         **_types(found),
         **({"parts": _rearranged(found.rearranged)} if found.rearranged is not None else {}),
+        **_optimizer(found.optimizer),
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
         **({"into": _into.data(found, found.into)} if found.into is not None else {}),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }
+
+
+def _optimizer(found: StateReport) -> dict[str, Any]:
+    """What became of optimizers; nothing where there are none, or they stay as they are."""
+    if not found.moved and not found.dropped:
+        return {}
+    names = ("at", "algorithm", "before", "after", "words")
+    moved = [{name: getattr(one, name) for name in names} for one in found.moved]
+    return {"optimizer": {"moved": moved, "dropped": list(found.dropped), "training": list(found.training)}}
 
 
 def _rearranged(found: Rearrangement) -> dict[str, Any]:

@@ -24,10 +24,12 @@ from paramtool.cli._text import (
     verify_line,
 )
 from paramtool.commands import relayout as relayout_command
+from paramtool.commands.layouts import check_no_dialect
+from paramtool.commands.optimizer_carry import lines
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
-    from paramtool.commands.rearrange import Rearrangement
+    from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import Relayouted
     from paramtool.passes.rnn.convert import Converted
 
@@ -50,8 +52,8 @@ OPTIONS = (
     click.option("--stack", multiple=True, metavar="A,B=C",
                  help="Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable."),
     click.option("--rename", multiple=True, metavar="OLD=NEW",
-                 help="Rename module OLD to NEW, or call the parts or the fused tensor OLD by the name NEW.  "
-                 "Repeatable."),
+                 help="Rename module OLD to NEW; with a layout of parts, NEW is the name of the part or the fused "
+                 "tensor OLD.  Repeatable."),
     click.option("--keep-split", is_flag=True,
                  help="Also store what the conversion loses, so that converting back gives the same bytes."),
     click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),
@@ -70,6 +72,9 @@ OPTIONS = (
                  "so that torch.load(weights_only=True) opens it."),
     click.option("--strict", is_flag=True,
                  help="Fail instead of leaving out objects that the output format cannot hold."),
+    click.option("--optimizer-names", type=FILE, metavar="FILE",
+                 help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
+    click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -96,6 +101,8 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "rename": _renamed(flags["rename"]),
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],
+        "optimizer_names": flags["optimizer_names"],
+        "drop_optimizer": flags["drop_optimizer"],
         "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],
@@ -153,6 +160,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
             f"and {plural(len(found.converted) - most(MANY), 'more network')}",
             "--verbose and --json list them",
         )
+    yield from (("optimizer", elidable(text)) for text in lines(found.optimizer))
     yield from _casts(found)
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
@@ -233,7 +241,7 @@ def _flag(found: Relayouted) -> str:
     sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
-    lacking = found.checkpoint.entries.keys() - sources - found.plan.names.keys()
+    lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
     return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
@@ -255,6 +263,8 @@ def run(path: str, output: str | None, command: str, flags: dict[str, Any], *, w
     chosen = relayout_command.RelayoutOptions(**options(flags), **more)
     if command == "convert":
         chosen = relayout_command.aimed(chosen, output or "")
+    else:
+        check_no_dialect(command, chosen)
     if flags["each"]:
         from functools import partial
 

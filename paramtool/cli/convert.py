@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _relayout
+from paramtool.cli import _completion, _each, _relayout
 from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 
@@ -34,6 +34,7 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 @click.option("--map", multiple=True, metavar="A=B",
               help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
               "shape where only one fits]")  # fmt: skip
+@_each.FORMAT
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
 def command(
@@ -48,6 +49,7 @@ def command(
     allow_overflow: bool,
     into: str | None,
     map: tuple[str, ...],
+    format: str | None,
     **flags: Any,
 ) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
@@ -65,5 +67,6 @@ def command(
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
     asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
+    asked["format"] = format
     types: dict[str, Any] = {"dtype": dtype, "keep_float32": keep_float32, "allow_overflow": allow_overflow}
     _relayout.run(path, output, "convert", flags, **asked, **types)

@@ -68,6 +68,7 @@ RECORD_NBYTES = 10_000
 @click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
               help="Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.")  # fmt: skip
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
+@_each.FORMAT
 @ALIGN
 @click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
               "bytes under different names.  Programs without paramtool then miss these names.")  # fmt: skip
@@ -101,7 +102,7 @@ RECORD_NBYTES = 10_000
 def command(
     ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
     only: str | None, config: str | None, ties: tuple[str, ...],
-    max_shard_size: int | None, align: int,
+    max_shard_size: int | None, format: str | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
     fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
     allow_class: tuple[str, ...], allow_unknown: bool, no_verify: bool, dry_run: bool,
@@ -120,6 +121,8 @@ def command(
         raise click.BadParameter("takes one input", param_hint="--ties-from-config")
     if ties and len(ckpt) > 1:
         raise click.BadParameter("takes one input", param_hint="--ties")
+    if format is not None and len(ckpt) > 1:
+        raise click.BadParameter("takes one input", param_hint="--format")
     options = dedup_command.DedupOptions(
         keep=keep,
         ties=pairs(ties, "--ties"),
@@ -127,6 +130,7 @@ def command(
         weights=weights,
         only=only,
         max_shard_size=max_shard_size,
+        format=format,
         align=align,
         equal=not no_equal,
         min_equal_bytes=min_equal_bytes,

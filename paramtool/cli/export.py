@@ -80,6 +80,7 @@ MANY = 8
               help="Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.")  # fmt: skip
 @click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT_ANY}")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
+@_each.FORMAT
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="Write an expanded (stride 0) tensor of at most this many bytes.")  # fmt: skip
 @ALIGN
@@ -115,6 +116,8 @@ def command(
             raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--ties")
         from paramtool.cli import _json
 
+        if options.pop("format") is not None:
+            raise click.BadParameter("is of one set of weights, and --each takes all", param_hint="--format")
         del options["like_only"]
         progress = options.pop("progress")
         _each.report(

@@ -14,6 +14,7 @@ from paramtool.cli._help import Command
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
+from paramtool.commands.seen_parts import fused_place
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
@@ -24,7 +25,7 @@ MANY_ALIKE = 4
 """How many other layouts a row names."""
 
 
-@click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 no network fits, 2 usage, 3 bad file, "
+@click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 nothing fits, 2 usage, 3 bad file, "
                "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option(
@@ -58,8 +59,8 @@ def command(
     as_json: bool,
     **allowed: Any,
 ) -> int:
-    """List the recurrent networks that tensors could be, and the layouts that fused tensors of attention, gated MLPs
-    and experts could have, each with its reasons.
+    """List the recurrent networks that tensors could be, attention, gated MLPs and experts, and the layouts that their
+    fused tensors could have, each with its reasons.
 
     If exactly one network fits and nothing is assumed, the last row is a command that paramtool has tried.  If several
     fit, a row names the fact that decides between them.  Many networks have the same length, and no shape shows the
@@ -82,21 +83,23 @@ def command(
         _render.lines(found.commands)
     else:
         _render.rows(_rows(found, no_values))
-    return 0 if found.candidates or found.fused else 1
+    return 0 if found.candidates or found.parts else 1
 
 
 def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
-    tensors = plural(len(found.checkpoint.entries), "tensor")
-    yield (
-        "file",
-        whole(found.path),
-        f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}",
-    )
+    counts = [plural(len(found.checkpoint.entries), "tensor")]
+    if found.considered or found.parts is None:
+        counts.append(plural(len(found.considered), "place"))
+    yield ("file", whole(found.path), " · ".join([found.checkpoint.format, *counts]))
     for place, candidates in found.places():
         yield from _place(place, candidates, found)
-    for group in found.fused:
-        yield from _fused(group, found)
-    if not any(place.fits or place.is_refused for place in found.considered) and not found.fused:
+    if found.parts is not None:
+        from paramtool.cli import _seen_parts
+
+        yield from _seen_parts.rows(found.parts)
+        yield from (row for group in found.fused for row in _fused(group))
+        yield from (("decide", elidable(at), why) for at, why in found.refused.items())
+    elif not any(place.fits or place.is_refused for place in found.considered):
         yield ("none", "no tensor has the names or the shape of a known recurrent network")
         yield ("next", whole(f"paramtool inspect {quoted(found.path)} --tensors"))
         return
@@ -107,8 +110,8 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     yield from (("next", whole(line)) for line in found.commands)
 
 
-def _fused(group: SeenGroup, found: Guessed) -> Iterator[_render.Row]:
-    """A fused tensor of each module: its candidates, what would decide, or the line to type."""
+def _fused(group: SeenGroup) -> Iterator[_render.Row]:
+    """A fused tensor of each module: its candidates, and what would decide."""
     from paramtool.guessing.part_layouts import part_layouts
 
     candidates = part_layouts(group)
@@ -119,9 +122,8 @@ def _fused(group: SeenGroup, found: Guessed) -> Iterator[_render.Row]:
         yield ("candidate", whole(f"--layout {one.layout}{spec}"), one.sure, "; ".join(one.reasons))
     if group.decides:
         yield ("decide", elidable(group.at), group.decides)
-    else:
-        at = quoted(group.at if group.kind == "experts" else f"{group.at}.{group.names[0].removesuffix('_weight')}")
-        yield ("next", whole(f"paramtool unfuse {quoted(found.path)} --layout {group.layout} --at {at}"))
+        at = quoted(fused_place(group))
+        yield ("then", elidable(group.at), f"unfuse --at {at}, with --layout and --spec of its row")
 
 
 def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:

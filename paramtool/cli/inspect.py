@@ -22,7 +22,7 @@ from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.commands.rules import KINDS, Finding, Rule
-from paramtool.errors import MAX_LISTED, UnsafeError, UsageError
+from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError
 from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -80,6 +80,13 @@ class _Seen:
 @click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
               help="Compare the ties that a config.json declares with those in the file, and read the tensors that "
               "it names; without PATH, use the config.json beside the checkpoint.")  # fmt: skip
+@click.option(
+    "--optimizer",
+    is_flag=True,
+    help="List the optimizers' states, which parameters they belong to, and how that is known.",
+)
+@click.option("--optimizer-names", metavar="FILE", type=FILES,
+              help="Take the names of the parameters from FILE, one line for each entry of the optimizer.")  # fmt: skip
 @click.option("--fail-on", "rules", multiple=True, metavar="RULE", callback=_parsed,
               shell_complete=_completion.rules,
               help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.")  # fmt: skip
@@ -87,8 +94,8 @@ class _Seen:
 @_display.options
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
-    only: str | None, weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...],
-    allow_unknown: bool,
+    only: str | None, weights: str | None, config: str | None, optimizer: bool, optimizer_names: str | None,
+    rules: list[Rule], allow_class: tuple[str, ...], allow_unknown: bool,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
     --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
@@ -101,6 +108,7 @@ def command(
     $ paramtool inspect model.pt
     $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB' --fail-on untied:lm_head.weight=wte.weight
     $ paramtool inspect ./gpt2 --config --fail-on config-ties
+    $ paramtool inspect ./checkpoint-500 --optimizer
     """
     if current.quiet and as_json:
         raise UsageError("--quiet prints lines of text and --json one document", hint="give one of the two")
@@ -115,11 +123,12 @@ def command(
         check(path, "inspect")
         found = inspect_command.inspect(
             path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
-            allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
+            optimizer=optimizer, optimizer_names=optimizer_names, allow_class=allow_class,
+            allow_unknown=allow_unknown, progress=_render.progress,
         )  # fmt: skip
         notes = [text for rule in rules for text in rule.assumptions(found)]
         unsafe = None if allow_unknown else _refused(found)
-        return _Seen(path, found, ruling.judged(rules, found), notes, unsafe)
+        return _Seen(path, found, ruling.judged(rules, found), notes, unsafe or _contradicted(found))
 
     how = _Printing(as_json, tensors or digest, tree, depth, len(rules))
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
@@ -130,6 +139,19 @@ def _refused(found: Inspection) -> Failure | None:
     try:
         found.refuse()
     except UnsafeError as error:
+        return failure(error)
+    return None
+
+
+def _contradicted(found: Inspection) -> Failure | None:
+    """Why the state of an optimizer cannot be of the model, where it was listed all the same."""
+    if not found.optimizers:
+        return None
+    from paramtool.commands.optimizers import refuse_defects
+
+    try:
+        refuse_defects(found.path, [binding for file in found.optimizers for binding in file.bindings])
+    except Defects as error:
         return failure(error)
     return None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping as Dict
 
 from paramtool import errors
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.record import optimizer as optimizer_record
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import types as types_record
 from paramtool.model import alias
@@ -15,7 +16,7 @@ from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison
 
-WITH_METADATA = ("safetensors", "sharded", "torch")
+WITH_METADATA = ("safetensors", "sharded", "torch", "dcp")
 """What the names of formats begin with whose writers keep the metadata of a source."""
 
 
@@ -57,7 +58,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     absent = []
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
-        if one == other or key in ("format", types_record.KEY, parts_record.KEY):
+        if one == other or key in ("format", types_record.KEY, parts_record.KEY, optimizer_record.KEY):
             continue
         if one is None and not found.format.startswith(WITH_METADATA):
             absent.append(key)

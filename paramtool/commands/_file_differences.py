@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
-from paramtool.formats.files import same_bytes, unreadable
+from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.lazy_dataclass import dataclass
 
 
@@ -31,7 +32,7 @@ def beside(output: str, found: Sets, against: str, expected: Sets, *, progress: 
         raise unreadable(os.fsdecode(error.filename or output), error) from None
     total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
     with progress("files", total) as advance:
-        differences = tuple(_differences(mine.files, theirs.files, advance))
+        differences = tuple(_differences(mine.files, theirs.files, advance, _made(against, expected)))
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
     return Beside(differences, tuple(notes))
@@ -48,10 +49,26 @@ def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:
     return Sidecars(files, tuple(left))
 
 
-def _differences(mine: Mapping[str, str], theirs: Mapping[str, str], advance: Advance) -> Iterator[str]:
+def _made(folder: str, sets: Sets) -> dict[str, bytes]:
+    """What a conversion of a folder calculates beside the weights: {name: content}."""
+    return {
+        f"{place}/{name}" if place else name: content
+        for place, mine in sets.items()
+        if mine
+        for name, content in made_of(os.path.join(folder, place) if place else folder, mine[0]).items()
+    }
+
+
+def _differences(
+    mine: Mapping[str, str], theirs: Mapping[str, str], advance: Advance, made: Mapping[str, bytes]
+) -> Iterator[str]:
     for name, path in theirs.items():
         if name not in mine:
             yield f"file {name!r}: is missing"
         elif not same_bytes(mine[name], path, advance):
             yield f"file {name!r}: has other bytes"
-    yield from (f"file {name!r}: the source does not have it" for name in mine if name not in theirs)
+    for name in (name for name in mine if name not in theirs):
+        if name not in made:
+            yield f"file {name!r}: the source does not have it"
+        elif not holds(mine[name], made[name]):
+            yield f"file {name!r}: is not what a conversion of the source calculates"

@@ -18,8 +18,29 @@ from paramtool.passes.rnn.find import NetworkRequest, find
 if TYPE_CHECKING:
     from paramtool.commands.progress import Path
 
+
+def allowed_flags(allow_class: Sequence[str], allow_unknown: bool) -> list[str]:
+    """The flags for what a file's pickles may hold, as they are typed."""
+    return [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
+
+
 TARGETS = (None, "onnx")
 """What unfuse writes: torch's layout where it can hold the networks, else that of ONNX, which lacks the least."""
+
+
+def typed(path: str) -> str:
+    """A path as it is typed, and not mistaken for a flag."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def places(at: Sequence[str]) -> list[str]:
+    """`--at` for each module."""
+    return [f"--at{'=' if one.startswith('-') else ' '}{shlex.quote(one)}" for one in at]
+
+
+def facts(spec: str) -> list[str]:
+    """`--spec`, where something is said."""
+    return [f'--spec "{spec}"'] if spec else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +54,10 @@ class UnfuseCall:
 
     def text(self, path: str, allowed: Sequence[str] = ()) -> str:
         """As it is typed; `allowed` are flags for what the file's pickles may hold."""
-        words = ["paramtool unfuse", shlex.quote(f"./{path}" if path.startswith("-") else path)]
+        words = ["paramtool unfuse", typed(path)]
         words += [f"--layout {self.source}"] if self.source else []
         words += [f"--to {self.target}"] if self.target else []
-        words += [f"--at{'=' if at.startswith('-') else ' '}{shlex.quote(at)}" for at in self.at]
-        words += [f'--spec "{self.spec}"'] if self.spec else []
-        return " ".join([*words, *allowed])
+        return " ".join([*words, *places(self.at), *facts(self.spec), *allowed])
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ class DedupOptions(ObjectOptions):
     """Let names of an output folder be views of equal bytes of others; programs without paramtool miss them then."""
     memory: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
+    format: str | None = None
+    """What a folder is written in: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         ObjectOptions.__post_init__(self)
@@ -134,7 +136,8 @@ def dedup(
     keep: str = "first", ties: Mapping[str, str] | None = None, ties_from_config: Path | None = None,
     equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
     derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
-    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
+    memory: int = MEMORY_NBYTES, format: str | None = None,
+    skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
     weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
     allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
@@ -154,6 +157,8 @@ def dedup(
     fold_constants     store a tensor that repeats one value as that value
     share_renamed      of a folder: share equal bytes under different names; other programs then miss these names
     memory             how many bytes comparing may hold in memory
+    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it
+                       what the input is
     skip_unsupported   leave out tensors and objects that the output has no form for
     plain              in a torch file, write objects as dicts, lists, numbers and strings
     strict             raise where objects would be left out
@@ -187,7 +192,8 @@ def dedup_opened(
     reads = (model.config,) if model else ()
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_size, force=options.force, word="dedup", others=reads)
+        size, form = options.max_shard_size, options.format
+        return place(path, output, found, size, force=options.force, word="dedup", others=reads, format=form)
 
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options=options, progress=progress, model=model)
@@ -210,9 +216,11 @@ def dedup_each(
     diffusers.  What is beside them comes along.  The keywords are those of `dedup`, without `weights` and `ties`.
     Errors as of `dedup`; nothing is written where one set is refused.
     """
-    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights"))
+    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights", "format"))
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties, --ties-from-config) are those of one set of weights, and --each takes all")
+    if options.format is not None:
+        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
     return each(
         path,
         output,
@@ -375,7 +383,7 @@ def _warnings(
     yield from name_warnings(where)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(fitted.plan, where.writer)
-    if where.is_folder:
+    if where.is_folder and where.writer.folder is None:
         yield from unseen_warnings(fitted.plan, output, [*chain(*found.tied)])
     yield from found.warnings
 
@@ -385,10 +393,12 @@ def _joined_for(
 ) -> tuple[AliasGraph, int]:
     """The graph for an output, and how many equal bytes are stored again there.
 
-    They are where the format would tie what is stored once, and in a folder that programs open which read no record.
+    They are where the format would tie what is stored once, and in a folder that programs open which read no record,
+    unless its format has each name beside the bytes.
     Names that are `tied` by the model of such a folder are stored once: these programs find them by the tie.
     """
-    if not where.writer.aliases_equal_bytes and (not where.is_of_folder or options.share_renamed):
+    has_names = not where.is_of_folder or where.writer.folder is not None
+    if not where.writer.aliases_equal_bytes and (has_names or options.share_renamed):
         return _joined(graph, content, options), 0
     once = _joined(graph, content, options, tied)
     casts = tuple(match for match in content.matches if match.relation == "cast")

@@ -123,9 +123,11 @@ def dedup_family(
     FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
     """
     began = time.monotonic()
-    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config"))
+    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "format"))
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties-from-config) is for one checkpoint, and a family has several")
+    if options.format is not None:
+        raise UsageError("format (--format) is for one checkpoint, and a family has several")
     return _family(paths, output, options, began, progress=progress)
 
 

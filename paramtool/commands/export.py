@@ -85,6 +85,8 @@ class ExportOptions(WriteOptions):
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
+    format: str | None = None
+    """What a folder is written in: `safetensors` or `dcp`.  None: safetensors."""
 
     def __post_init__(self) -> None:
         WriteOptions.__post_init__(self)
@@ -97,7 +99,7 @@ def export(
     path: Path, output: Path, *, names: Collection[str] | os.PathLike[str] | None = None, like: Path | None = None,
     keys_from_config: Path | None = None, all_names: bool = False, options: ExportOptions | None = None,
     like_only: str | None = None, prefix: str = "", rename: Sequence[str | RenamingRule] = (),
-    ties: Mapping[str, str] | None = None, max_bytes: int = MAX_EXPANDED_NBYTES,
+    ties: Mapping[str, str] | None = None, max_bytes: int = MAX_EXPANDED_NBYTES, format: str | None = None,
     weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
     allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
@@ -121,6 +123,7 @@ def export(
     ties               {wanted name: the first of the names that are one tensor}: one that the file lacks is written
                        from another
     max_bytes          how many bytes one expanded tensor may grow to
+    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.
@@ -132,7 +135,7 @@ def export(
     def where() -> Destination:
         return place(
             path, output, found, options.max_shard_size, force=options.force, word="export",
-            brings=wanted.brings, others=wanted.reads,
+            brings=wanted.brings, others=wanted.reads, format=options.format, keeps_format=False,
         )  # fmt: skip
 
     report, work = _prepared(path, found, where, options, wanted=wanted)
@@ -151,7 +154,9 @@ def export_each(
 
     The keywords are those of `export`.
     """
-    options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights"))
+    options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights", "format"))
+    if options.format is not None:
+        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
     return each(
         path,
         output,
@@ -211,7 +216,7 @@ def _prepared(
     return report, Work(chosen, plan, outputs, where, windows=entries)
 
 
-def _metadata(part: _Part) -> Mapping[str, str]:
+def _metadata(part: _ExportedPart) -> Mapping[str, str]:
     """The metadata of an export: its record of parts has no tensor that is not there, and no dialect of other names."""
     whole = part.checkpoint
     names = {part.old.get(new, new): new for new in part.entries}
@@ -307,7 +312,7 @@ def _shapes(names: Collection[str]) -> Shapes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _ExportedPart:
     """The part of a checkpoint that has the names of one list."""
 
     wanted: NamedShapes
@@ -323,7 +328,7 @@ class _Part:
     """{wanted name that is missing: the name, after the rules, that it is tied to}"""
 
 
-def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _Part:
+def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _ExportedPart:
     """Where the names that are wanted stand; None for all names."""
     rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
     section = options.only
@@ -337,7 +342,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
         if name in old:
             partners.setdefault(ties.get(name, name), name)
     sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in wanted.shapes}
-    return _Part(
+    return _ExportedPart(
         wanted=wanted,
         section=section,
         checkpoint=checkpoint,

@@ -1,19 +1,21 @@
-"""Guessing what recurrent networks a checkpoint holds, where neither the file nor the user says."""
+"""Guessing what recurrent networks a checkpoint holds, where neither the file nor the user says.
+
+Attention, gated MLPs and experts are found as `inspect` finds them (`seen_parts`), with the lines to type.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
-from paramtool.commands._guess_line import Tries
+from paramtool.commands._guess_line import Tries, allowed_flags
+from paramtool.commands._parts_line import PartsTries
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.seen_parts import seen_parts
+from paramtool.commands.seen_parts import seen_at
 from paramtool.errors import LayoutError, UsageError
 from paramtool.guessing import decide, vectors
 from paramtool.guessing.candidates import Guess, flat, spec_of
@@ -31,14 +33,13 @@ from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.parts.facts import KINDS, from_spec
-from paramtool.parts.words import WEIGHTS
 from paramtool.passes.rnn import beside
 
 if TYPE_CHECKING:
     from paramtool.commands.progress import Advance
     from paramtool.engine.read.source import Source
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
-    from paramtool.passes.parts.groups import SeenGroup
+    from paramtool.passes.parts.groups import SeenGroup, SeenParts
 
 SAID = 100.0
 """The score of what the file says."""
@@ -83,9 +84,17 @@ class Guessed(Displayed):
     considered: tuple[Considered, ...]
     """In the order of the candidates."""
     commands: tuple[str, ...] = ()
-    """Lines to type for the places where nothing is left to decide: one for all, where one can."""
-    fused: tuple[SeenGroup, ...] = ()
-    """Fused tensors of attention, gated MLPs and experts; `guessing.part_layouts` lists the layouts of each."""
+    """Lines to type where nothing is left to decide, each of them tried: one for all networks, where one can."""
+    parts: SeenParts | None = None
+    """Attention, gated MLPs and experts, as `inspect` finds them; None if there are none."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """{module of parts: why no line can fuse them or take them apart}"""
+
+    @property
+    def fused(self) -> tuple[SeenGroup, ...]:
+        """Fused tensors of attention, gated MLPs and experts; `guessing.part_layouts` lists the layouts of each."""
+        groups = self.parts.groups if self.parts is not None else ()
+        return tuple(one for one in groups if one.form == "fused")
 
     def places(self) -> Iterator[tuple[Considered, tuple[Guess, ...]]]:
         """Each place with its candidates."""
@@ -111,8 +120,10 @@ class Guessed(Displayed):
         for place, found in self.places():
             yield place.what, f"{place.at or '(top)'}: {place.fits} fit"
             yield from (("", f"{one.layout}: {one.spec}") for one in found[:FEW_CANDIDATES])
-        for group in self.fused:
-            yield "fused", f"{group.at}: {group.layout or f'{len(group.fits)} layouts fit'}"
+        if self.parts is not None:
+            from paramtool.passes.parts.groups import words
+
+            yield from some_rows(most, "parts", [f"{one.at}: {words(one)}" for one in self.parts.towers])
 
 
 @limiting
@@ -140,40 +151,24 @@ def guess(
         raise UsageError(f"limit (--limit) is {limit}; expected 1 or more")
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     is_of_parts = spec.split()[:1] in ([kind] for kind in KINDS)
-    fused = _fused(checkpoint, at, spec if is_of_parts else "")
-    if is_of_parts or (at is not None and fused):
-        return Guessed(os.fspath(path), checkpoint, (), (), (), fused)
+    allowed = (allow_class, allow_unknown)
+    parts = seen_at(checkpoint, at, from_spec(spec)[1].sizes if is_of_parts else {})
+    of_parts = PartsTries(path, checkpoint, spec if is_of_parts else "", values, *allowed).all(parts, at)
+    if is_of_parts or (at is not None and parts is not None):
+        return Guessed(os.fspath(path), checkpoint, (), (), of_parts.lines, parts, of_parts.refused)
     facts = parse(spec)
     seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read
     places = _ranked(seen, _places(seen, at, facts), values, progress)
     places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
     decided = [found[0] for place, found in places if found and not place.decide]
-    tried = Tries(path, checkpoint, spec, values, allow_class, allow_unknown).all(decided)
+    tried = Tries(path, checkpoint, spec, values, *allowed).all(decided)
     places = [(_refused(place, found, tried.refused), found) for place, found in places]
     places += [(place, []) for place in _computed(seen, at)]
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
-    flags = [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
-    lines = tuple(line.text(os.fspath(path), flags) for line in tried.lines)
-    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, fused)
-
-
-def _fused(checkpoint: Checkpoint, at: str | None, spec: str) -> tuple[SeenGroup, ...]:
-    """The fused tensors of attention, gated MLPs and experts, or those at a module or tensor."""
-    facts = from_spec(spec)[1].sizes if spec else {}
-    seen = seen_parts(checkpoint, facts)
-    groups = () if seen is None else tuple(one for one in seen.groups if one.form == "fused")
-    return groups if at is None else tuple(one for one in groups if _is_at(one, at))
-
-
-def _is_at(one: SeenGroup, at: str) -> bool:
-    """Whether a group is at a module or a tensor: `*` in the group's own module is any number.
-
-    `at` is its module, its fused tensor or the module of that.
-    """
-    names = (one.at, *(f"{one.at}.{name}" for name in one.names))
-    inside = at.rpartition(".")[0] if at.rpartition(".")[2] in (*WEIGHTS, "bias") else at
-    return any(fnmatchcase(asked, name) for name in names for asked in (at, inside))
+    flags = allowed_flags(*allowed)
+    lines = (*(line.text(os.fspath(path), flags) for line in tried.lines), *of_parts.lines)
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused)
 
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:

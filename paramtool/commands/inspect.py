@@ -25,6 +25,7 @@ from paramtool.model.view import View
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.networks import NamedNetwork
+    from paramtool.commands.optimizers import BoundFile
     from paramtool.commands.rules import Finding, Rule
     from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
@@ -76,6 +77,9 @@ class Inspection(Displayed):
     """The recurrent networks that the file describes, or that its names and shapes show."""
     parts: SeenParts | None = None
     """The groups of attention, gated MLPs and experts; None where there are none."""
+    optimizers: tuple[BoundFile, ...] | None = None
+    """The optimizers of each file that has one, and which parameters their entries belong to; None where that was not
+    asked for."""
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -217,6 +221,8 @@ def inspect(
     config: str | None = None,
     weights: str | None = None,
     only: str | None = None,
+    optimizer: bool = False,
+    optimizer_names: Path | None = None,
     fail_on: Sequence[str] = (),
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -229,6 +235,11 @@ def inspect(
     file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
     its prefix stripped from every name; UsageError where there is none of that name.  What the pickles of the file call
     counts as a whole.
+
+    `optimizer` binds the state of optimizers to the parameters: of the checkpoint, and of the files of a folder that
+    hold an optimizer alone.  `optimizer_names` is a file with the names of the parameters, one for each entry; it
+    settles what is ambiguous.  Defects where the state contradicts itself; `Binding.defects` says what contradicts the
+    model.
 
     `fail_on` are rules such as `untied:lm_head.weight=wte.weight` or `unused-bytes>1MB` (docs/rules.md); what they find
     is in `Inspection.findings`.  Those that need a config or compare tensors do what `config=""` and
@@ -253,10 +264,24 @@ def inspect(
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
         networks=_networks(checkpoint), parts=seen_parts(checkpoint),
+        optimizers=_optimizers(
+            path, whole, optimizer_names, config=config, allow_class=allowed, allow_unknown=allow_unknown
+        ) if optimizer or optimizer_names is not None else None,
     )  # fmt: skip
     if digest or equal:
         found = _compared(found, digest, min_equal_bytes, progress)
     return _judged(found, rules) if rules else found
+
+
+def _optimizers(
+    path: Path, whole: Checkpoint, names: Path | None, *, config: str | None, allow_class: Sequence[str],
+    allow_unknown: bool,
+) -> tuple[BoundFile, ...]:  # fmt: skip
+    """The bindings of all optimizers; what makes them is imported where they are asked for."""
+    from paramtool.commands.opening import Allowed
+    from paramtool.commands.optimizers import bound_files
+
+    return bound_files(path, whole, names=names, config=config, allowing=Allowed(allow_class, allow_unknown))
 
 
 def _rules(texts: Sequence[str]) -> list[Rule]:

@@ -15,6 +15,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
 
 if TYPE_CHECKING:
+    from paramtool.commands.relayout import RelayoutOptions
     from paramtool.dialects.listing import DialectSummary
     from paramtool.layouts.own import TypesTable
 
@@ -42,20 +43,33 @@ def every_layout(name: str | None = None, *, layout_files: Iterable[Path] = ()) 
     """All layouts and dialects, or the ones called `name`; UsageError where there is none of that name."""
     from paramtool.dialects import listing
 
+    register_files(layout_files)
     if name is None:
-        return EveryLayout(layouts(layout_files=layout_files), all_part_layouts(), tuple(listing.all_dialects()))
+        return EveryLayout(tuple(known.all_layouts()), all_part_layouts(), tuple(listing.all_dialects()))
     part = find_part_layout(name)
     if part is not None:
         return EveryLayout(parts=(part,))
     if name in dialects.NAMES:
         return EveryLayout(dialects=(listing.dialect(name),))
-    return EveryLayout(layouts(name, layout_files=layout_files))
+    return EveryLayout((known.find(name, of_parts()),))
 
 
-def layouts(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> tuple[Layout, ...]:
-    """Every layout, or the one called `name`; UsageError where there is none of that name."""
-    register_files(layout_files)
-    return tuple(known.all_layouts()) if name is None else (known.find(name),)
+def of_parts() -> tuple[str, ...]:
+    """The names of layouts of parts and of dialects, which flags take beside those of recurrent networks."""
+    return (*(one.name for one in all_part_layouts()), *dialects.NAMES)
+
+
+def check_no_dialect(command: str, options: RelayoutOptions) -> None:
+    """UsageError if `fuse` or `unfuse` is given a dialect for a layout."""
+    flags = ("--from", "--layout") if command == "fuse" else ("--layout", "--to")
+    for flag, way, name in zip(flags, ("--from", "--to"), (options.source, options.target), strict=True):
+        if name in dialects.NAMES:
+            back = dialects.MEMORY if name == dialects.HUB else dialects.HUB
+            rest = f" --to {back}" if way == "--from" else ""
+            raise UsageError(
+                f"{flag} {name}: is a dialect, the names and forms of all tensors of a model; {command} takes a layout",
+                hint=f"paramtool convert SRC {way} {name}{rest} -o DST",
+            )
 
 
 def types_of(paths: Iterable[Path]) -> tuple[TypesTable, ...]:

@@ -19,6 +19,14 @@ def read_names(path: Path) -> list[str]:
     file is no UTF-8 text.
     """
     path = os.fspath(path)
+    names = list(dict.fromkeys(line for line in lines_of(path) if line.strip()))
+    if not names:
+        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
+    return names
+
+
+def lines_of(path: str) -> list[str]:
+    """The lines of a text file; `-` is standard input.  UsageError where it cannot be read, or is no UTF-8 text."""
     try:
         if path == STANDARD_INPUT:
             if sys.stdin is None:  # closed
@@ -34,11 +42,7 @@ def read_names(path: Path) -> list[str]:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 text: byte {error.start} is invalid", hint="one name a line") from None
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    names = list(dict.fromkeys(line for line in lines if line.strip()))
-    if not names:
-        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
-    return names
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def pairs(words: Iterable[str], flag: str) -> dict[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol
 
 from paramtool import formats
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
 from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.sidecars import (
     Sidecars,
@@ -19,7 +20,7 @@ from paramtool.commands.output.sidecars import (
     of_place,
 )
 from paramtool.commands.output.write import SHARD_NBYTES, Destination, R, Work, carry_out, default_output, gathered
-from paramtool.commands.output.writers import check_name
+from paramtool.commands.output.writers import DCP, check_name
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
@@ -133,17 +134,18 @@ def each(
     *,
     word: str,
     options: WriteOptions,
+    form: Callable[[str, Weights], DialectFolder | None] = lambda folder, found: None,
     progress: Progress = silent,
 ) -> Each[R]:
     """Do the same with every set of weights of a folder and of those inside, in one output folder.
 
-    Each keeps its folder and its name in the output, and all other files come along: what opens the input folder opens
-    the output.  UsageError where the options choose one set.  Nothing is written where one of them is refused.
+    Each keeps its folder in the output, and its name unless `form` has another; all other files come along: what opens
+    the input folder opens the output.  UsageError where the options choose one set.  Nothing is written where one of
+    them is refused.
     """
     if options.weights is not None:
         raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
-    max_shard_size, force = options.max_shard_size, options.force
-    folder = os.fspath(path)
+    max_shard_size, folder = options.max_shard_size, os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)
     found = opened_each(folder, progress, options)
@@ -157,7 +159,7 @@ def each(
             beside[place] if one is sets[0] else Sidecars(),
             folder,
             tuple(file.path for file in one.checkpoint.files),
-            one.name,
+            DCP.folder if DCP.folder and one.checkpoint.format == DCP.name and max_shard_size is None else one.name,
             place,
             len(sets) == 1,
         )
@@ -165,16 +167,16 @@ def each(
         for one in sets
     ]
     rest = Sidecars() if "" in found else beside[""]
+    pairs = [(os.path.join(folder, place) if place else folder, one) for place in found for one in found[place]]
+    wheres = _formed(wheres, [form(*pair) for pair in pairs], max_shard_size)
     read = [name for where in wheres for name in where.read]
-    whole = {name: file for where in wheres for name, file in where.sidecars_inside().items()} | dict(rest.files)
-    check_place(target, True, force, read, known=whole, weights=[where.name_inside for where in wheres])
-    pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
+    whole = {name: file for where in wheres for name, file in where.known_inside().items()} | dict(rest.files)
+    check_place(target, True, options.force, read, known=whole, weights=[where.name_inside for where in wheres])
     for (at, one), where in zip(pairs, wheres, strict=True):
-        is_cut = where.max_shard_size is not None and not one.checkpoint.format.startswith("sharded")
-        check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
-        check_one_file(target, where.name.stem, is_cut)
+        _check_opens(at, one, where, beside[where.inside])
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
-    check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
+    copied = [*rest.files, *(name for where in wheres for name in where.sidecars_inside())]
+    check_names((out.name for _, work in prepared for out in work.outputs), copied, target)
     reports = [report for report, _ in prepared]
     if options.dry_run:
         for _, work in prepared:
@@ -185,6 +187,30 @@ def each(
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest), *unsafe_sidecars.warnings(rest.files, options.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)
+
+
+def _check_opens(folder: str, one: Weights, where: Destination, beside: Sidecars) -> None:
+    """PlanError if a run could not resume from the output, or if its library opens no shards."""
+    is_cut = where.max_shard_size is not None and not one.checkpoint.format.startswith("sharded")
+    check_resumes(folder, [file.path for file in one.checkpoint.files], beside, is_cut)
+    check_one_file(where.path, where.name.stem, is_cut)
+
+
+def _formed(
+    wheres: Iterable[Destination], forms: Iterable[DialectFolder | None], max_shard_size: int | None
+) -> list[Destination]:
+    """Destinations in the form of a dialect; UsageError if two sets of a folder would have one name."""
+    found: list[Destination] = []
+    for where, form in zip(wheres, forms, strict=True):
+        if form is not None:
+            refuse_shards(form, max_shard_size is not None)
+            size = where.max_shard_size if form.name.has_shards else None
+            where = where._replace(name=form.name, made=form.made, notes=form.notes, max_shard_size=size)
+        file = where.name_inside.file
+        if any(file == other.name_inside.file for other in found):
+            raise UsageError(f"{where.path}: two sets of weights of one folder would be {file!r}; convert one of them")
+        found.append(where)
+    return found
 
 
 def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:

@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
 from paramtool.commands import _casts
-from paramtool.commands.layouts import register_files
+from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
+from paramtool.commands.optimizer_carry import (
+    Carried,
+    OptimizerChoice,
+    StateReport,
+    beside,
+    changes,
+    finished,
+    prepared,
+)
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
-from paramtool.commands.output.sidecars import optimizer_warnings
 from paramtool.commands.output.write import (
     Destination,
     Work,
@@ -37,6 +46,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
+from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record import parts as parts_record
@@ -54,11 +64,13 @@ from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
 from paramtool.passes.rnn.find import Found, NetworkRequest, find
+from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
-    from paramtool.commands.rearrange import Rearrangement
+    from paramtool.commands.rearrangement import Rearrangement
     from paramtool.guessing.candidates import Guess
+    from paramtool.passes.parts.rearranged import HandedOver
     from paramtool.passes.types.apply import Typed
 
 DEFAULT = "torch"
@@ -112,6 +124,12 @@ class RelayoutOptions(ObjectOptions):
     """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
     map: Sequence[str] = ()
     """`A=B` puts network, layer or tensor A of the input into B of the model."""
+    optimizer_names: Path | None = None
+    """A file with the names of an optimizer's parameters, one for each of its entries."""
+    drop_optimizer: bool = False
+    """Leave out the state of optimizers."""
+    format: str | None = None
+    """What a folder is written in: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
@@ -145,6 +163,8 @@ class Relayouted(WholeReport):
     """That model."""
     judge: str = ""
     """The library that read the model back, too."""
+    optimizer: StateReport = field(default_factory=StateReport)
+    """What became of the optimizers in it."""
 
     @property
     def is_recorded(self) -> bool:
@@ -190,7 +210,10 @@ def relayout(
 
     def where() -> Destination:
         more, called = options.layout_file, word or _word(options)
-        return place(path, output, found, options.max_shard_size, force=options.force, word=called, others=more)
+        size, form = options.max_shard_size, _form(path, found, options)
+        return place(
+            path, output, found, size, force=options.force, word=called, others=more, form=form, format=options.format
+        )
 
     report, work = _prepared(path, found, where, output, options=options)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
@@ -210,6 +233,8 @@ def relayout_each(
     options = replace(options or RelayoutOptions(), **more)
     if options.into is not None:
         raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
+    if options.format is not None:
+        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
     register_files(options.layout_file)
     return each(
         path,
@@ -217,6 +242,7 @@ def relayout_each(
         lambda at, found, where: _prepared(at, found, lambda: where, None, options=options),
         word=word or _word(options),
         options=options,
+        form=lambda at, found: _form(at, found, options),
         progress=progress,
     )
 
@@ -224,6 +250,11 @@ def relayout_each(
 def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
     register_files(options.layout_file)
     return opened(path, options.weights, progress, options)
+
+
+def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
+    """What the folder of the output is like, if it is to be in a dialect."""
+    return dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
 
 
 def _word(options: RelayoutOptions) -> str:
@@ -235,7 +266,7 @@ def _word(options: RelayoutOptions) -> str:
 
 def _prepared(
     path: Path,
-    source: Weights,
+    weights: Weights,
     choose: Callable[[], Destination],
     output: Path | None,
     *,
@@ -243,30 +274,30 @@ def _prepared(
 ) -> tuple[Relayouted, Work]:
     """The report of what will be written, and the work."""
     began = time.monotonic()
-    whole = source.checkpoint
+    whole = weights.checkpoint
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    rearranged = _rearrangement(checkpoint, options)
+    rearranged, change = _rearrangement(checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    planned, outcome, typed = _planned(checkpoint, converted, where, options, rearranged=rearranged)
-    rearranged = rearranged and rearranged.reported()
+    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)
+    source, checkpoint = checkpoint, carried.checkpoint
+    planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
-    gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
     told += _casts.warnings(typed, where.sidecars.files)
     told += _output_warnings(where, plan, options, outcome.untouched)
     report = Relayouted(
-        input=os.fspath(path) if where.is_alone else source.path,
+        input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
-        checkpoint=checkpoint,
+        checkpoint=source,
         plan=plan,
         converted=tuple(converted),
         as_is=options.as_is,
@@ -278,7 +309,7 @@ def _prepared(
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=tuple(gone),
+        left_out=(*gone, *carried.report.dropped, *where.sidecars.left),
         section=options.only,
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
@@ -288,11 +319,11 @@ def _prepared(
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
+        optimizer=carried.report,
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    windows, made = outcome.windows, outcome.made
-    return report, Work(checkpoint, plan, outputs, where, expected, windows, made, cast, counts, judge)
+    return report, Work(checkpoint, plan, outputs, where, expected, outcome.windows, outcome.made, cast, counts, judge)
 
 
 def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set[str]:
@@ -301,19 +332,43 @@ def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set
     return set(outcome.untouched) - of_networks - set(typed.names if typed else ())
 
 
+def _carried(
+    path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
+    options: RelayoutOptions,
+    change: HandedOver | None,
+) -> tuple[Carried, Destination, HandedOver | None]:  # fmt: skip
+    """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once."""
+    renamed: Mapping[str, str] = {}
+    if change is not None:
+        from paramtool.passes.parts.rearranged import HandedOver, renames
+        from paramtool.passes.parts.rewrite import moves as moves_of_parts
+
+        taken = change.take()
+        moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
+        change = HandedOver(taken)
+    else:
+        moves = moves_of_networks(checkpoint, converted)
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer)
+    kept = beside(where.sidecars, changes(moves, renamed), choice, where.path)
+    carried = prepared(path, checkpoint, moves, renamed, choice=choice)
+    return carried, where._replace(sidecars=kept), change
+
+
 def _planned(
-    checkpoint: Checkpoint,
+    carried: Carried,
     converted: Sequence[Converted],
     where: Destination,
     options: RelayoutOptions,
     *,
     rearranged: Rearrangement | None,
+    change: HandedOver | None,
 ) -> tuple[Plan, Outcome, Typed | None]:
     """The plan of an output that holds everything, proved; what happens to the names of the source, and their types."""
-    if rearranged is not None:
+    checkpoint = carried.checkpoint
+    if rearranged is not None and change is not None:
         from paramtool.commands import rearrange
 
-        plan, outcome = rearrange.planned(checkpoint, rearranged, where.writer, options)
+        plan, outcome = rearrange.planned(checkpoint, rearranged, change, writer=where.writer, options=options)
     else:
         plan, outcome = together(
             checkpoint,
@@ -323,19 +378,24 @@ def _planned(
             split_content=where.writer.aliases_equal_bytes,
             merges=where.writer.is_graph,
         )
+    plan, outcome = finished(plan, outcome, carried)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
 
 
-def _rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrangement | None:
-    """What is to be done to attention, gated MLPs and experts; None where recurrent networks are meant."""
+def _rearrangement(
+    checkpoint: Checkpoint, options: RelayoutOptions
+) -> tuple[Rearrangement, HandedOver] | tuple[None, None]:
+    """What is done to attention, gated MLPs and experts, for the report and to plan it; None for recurrent networks."""
     from paramtool.commands import rearrange
+    from paramtool.passes.parts.rearranged import HandedOver
 
     if rearrange.is_wanted(checkpoint, options) or _has_parts_alone(checkpoint, options):
-        return rearrange.rearrangement(checkpoint, options)
-    return None
+        found = rearrange.rearrangement(checkpoint, options)
+        return found.reported(), HandedOver(found.change)
+    return None, None
 
 
 def _has_parts_alone(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
@@ -361,7 +421,6 @@ def _output_warnings(
 ) -> Iterator[str]:
     """What a person has to know of the output, of the tensors `beside` its networks, and of the files beside it."""
     yield from name_warnings(where)
-    yield from optimizer_warnings(where.sidecars.files)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
     yield from where.writer.caveats(plan)
@@ -381,11 +440,30 @@ def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutO
         _check_renamed(checkpoint, found, options.rename or {})
         return found
     except LayoutError as error:
+        if options.described and options.source is None and not options.at and not checkpoint.modules:
+            _refuse_apart(checkpoint)
         if where.writer.is_graph:
             error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
         if options.described and options.source is None and not checkpoint.modules:
             error.hint += "; no fused attention, gated MLP or experts are known in it either"
         raise
+
+
+def _refuse_apart(checkpoint: Checkpoint) -> None:
+    """LayoutError if all attention, gated MLPs and experts of a checkpoint are separate tensors already."""
+    from paramtool.commands.seen_parts import seen_parts
+
+    seen = seen_parts(checkpoint)
+    if seen is not None and all(group.form != "fused" for group in seen.groups):
+        from paramtool.passes.parts.groups import words
+
+        where = checkpoint.files[0].path
+        lines = [f"{tower.at}: {words(tower)}" for tower in seen.towers]
+        kinds = " or ".join(dict.fromkeys(group.kind for group in seen.groups))
+        raise LayoutError(
+            listed(f"{where}: nothing is fused in it; its attention, gated MLPs and experts are apart:", lines),
+            hint=f"paramtool fuse --layout {kinds} joins them; --layout LAYOUT --at MODULE names another tensor",
+        )
 
 
 def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
@@ -525,12 +603,12 @@ def convert(
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
-    into: Path | None = None, map: Sequence[str] = (),
+    into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
     skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
-    progress: Progress = silent,
+    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
 
@@ -564,6 +642,11 @@ def convert(
                        in its layout; everything else of it stays byte for byte
     map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
                        join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
+    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it
+                       what the input is
+    optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
+                       file and its order do not say whose they are
+    drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
 
     With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
@@ -586,6 +669,8 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
     if options.into is not None:
+        if options.format is not None:
+            raise UsageError("the output is a model (--into), and --format is of folders of weights")
         if options.dtype or options.keep_float32 or options.allow_overflow:
             raise UsageError(
                 "the types of tensors are those of the model (--into), and --dtype gives others",
@@ -616,14 +701,16 @@ def fuse(
     drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
-    progress: Progress = silent,
+    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
 
     Without `output` it is `STEM.fused.safetensors` beside the input.  The other keywords are those of `convert`.
     """
-    return relayout(path, output, _options(locals(), target=layout), word="fused", progress=progress)
+    options = _options(locals(), target=layout)
+    check_no_dialect("fuse", options)
+    return relayout(path, output, options, word="fused", progress=progress)
 
 
 def unfuse(
@@ -633,8 +720,8 @@ def unfuse(
     drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
-    progress: Progress = silent,
+    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.
 
@@ -642,6 +729,7 @@ def unfuse(
     `STEM.unfused.safetensors` beside the input.  The other keywords are those of `convert`.
     """
     options = _options(locals(), source=layout, keep_names=False, described=True)
+    check_no_dialect("unfuse", options)
     return relayout(path, output, options, word="unfused", progress=progress)
 
 
@@ -652,6 +740,6 @@ def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
 
 _FIXED: Mapping[str, Any] = {
     "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "into": None,
-    "map": (),
+    "map": (), "format": None,
 }  # fmt: skip
 """Fields that not all three have a keyword for."""

@@ -11,11 +11,10 @@ from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts.facts import KINDS, Facts
 from paramtool.parts.layout import find_part_layout
-from paramtool.parts.packing import Packing
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import FusedGroup
-    from paramtool.passes.parts.fuse import Joint, PartNames, SizesOf
+    from paramtool.passes.parts.fuse import Joint, KnownParts
     from paramtool.passes.parts.groups import SeenGroup
 
 
@@ -36,16 +35,7 @@ def is_possible(checkpoint: Checkpoint, spec: str) -> bool:
     return found is not None and any(group.form == "fused" for group in found.groups)
 
 
-def unfused(
-    checkpoint: Checkpoint,
-    shapes: Mapping[str, tuple[int, ...]],
-    at: Sequence[str],
-    spec: Facts,
-    *,
-    sizes_of: SizesOf,
-    names: PartNames,
-    packing: Packing,
-) -> SeenApart:
+def unfused(checkpoint: Checkpoint, at: Sequence[str], spec: Facts, known: KnownParts) -> SeenApart:
     """The fused tensors whose layouts are known; LayoutError lists what fits the others, and what would decide."""
     from paramtool.passes.parts import find, fuse
     from paramtool.passes.parts.layouts_seen import refusal
@@ -67,9 +57,9 @@ def unfused(
         if layout is None:
             raise LayoutError(f"{where}: its record has layout {group.layout!r}, which is not known")
         patterns = [group.at if len(group.names) > 1 else _joined(group.at, name) for name in map(_child, group.names)]
-        found = [one for one in find.fused(shapes, layout, patterns, where) if _is_of(one, group, at)]
+        found = [one for one in find.fused(known.shapes, layout, patterns, where) if _is_of(one, group, at)]
         who.setdefault(layout.name, group.source)
-        joints += fuse.unfused(found, layout, shapes, sizes_of, names=names, packing=packing)
+        joints += fuse.unfused(found, layout, known)
     return SeenApart(joints, who)
 
 

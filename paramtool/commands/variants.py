@@ -86,7 +86,7 @@ def variants(
     for one in asked:
         if not one.wanted:
             raise UsageError(f"{one.against}: lists no tensor names; expected a checkpoint or a list of names")
-    judged = [_with_dialect(_best(whole, one, only), one) for one in asked]
+    judged = [_with_command(_best(whole, one, only), one) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []
     with progress("compare", total) as advance:
@@ -116,17 +116,18 @@ def _best(whole: Checkpoint, asked: Asked, only: str | None) -> Judged:
     return replace(saved[0], advice=advice), *saved[1:]
 
 
-def _with_dialect(judged: Judged, asked: Asked) -> Judged:
-    """A verdict with the dialect that the variant would load, where the checkpoint is one of the same model's."""
+def _with_command(judged: Judged, asked: Asked) -> Judged:
+    """A verdict with the command after which the variant loads, where one undoes a fusion or changes the dialect."""
     variant, part, questions = judged
     if variant.loads:
         return judged
-    from paramtool.commands.dialect_hint import convert_to, text
+    from paramtool.commands.loads_after import CONVERT, loads_after, text
 
-    target = convert_to(part, (asked.wanted, asked.saved))
-    if not target:
+    line = loads_after(part, (asked.wanted, asked.saved))
+    if not line:
         return judged
-    return replace(variant, convert_to=target, advice=text(target)), part, questions
+    target = line.removeprefix(CONVERT) if line.startswith(CONVERT) else ""
+    return replace(variant, convert_to=target, advice=text(line)), part, questions
 
 
 def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:

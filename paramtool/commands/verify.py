@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands._differences import (
@@ -16,6 +17,7 @@ from paramtool.commands._differences import (
     some,
 )
 from paramtool.commands._rearranged_again import rearranged_again
+from paramtool.commands._state_again import with_state
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
@@ -155,7 +157,8 @@ def verify_each(
     allowed = Allowed(allow_class, allow_unknown)
     found, expected = (opened_each(path, progress, allowed) for path in (output, against))
     asked = _Compared(None, subset, tensors_only)
-    mine, theirs = _by_name(found), _by_name(expected)
+    theirs = _by_name(expected)
+    mine = _by_other_names(_by_name(found), theirs)
     result = Verified(os.fspath(output), os.fspath(against), 0, ())
     for (place, name), other in theirs.items():
         label = f"{place}/{name}" if place else name
@@ -193,6 +196,15 @@ def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
     return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
 
 
+def _by_other_names(
+    mine: Mapping[tuple[str, str], Weights], theirs: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Weights]:
+    """Sets under the names of others, where a folder has one of each: dialects have names of their own."""
+    here, there = Counter(place for place, _ in mine), Counter(place for place, _ in theirs)
+    others = {place: (place, name) for place, name in theirs if here[place] == there[place] == 1}
+    return {others.get(key[0], key): one for key, one in mine.items()}
+
+
 def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Compared, *, progress: Progress) -> Verified:
     """A result with what the files beside the weights say, where two folders are compared as a whole."""
     if not (asked.all and is_folder(result.output) and is_folder(result.against)):
@@ -215,7 +227,7 @@ def _compared(
     if asked.only is not None:
         expected = section_of(expected, asked.only)
     source, output_whole, output_name = expected, found, found.files[0].path
-    moved = rearranged_again(found, expected)
+    moved = with_state(found, source, against, rearranged_again(found, expected))
     expected = whole = moved.expected
     found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
 from paramtool.formats import sniff, table
@@ -148,10 +149,11 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
-    if os.path.basename(path).endswith(sniff.DISTRIBUTED):
+    if path.endswith(sniff.DISTRIBUTED):
+        folder = os.path.dirname(path) or os.curdir
         raise FormatError(
-            f"{path}: is part of a torch.distributed.checkpoint folder, which this version does not read",
-            hint=sniff.one_file(os.path.dirname(path)),
+            f"{path}: has the parts of tensors that one rank saved with torch.distributed.checkpoint",
+            hint=f"name its folder, whose `.metadata` says what they are: {quote(folder)}",
         )
     if not weight_names.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
@@ -203,7 +205,7 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     except (FormatError, UnsafeError) as error:
         from paramtool.formats import scan
 
-        error.asked = scan.scan(path)
+        error.asked = error.asked or scan.scan(path)
         raise
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or path), error) from None

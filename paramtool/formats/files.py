@@ -258,6 +258,13 @@ def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nby
     return True
 
 
+def holds(path: str, content: bytes) -> bool:
+    """Whether a file has this content; UnreadableError if it cannot be read."""
+    file, source = open_source(path)
+    with file:
+        return source.nbytes == len(content) and read_bytes(file, 0, len(content)) == content
+
+
 SAME_NBYTES = 1 << 20
 """The number of bytes that are compared at once."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from shlex import quote
 
 MSGPACK_STARTS = bytes((*range(0x81, 0x90), 0xDE, 0xDF, *range(0xC7, 0xCA), *range(0xD4, 0xD9)))
 """A map with items, or an extension."""
@@ -25,9 +24,10 @@ BSON_TYPES = tuple(bytes([kind]) for kind in (1, 2, 3, 4, 5, 8, 10, 16, 18))
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 
-DISTRIBUTED = (".distcp", ".metadata")
-"""Suffixes of torch.distributed.checkpoint's files (torch/distributed/checkpoint/filesystem.py); each holds several
-torch.save archives, one after the other."""
+DISTRIBUTED = ".distcp"
+"""The suffix of the files of ranks of torch.distributed.checkpoint (torch/distributed/checkpoint/filesystem.py)."""
+DCP_START = re.compile(rb"\x80[\2-\5].{0,48}torch\.distributed\.(_shard\.)?checkpoint\.metadata", re.DOTALL)
+"""A pickle whose first name is that of the class of `.metadata`."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -42,7 +42,7 @@ def is_stacked(head: bytes) -> bool:
 
 def is_torch(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be one of torch's formats; a zip archive may turn out to be something else."""
-    other = is_npz(head, nbytes) or is_keras(head, nbytes)
+    other = is_npz(head, nbytes) or is_keras(head, nbytes) or path.endswith(DISTRIBUTED)
     return (is_zip(head) and not other) or is_stacked(head) or head[257:262] == TAR_MAGIC
 
 
@@ -124,7 +124,12 @@ def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
 
 def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be a pickle that torch.save did not write, of any protocol."""
-    return begins_pickle(head) and not is_stacked(head)
+    return begins_pickle(head) and not is_stacked(head) and not is_dcp(head, nbytes, path)
+
+
+def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be the `.metadata` of torch.distributed.checkpoint, or a damaged one, by its name."""
+    return DCP_START.match(head) is not None or (begins_pickle(head) and os.path.basename(path) == ".metadata")
 
 
 def begins_pickle(head: bytes) -> bool:
@@ -154,9 +159,3 @@ def is_msgpack(head: bytes, nbytes: int, path: str = "") -> bool:
     from paramtool.formats.msgpack import codes
 
     return codes.begins_tree(head, nbytes) or path.endswith(".msgpack")
-
-
-def one_file(folder: str) -> str:
-    """A hint: how to convert a torch.distributed.checkpoint folder to a file (torch 2.3 and later)."""
-    convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
-    return f"with torch: {convert} {quote(folder or os.curdir)} model.pt"

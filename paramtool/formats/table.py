@@ -93,6 +93,15 @@ FORMATS = (
         (".pt", ".pth", ".bin", ".ckpt"),
     ),
     Format(
+        "dcp",
+        sniffers.is_dcp,
+        (),
+        (FormatForm("torch.distributed.checkpoint (DCP) folder", "`.metadata`, a pickle of its `Metadata`",
+              "yes: two names with one place in `.metadata`",
+              written="yes: a folder of one rank, by `--format dcp`, and where the input is one"),),
+        "paramtool.formats.dcp.read",
+    ),
+    Format(
         "safetensors",
         sniffers.is_safetensors,
         (".safetensors",),

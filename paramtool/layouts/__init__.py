@@ -6,11 +6,11 @@ Each library has one file with a table; `find` looks a layout up by its name.  C
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, nearest
 from paramtool.layouts.layout import Layout
 
 FILES = (
@@ -47,18 +47,17 @@ def _at_hand() -> Iterator[Layout]:
     yield from registered.values()
 
 
-def find(name: str) -> Layout:
+def find(name: str, others: Iterable[str] = ()) -> Layout:
     """The layout of that name.
 
     UsageError, with the nearest names, if no layout has that name; LayoutError if a package declares it and is broken.
+    `others` are names of other things that the caller takes.
     """
     file = name.split(".")[0]
     for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS if file in FILES else _at_hand():
         if layout.name == name:
             found: Layout = layout
             return found
-    from difflib import get_close_matches
-
     from paramtool.layouts.own import installed
 
     known = {layout.name: layout for layout in all_layouts()}
@@ -67,11 +66,11 @@ def find(name: str) -> Layout:
     for declared, error in installed().broken:
         if declared in (name, name.split(".")[0]):
             raise error
-    near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
+    near = nearest(name, [*known, *others]) or [n for n in known if n.startswith(name.split(".")[0])]
     hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
     if of_kind := [n for n, layout in known.items() if any(form.kind == name.lower() for form in layout.forms)]:
         hint = f"layouts of a {name.lower()}: {', '.join(of_kind)}"
-    raise UsageError(f"there is no layout {name!r}", hint="; ".join([hint, *installed().warnings]))
+    raise UsageError(f"there is no layout {name!r}", hint="; ".join([*installed().warnings, hint]))
 
 
 def family(name: str) -> list[Layout]:

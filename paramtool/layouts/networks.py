@@ -47,7 +47,7 @@ class Network:
 
 
 @dataclass(slots=True)
-class _Group:
+class _NamesOfForm:
     """Names of one module that look like tensors of one form."""
 
     at: str
@@ -87,9 +87,9 @@ def named(layout: Layout, name: str) -> set[str]:
     return found
 
 
-def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
+def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_NamesOfForm]:
     """The names that match a form's templates, grouped by module."""
-    groups: dict[str, _Group] = {}
+    groups: dict[str, _NamesOfForm] = {}
     fronts: dict[str, set[str]] = {}
     for name in shapes:
         readings = [
@@ -100,7 +100,7 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
         if not readings:
             continue
         at, k, said = min(readings, key=lambda reading: len(reading[0]))  # `projection/kernel` is not a `kernel`
-        row, group = form.tensors[k], groups.setdefault(at, _Group(at, form, {}, {}))
+        row, group = form.tensors[k], groups.setdefault(at, _NamesOfForm(at, form, {}, {}))
         fronts.setdefault(at, set()).add(names.front(row, said, name))
         written = {label: gate for gate, label in names.labels(row, form.gates).items()}
         gate = written[said["gate"]] if said.get("gate") is not None else ""
@@ -113,7 +113,7 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
     return [_alone(group, fronts[at]) for at, group in groups.items()]
 
 
-def _alone(group: _Group, fronts: set[str]) -> _Group:
+def _alone(group: _NamesOfForm, fronts: set[str]) -> _NamesOfForm:
     """The group; if it is a single numbered layer (`layers.0.weight_ih`), its module includes the number.
 
     In a layout's own names, a network of one layer has no number.
@@ -121,7 +121,7 @@ def _alone(group: _Group, fronts: set[str]) -> _Group:
     if len(fronts) > 1 or "" in fronts:
         return group
     rows = {(k, 0, direction, gate): name for (k, _, direction, gate), name in group.rows.items()}
-    return _Group(min(fronts), group.form, rows, group.cells)
+    return _NamesOfForm(min(fronts), group.form, rows, group.cells)
 
 
 def network_if_any(layout: Layout, at: str, shapes: Shapes) -> Network | None:
@@ -235,14 +235,14 @@ def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) 
 
 def _candidates(
     layout: Layout, form: Form, at: str, shapes: Shapes, *, tensors: Mapping[str, str] | None
-) -> Iterator[_Group]:
+) -> Iterator[_NamesOfForm]:
     """The names of the module that match the form; those of `tensors` if it is given."""
     if tensors:
         for group in _groups(layout, form, tensors):
             if not group.at:
                 rows = {key: tensors[own] for key, own in group.rows.items()}
                 cells = {key: tensors[own] for key, own in group.cells.items()}
-                yield _Group(at, form, rows, cells)
+                yield _NamesOfForm(at, form, rows, cells)
         return
     for group in _groups(layout, form, (name for name in shapes if name.startswith(at))):
         if group.at == at:
@@ -250,7 +250,7 @@ def _candidates(
 
 
 def _read(
-    layout: Layout, form: Form, options: Mapping[str, str], group: _Group, *, shapes: Shapes, facts: Facts
+    layout: Layout, form: Form, options: Mapping[str, str], group: _NamesOfForm, *, shapes: Shapes, facts: Facts
 ) -> Iterator[Network]:
     """The networks that a group of names can be; LayoutError if there is none."""
     failed: LayoutError | UsageError | None = None
@@ -271,7 +271,7 @@ def _read(
 Rows = Mapping[tuple[int, int, int, str], str]
 
 
-def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
+def _unfolded(group: _NamesOfForm) -> Iterator[tuple[Rows, int]]:
     """Rows by layer and direction; names that count cells are read with one direction and with two."""
     if not group.cells:
         seen = 1 + max(direction for _, _, direction, _ in group.rows)

@@ -29,7 +29,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import Cast, Constant, Ranges, Storage
+from paramtool.model.storage import Assembled, Cast, Constant, Ranges, Storage
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
@@ -370,8 +370,19 @@ def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -
         else:
             used[view.storage] = min(view.nbytes, view.byte_stop - view.byte_start)
     used.update((storage, _used_nbytes(views)) for storage, views in several.items())
+    _add_parts(used, checkpoint.storages)
     rest = ((id_, storage.nbytes - used.get(id_, 0)) for id_, storage in checkpoint.storages.items())
     return {id_: nbytes for id_, nbytes in rest if nbytes > 0}
+
+
+def _add_parts(used: dict[StorageId, int], storages: Mapping[int, Storage]) -> None:
+    """Count the parts of assembled tensors as used."""
+    if isinstance(storages, Ranges):
+        return
+    backings = (storages[int(one)].backing for one in list(used))
+    parts = {part.there for backing in backings if isinstance(backing, Assembled) for part in backing.parts}
+    for view in parts:
+        used[view.storage] = used.get(view.storage, 0) + view.nbytes
 
 
 def choose(names: Iterable[str], keep: str) -> str:

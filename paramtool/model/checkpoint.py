@@ -21,7 +21,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import ByteRange, SourceFile, Storage
+from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 
 
@@ -212,11 +212,9 @@ class Checkpoint(Displayed):
         """The files, the tensors, and what else is known of it."""
         yield "file", f"{few([file.path for file in self.files], 2)} ({size(sum(file.nbytes for file in self.files))})"
         yield "format", self.format + (f", written by {self.producer}" if self.producer else "")
-        nbytes = sum(storage.nbytes for storage in self.storages.values())
-        yield (
-            "tensors",
-            f"{plural(len(self.entries), 'name')} on {plural(len(self.storages), 'storage')} of {size(nbytes)}",
-        )
+        stored = [one.nbytes for one in self.storages.values() if not isinstance(one.backing, Assembled)]
+        what = f"{plural(len(stored), 'storage')} of {size(sum(stored))}"
+        yield "tensors", f"{plural(len(self.entries), 'name')} on {what}"
         if self.sections:
             yield "sections", few([section.name for section in self.sections], 8)
         if self.modules:

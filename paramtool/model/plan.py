@@ -70,6 +70,10 @@ class Requirement:
     message: str
     """The error text if the condition does not hold: where, found and expected."""
     hint: str = ""
+    rounding: int = 0
+    """By how many units in the last place of the largest element the two sides may differ."""
+    is_of_state: bool = False
+    """Whether it is about what an optimizer keeps: the weights alone could be written."""
 
 
 @dataclass(frozen=True, slots=True)

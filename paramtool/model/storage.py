@@ -84,7 +84,27 @@ class Constant:
     element: bytes
 
 
-Backing = ByteRange | Encoded | Inline | Cast | Constant
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A box of an assembled tensor, and where its elements are."""
+
+    here: View
+    """The box in the assembled tensor: a window on storage -1, with the row-major strides of the whole."""
+    there: View
+    """Where its elements are: a window of the same shape and dtype on another storage of the same checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A row-major tensor whose elements are in several storages, such as one that ranks saved in shards.
+
+    The parts tile it: each element is in exactly one.  They are windows on byte ranges and encoded bytes alone.
+    """
+
+    parts: tuple[Part, ...]
+
+
+Backing = ByteRange | Encoded | Inline | Cast | Constant | Assembled
 
 
 class Storage(NamedTuple):

@@ -1,4 +1,6 @@
-"""Whether many windows on one storage are disjoint, in time and memory that grow with their number and not their size.
+"""Windows on one storage: whether many are disjoint, and which elements are in a range.
+
+Whether they are disjoint is told in time and memory that grow with their number and not their size.
 
 Windows that follow each other are told apart by where they begin.  Those that take turns have their slowest axis in
 common, as the gates and the ups of interleaved experts have; without that axis they follow each other, or take turns in
@@ -119,3 +121,46 @@ def _runs(view: View) -> Iterator[tuple[int, int]]:
         starts = [start + k * step for start in starts for k in range(length)]
     for start in starts:
         yield start, start + size
+
+
+def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes of exactly those elements of a window that are in bytes `low` to `high` of its storage.
+
+    No element may cross one of these bounds, no two may overlap, and the type must not be packed.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> list(within(View(0, DTYPES["uint8"], 0, (4, 2), (10, 1)), 10, 31))
+    [(slice(1, 3, None), slice(0, 2, None)), (slice(3, 4, None), slice(0, 1, None))]
+    """
+    size = view.dtype.block_bytes
+    steps = [stride * size for stride in view.strides]
+    order = sorted(range(len(view.shape)), key=lambda k: -steps[k])
+    spans = [size]
+    for axis in reversed(order):
+        spans.append(spans[-1] + (view.shape[axis] - 1) * steps[axis])
+    spans.reverse()
+
+    def inside(start: int, depth: int, box: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
+        if low <= start and start + spans[depth] <= high:
+            yield box
+            return
+        if depth == len(order):
+            return
+        axis, inner = order[depth], spans[depth + 1]
+        step, count = max(steps[axis], 1), view.shape[axis]
+        first = min(max(0, -((start - low) // step)), count)  # the first and the last that are wholly inside
+        last = max(min(count, (high - inner - start) // step + 1), first)
+        begin = max(0, (low - start - inner) // step + 1)  # those that are partly inside
+        end = min(count, -((start - high) // step))
+        for few in (range(begin, first), [slice(first, last)], range(last, end)):
+            for one in few:
+                place = one if isinstance(one, slice) else slice(one, one + 1)
+                if place.start < place.stop:
+                    cut = (*box[:axis], place, *box[axis + 1 :])
+                    if isinstance(one, slice):
+                        yield cut
+                    else:
+                        yield from inside(start + one * step, depth + 1, cut)
+
+    if view.numel:
+        yield from inside(view.byte_start, 0, tuple(slice(0, size) for size in view.shape))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
-from paramtool.model.storage import Cast
+from paramtool.model.storage import Assembled, Cast
 from paramtool.passes.compat.wanted import plain_window
 from paramtool.passes.suggest import alike
 
@@ -47,6 +47,7 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     used = {int(view.storage) for _, view in chosen.windows()}
     backings = [checkpoint.storages[number].backing for number in used]
     used |= {int(backing.view.storage) for backing in backings if isinstance(backing, Cast)}
+    used |= {int(part.there.storage) for one in backings if isinstance(one, Assembled) for part in one.parts}
     classes = {node.path for node in walk(inside) if isinstance(node, Opaque)}
     unknown = tuple(
         replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n in names))

@@ -24,7 +24,7 @@ class NewTensors:
     """Where the old ones are; with a name of the source it says which use of that name is meant."""
     targets: tuple[Target, ...]
     roles: Mapping[str, str]
-    """{new name: which of the new tensors it is}, for tensors of one constant and for `are_apart`."""
+    """{new name: which of the new tensors it is}, for tensors of one constant."""
     names: tuple[str, ...]
     """The old tensors."""
     are_apart: bool = False
@@ -52,13 +52,16 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
     several = _several(made, whole)
     for one in made:
         sources = _sources(one, whole)
-        for target in one.targets:
+        for k, target in enumerate(one.targets):
             made_of = sources[target.name]
             theirs = tuple(whole.names[name].alias_set for name in made_of)
-            key = _MadeTensor(target, one.roles.get(target.name, target.name), theirs, one.are_apart)
-            first = owners.setdefault(key, key)
-            owner = first.target.name
-            alias_set = owner if first.theirs == theirs else alias_sets.setdefault((owner, theirs), target.name)
+            owner = alias_set = target.name
+            if not one.are_apart or not several.isdisjoint(theirs):  # else nothing else is made of the same
+                role = str(k) if one.are_apart else one.roles.get(target.name, target.name)
+                key = _MadeTensor(target, role, theirs, one.are_apart)
+                first = owners.setdefault(key, key)
+                owner = first.target.name
+                alias_set = owner if first.theirs == theirs else alias_sets.setdefault((owner, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
             own = target.view

@@ -111,7 +111,7 @@ def load_model(
     try:
         _refuse(where, verdict, replace(part, entries=present), strict)
     except ModelError as error:
-        raise _with_dialect(error, path, as_it_is, model, tensors=tensors) from None
+        raise _with_command(error, path, as_it_is, model, tensors=tensors) from None
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
@@ -171,17 +171,18 @@ def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> No
         raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
-def _with_dialect(error: ModelError, path: Path, part: Checkpoint, model: nn.Module, *, tensors: Tensors) -> ModelError:
-    """The error with the dialect that the model would load, where the file is one of the same model's."""
-    from paramtool.commands.dialect_hint import convert_to
+def _with_command(error: ModelError, path: Path, part: Checkpoint, model: nn.Module, *, tensors: Tensors) -> ModelError:
+    """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect."""
+    from paramtool.commands.loads_after import CONVERT, loads_after
 
-    target = convert_to(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
-    if not target:
+    found = loads_after(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
+    if not found:
         return error
-    line = f"paramtool convert {quote(os.fspath(path))} --to {target} -o out{'' if is_folder(path) else '.safetensors'}"
-    return ModelError(
-        error.message, hint=f"its names are those of another dialect: `{line}` writes what the model loads"
-    )
+    command, _, option = found.partition(" ")
+    words = [command, quote(os.fspath(path)), *([option] if option else []), "-o"]
+    line = f"paramtool {' '.join(words)} out{'' if is_folder(path) else '.safetensors'}"
+    why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
+    return ModelError(error.message, hint=f"{why}: `{line}` writes what the model loads")
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,25 +100,11 @@ def test_models_are_listed_without_their_objects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "state", [{"a": torch.ones(3)}, {"model": {"a": torch.ones(3), "b": torch.ones(4)}, "epoch": 3}]
 )
-def test_a_part_of_a_distributed_checkpoint(state: dict[str, Any], tmp_path: Path) -> None:
-    """Recognised whichever of it is named, with one hint, which makes a file that is read."""
+def test_a_distributed_checkpoint(state: dict[str, Any], tmp_path: Path) -> None:
+    """The folder is read, also if its `.metadata` is named; a file of a rank alone is not, and the error names it."""
     dcp.save(state, checkpoint_id=tmp_path / "my ck", no_dist=True)
-    hints: set[str] = set()
-    for path in (Path("my ck") / name for name in ("__0_0.distcp", ".metadata", "")):
-        for command in ("inspect", "dedup"):
-            says = (str(path), "torch.distributed.checkpoint", "hint: with torch: python -m ")
-            error = refused(quick, command, str(path), cwd=tmp_path, code=3, says=says).err
-            hints.add(error.partition("with torch: python ")[2])
-    (hint,) = hints
-    words = shlex.split(hint)
-    subprocess.run([sys.executable, "-W", "ignore", *words], cwd=tmp_path, check=True, capture_output=True)
-    ran = quick("inspect", "model.pt", "--tensors", cwd=tmp_path)
-    assert ran.code == 0 and ran.out.count("[3] float32") == 1, ran
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata"])
-def test_named_from_inside_the_folder(name: str, tmp_path: Path) -> None:
-    """The hint then says the folder as a dot."""
-    dcp.save({"a": torch.ones(3)}, checkpoint_id=tmp_path, no_dist=True)
-    refused(quick, "inspect", name, cwd=tmp_path, code=3, says=(name, "dcp_to_torch . model.pt"))
+    for path in ("my ck", "my ck/.metadata"):
+        ran = quick("inspect", path, "--tensors", cwd=tmp_path)
+        assert ran.code == 0 and ran.out.count("[3] float32") == 1, ran
+    refused(quick, "inspect", "my ck/__0_0.distcp", cwd=tmp_path, code=3, says=("one rank", "'my ck'"))
+    refused(quick, "inspect", "__0_0.distcp", cwd=tmp_path / "my ck", code=3, says=(".metadata", " .\n"))

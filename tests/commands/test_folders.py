@@ -552,15 +552,17 @@ def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) ->
 
 
 def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> None:
-    """It comes along, and a warning says that it is one of the weights before the conversion."""
+    """It is of the weights before the conversion: refused, unless it is left out."""
     lstm = torch.nn.LSTM(3, 4)
     save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
     for name in ("optimizer.pt", "scheduler.pt", "optimizer_0.bin"):
         (folder / name).write_bytes(b"x")
-    found = relayout_command.fuse(folder, tmp_path / "out", layout="cudnn")
-    assert (tmp_path / "out" / "optimizer.pt").read_bytes() == b"x"
-    (text,) = [text for text in found.warnings if "optimizer" in text]
-    assert "'optimizer.pt', 'optimizer_0.bin';" in text and "scheduler" not in text
+    with pytest.raises(PlanError, match=r"'optimizer.pt', 'optimizer_0.bin' beside the weights"):
+        relayout_command.fuse(folder, tmp_path / "out", layout="cudnn")
+    assert not (tmp_path / "out").exists()
+    found = relayout_command.fuse(folder, tmp_path / "out", layout="cudnn", drop_optimizer=True)
+    assert not (tmp_path / "out" / "optimizer.pt").exists() and (tmp_path / "out" / "scheduler.pt").exists()
+    assert len([text for text in found.left_out if "--drop-optimizer" in text]) == 2
     assert not [text for text in dedup_command.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
 
 

@@ -161,4 +161,4 @@ def test_recurrent_networks_come_first(tmp_path: Path) -> None:
 def test_nothing_is_fused(tmp_path: Path) -> None:
     folder_of(tmp_path / "m", LLAMA)
     ran = quick("unfuse", "m", "-o", "out", cwd=tmp_path)
-    assert ran.code == 5 and "no fused attention, gated MLP or experts" in ran.err
+    assert ran.code == 5 and "nothing is fused in it; its attention, gated MLPs and experts are" in ran.err

@@ -20,7 +20,15 @@ import snappy
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_msgpack, makers_onnx, makers_tensorflow
+from tests.contracts import (
+    makers_arrays,
+    makers_bson,
+    makers_dcp,
+    makers_hdf5,
+    makers_msgpack,
+    makers_onnx,
+    makers_tensorflow,
+)
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -184,6 +192,7 @@ CASES = (
     Case("torch", "zip without CRC", zip_without_crc, load_torch),
     Case("torch", "stacked", stacked, load_torch),
     Case("torch", "tar", tar_file, load_tar),
+    Case("dcp", "single", lambda folder: makers_dcp.single(folder, state()), makers_dcp.load),
     Case("safetensors", "whole", safetensors, lambda path: load_file(path)),
     Case("sharded", "index", sharded, load_sharded),
     Case("onnx", "raw_data", lambda folder: makers_onnx.raw(folder, distinct()), makers_onnx.load),

@@ -206,7 +206,7 @@ FOLDERS = {
     "Paddle": (("inference.pdmodel", "inference.pdiparams"), "Paddle"),
     "TensorRT-LLM": (("rank0.engine", "config.json"), "TensorRT"),
     "GGUF": (("model.Q4_0.gguf", "README.md"), "GGUF"),
-    "DCP": (("__0_0.distcp", ".metadata"), "torch.distributed.checkpoint"),
+    "DCP": (("__0_0.distcp",), "torch.distributed.checkpoint"),
     "nothing": (("README.md",), "without weights files"),
 }
 

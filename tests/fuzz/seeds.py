@@ -53,7 +53,12 @@ def contracts() -> Iterator[Seed]:
         with tempfile.TemporaryDirectory() as place:
             path = case.make(Path(place))
             files = _read(Path(place))
-            kind = {"keras": "keras" if path.suffix == ".keras" else "hdf5", "jld2": "hdf5", "sharded": "json"}
+            kind = {
+                "keras": "keras" if path.suffix == ".keras" else "hdf5",
+                "jld2": "hdf5",
+                "sharded": "json",
+                "dcp": "pickle",
+            }
             kinds = {path.name: FORMS.get(case.name, kind.get(case.format, case.format))}
             if case.format == "sharded":
                 kinds |= {name: "safetensors" for name in files if name.endswith(".safetensors")}
@@ -184,6 +189,12 @@ def _folders() -> Iterator[Seed]:
         yield Seed("folder", "two sets", ".", _read(folder), kinds)
 
 
+def _dcp() -> Iterator[Seed]:
+    """Folders of torch.distributed.checkpoint."""
+    folder = FIXTURES / "dcp" / "one_process" / "one_process"
+    yield Seed("dcp", "one process", ".", _read(folder), {".metadata": "pickle", "__0_0.distcp": "raw"})
+
+
 def _foreign() -> Iterator[Seed]:
     """Files that no reader takes, and that are looked through for what they would call."""
     plain = pickle.dumps({"a": [1, 2.5, "x"], "b": collections.OrderedDict(c=datetime.date(2020, 1, 2))}, 4)
@@ -210,7 +221,7 @@ def _torch() -> Iterator[Seed]:
 
 def every() -> list[Seed]:
     """All seeds, in an order that is always the same."""
-    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_foreign()]
+    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_dcp(), *_foreign()]
     return [
         Seed(s.format, s.name, s.main, s.files, {"model.pt": "stacked"}) if s.name == "torch stacked training" else s
         for s in found

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.engine.read import elements
-from paramtool.engine.read.blocks import within
 from paramtool.engine.read.elements import Elements, take
 from paramtool.model.dtype import DTYPES
+from paramtool.model.tiling import within
 from paramtool.model.view import View
 
 DATA = np.random.default_rng(0).integers(0, 256, 1 << 16, "u1")

@@ -411,6 +411,9 @@ def test_an_unknown_layout_has_its_neighbours_named() -> None:
     with pytest.raises(UsageError, match="there is no layout 'kears'") as caught:
         layouts.find("kears")
     assert "keras" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        layouts.find("qkv-per-hed", ["qkv-per-head", "vllm"])
+    assert caught.value.hint.endswith("did you mean qkv-per-head?")
 
 
 def test_a_family_is_its_schemes() -> None:

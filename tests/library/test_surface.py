@@ -50,13 +50,13 @@ def test_every_parameter_has_a_name_and_a_type(name: str) -> None:
 
 # --- options ------------------------------------------------------------------------------------------------------
 
-OF_CONVERT = dict.fromkeys(("as_is", "dtype", "keep_float32", "allow_overflow", "into", "map"), "")
+OF_CONVERT = dict.fromkeys(("as_is", "dtype", "keep_float32", "allow_overflow", "into", "map", "format"), "")
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
-    "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": ""}),
-    "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": ""}),
+    "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": "", "format": ""}),
+    "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "format": ""}),
     "export": (paramtool.ExportOptions, {}),
-    "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
+    "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": "", "format": ""}),
     "convert": (RelayoutOptions, {"described": "", "as_is": ""}),
     "fuse": (RelayoutOptions, {"described": "", "target": "layout", **OF_CONVERT}),
     "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": "", **OF_CONVERT}),

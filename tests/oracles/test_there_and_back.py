@@ -159,6 +159,32 @@ def test_there_and_back_is_the_same_file(
     assert files[0].read_bytes() == files[2].read_bytes() != files[1].read_bytes()
 
 
+STEPS = [
+    ("Phi-3", "unfuse", ("fuse qkv", "fuse gate-up")), ("Phi-3", "unfuse", ("fuse gate-up", "fuse qkv")),
+    ("ModernBERT", "unfuse qkv", ("unfuse gate-up", "fuse qkv", "fuse gate-up")),
+    ("Llama", "fuse qkv", ("fuse gate-up", "unfuse")),
+    ("Llama", "fuse gate-up", ("fuse qkv", "unfuse gate-up", "unfuse qkv")),
+    ("Mixtral", "fuse experts", ("fuse qkv", "unfuse experts", "unfuse")),
+]  # fmt: skip
+"""(model, a command, those that come back to the same file)"""
+
+
+@pytest.mark.parametrize(("name", "command", "others"), STEPS, ids=str)
+def test_several_kinds_in_any_order(
+    name: str, command: str, others: tuple[str, ...], models: Path, tmp_path: Path
+) -> None:
+    source = _files(name, models)
+    folder = source
+    for k, line in enumerate((command, *others)):
+        verb, _, layout = line.partition(" ")
+        change = paramtool.fuse if verb == "fuse" else paramtool.unfuse
+        change(folder, tmp_path / str(k), layout=layout or None)
+        folder = tmp_path / str(k)
+        assert ((folder / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()) == (
+            k == len(others)
+        )
+
+
 def test_parts_of_gpt_2_are_those_of_a_linear(models: Path, tmp_path: Path) -> None:
     """[outputs, inputs], though GPT-2 stores [inputs, outputs]."""
     from safetensors.torch import load_file

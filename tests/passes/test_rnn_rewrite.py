@@ -110,7 +110,7 @@ def test_zeros_are_tied_where_their_networks_are() -> None:
 
 
 def test_what_is_untied_is_said() -> None:
-    """A tensor that another name shares, one that goes to two places, and an optimizer that knows the old ones."""
+    """A tensor that another name shares, and one that goes to two places."""
     _, outcome = rewritten(under("a", FIRST) | {"tied": view(1, 8, 2)})
     assert (
         "1 other name shares memory with converted tensors and keeps the old bytes, untied: 'tied'" in outcome.warnings
@@ -125,8 +125,6 @@ def test_what_is_untied_is_said() -> None:
     assert outcome.warnings[0].endswith("'a.weight_hh_l0', 'b.weight_hh_l0'")
     _, outcome = rewritten(both, "mxnet")  # which has a tensor for each: nothing is lost
     assert not outcome.warnings
-    _, outcome = rewritten(under("a", FIRST) | {"step": Entry(view(4, 8, 3), "optimizer")})
-    assert len(outcome.warnings) == 1 and "optimizer's state is left unchanged" in outcome.warnings[0]
 
 
 def test_ties_of_single_tensors_stay() -> None:

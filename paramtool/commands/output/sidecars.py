@@ -416,15 +416,6 @@ def other_weights(files: Iterable[str]) -> list[str]:
     return [name for name in files if name.endswith(ends) and not is_training_state(name.rpartition("/")[2])]
 
 
-def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:
-    """Optimizers that came along beside weights that were converted, and are not."""
-    states = [name for name in files if is_training_state(name) and "optimizer" in name]
-    if states:
-        yield (
-            f"copied unchanged; they do not fit the converted weights: {some(states, MAX_NAMED)}; a run does not resume"
-        )
-
-
 def _reach(folder: str) -> tuple[str, ...]:
     """Where links may lead: into the folder itself, and into the blobs beside the snapshots of a hub's cache.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences, following, object_differences
+from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
 from paramtool.commands.output.options import ObjectOptions, WriteOptions
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import (
@@ -24,7 +25,7 @@ from paramtool.commands.output.sidecars import (
     sidecars_of,
 )
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
-from paramtool.commands.output.writers import check_name, is_named_for, writer_for
+from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import count, prove
@@ -65,6 +66,9 @@ def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     return os.path.join(os.path.dirname(path), name)
 
 
+NOTHING_MADE: Mapping[str, bytes] = {}
+
+
 class Destination(NamedTuple):
     """Where an output goes, and in which form."""
 
@@ -84,6 +88,10 @@ class Destination(NamedTuple):
     """The folder inside the output that they go to, with `/`, where several sets go to one output."""
     is_alone: bool = True
     """Whether no other set goes to the same folder."""
+    made: Mapping[str, bytes] = NOTHING_MADE
+    """{name in the folder: content} of files that are calculated."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of these."""
 
     @property
     def is_of_folder(self) -> bool:
@@ -93,7 +101,7 @@ class Destination(NamedTuple):
     @property
     def writer(self) -> Writer:
         """The format that it is written in."""
-        return writer_for(self.path, self.is_folder)
+        return writer_for(self.name.file if self.is_folder else self.path)
 
     def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
         """The files of the output, as paths, sidecar files included."""
@@ -104,6 +112,10 @@ class Destination(NamedTuple):
     def sidecars_inside(self) -> dict[str, str]:
         """{name in the output: the file that it is a copy of}"""
         return {self._placed(name): file for name, file in self.sidecars.files.items()}
+
+    def known_inside(self) -> dict[str, str | bytes]:
+        """{name in the output: the file that it is a copy of, or its content}"""
+        return {**self.sidecars_inside(), **{self._placed(name): content for name, content in self.made.items()}}
 
     @property
     def name_inside(self) -> WeightsName:
@@ -134,8 +146,14 @@ def place(
     word: str,
     brings: Mapping[str, str] = NOTHING,
     others: Iterable[Path] = (),
+    form: DialectFolder | None = None,
+    format: str | None = None,
+    keeps_format: bool = True,
 ) -> Destination:
     """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
+
+    `form` says what a folder is like if it is in a dialect of its own, and `format` what it is written in: one of
+    `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
 
     Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
     with shards as it has itself, unless the output is named as a file.
@@ -143,14 +161,18 @@ def place(
     whole = opened.checkpoint
     asked = max_shard_size is not None
     given = is_folder(path)
-    folder = asked or given or whole.format.startswith("sharded")
+    folder = asked or given or whole.format.startswith("sharded") or format is not None
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):
-        if asked:
-            raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
+        if asked or format is not None:
+            what = "shards need" if asked else f"--format {format} is of"
+            raise UsageError(f"{target}: {what} a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         folder = False
     check_name(target, folder)
-    if folder and not asked and whole.format.startswith("sharded"):
+    refuse_shards(form, asked)
+    kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
+    own = _folder_names(target, format or kept, asked, form) if folder else None
+    if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
         max_shard_size = SHARD_NBYTES
     weights = [file.path for file in whole.files]
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
@@ -164,11 +186,28 @@ def place(
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
     name = opened.name if given or opened.name.is_usual else WeightsName()
+    name, made, notes = (form.name, form.made, form.notes) if form is not None else (name, NOTHING_MADE, ())
+    if own is not None:
+        name, max_shard_size = own, None
     if folder:
         check_one_file(target, name.stem, max_shard_size is not None and not whole.format.startswith("sharded"))
-    check_place(target, folder, force, read, known=beside.files, weights=(name,))
+    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name,))
     of = os.fspath(path) if folder and given else ""
-    return Destination(target, folder, max_shard_size, beside, of, read, name)
+    return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
+
+
+FOLDER_FORMATS = ("safetensors", DCP.name)
+"""What a folder can be written in."""
+
+
+def _folder_names(target: str, format: str | None, asked: bool, form: DialectFolder | None) -> WeightsName | None:
+    """The names of a folder's files where it is not in safetensors; UsageError where that contradicts the rest."""
+    if format not in (None, *FOLDER_FORMATS):
+        raise UsageError(f"{target}: format (--format) is {format!r:.60}; expected {' or '.join(FOLDER_FORMATS)}")
+    if format == DCP.name and (asked or form is not None):
+        what = "--max-shard-size cuts" if asked else "this dialect has its weights in"
+        raise UsageError(f"{target}: {what} safetensors files, and --format {format} has none", hint="choose one")
+    return DCP.folder if format == DCP.name else None
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
@@ -182,7 +221,7 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
         if where.is_folder:
             outputs = tuple(replace(out, name=where.name.file) for out in outputs)
     if where.is_folder:
-        outputs = where.placed(outputs)
+        outputs = where.placed([*(OutputFile(name, (content,)) for name, content in where.made.items()), *outputs])
         check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
     else:
         check_beside(where.path, [out.name for out in outputs[:-1]])
@@ -252,7 +291,7 @@ class Work:
         found = [
             difference
             for output in self.outputs
-            if output.name.endswith(".safetensors") or not output.name
+            if not output.name or is_named_for(output.name, self.writer)
             for difference in self.writer.differences(place(output.name), output, source, advance)
         ]
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
@@ -266,10 +305,12 @@ class Work:
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
-        if self.writer.is_plain:
+        if self.writer.sharing == "record":
+            yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        else:
             yield from self._differences_of_links(written)
+        if self.writer.is_plain:
             return
-        yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
 
@@ -329,8 +370,8 @@ class Gathered(NamedTuple):
     is_folder: bool
     read: Sequence[str]
     """Every file that the command reads."""
-    known: Mapping[str, str]
-    """{name in the output: the file that it is a copy of}, of all that come along."""
+    known: Mapping[str, str | bytes]
+    """{name in the output: the file that it is a copy of, or its content}, of all that is not weights."""
     weights: Sequence[WeightsName] = ()
     folders: Mapping[str, str] = NOTHING
     """{folder in the output: the input folder that it is of}"""
@@ -347,7 +388,7 @@ def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gath
         where.path,
         where.is_folder,
         [name for work in works for name in work.where.read],
-        {name: file for work in works for name, file in work.where.sidecars_inside().items()} | dict(beside),
+        {name: file for work in works for name, file in work.where.known_inside().items()} | dict(beside),
         [work.where.name_inside for work in works],
         {"": where.folder} if where.folder else {},
         beside,
@@ -490,6 +531,7 @@ def why_not_plain(entry: Entry) -> str:
 def name_warnings(where: Destination) -> Iterator[str]:
     """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
     yield from link_warnings(where.sidecars)
+    yield from where.notes
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
         yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance
 from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors.write import ALIGN
@@ -87,6 +88,10 @@ class Writer:
     lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None
     """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output, the
     others go beside it."""
+    folder: WeightsName | None = None
+    """The files of formats that are folders: the one that is opened, and those beside it."""
+    holds_objects: bool = False
+    """Whether a format that does not share any view by a record holds objects, and a record of the rest."""
     is_graph: bool = False
     """Whether it holds what computes with the tensors, too."""
     caveats: Callable[[Plan], Iterable[str]] = lambda plan: ()
@@ -95,7 +100,7 @@ class Writer:
     @property
     def is_plain(self) -> bool:
         """Whether it holds tensors and their names alone, and neither a record nor objects."""
-        return self.sharing != "record"
+        return self.sharing != "record" and not self.holds_objects
 
 
 def plain(

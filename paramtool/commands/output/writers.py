@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from shlex import quote
 
+from paramtool.commands.output import dcp
 from paramtool.commands.output.onnx_models import ONNX
 from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
 from paramtool.commands.progress import Path
@@ -137,7 +138,8 @@ HDF5 = plain(
     links=True,
     caveats=_bfloat16_caveat,
 )
-WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5, ONNX)
+DCP = dcp.writer(TORCH)
+WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5, ONNX, DCP)
 OF_MODELS = (".weights.h5", ".keras")
 """Ends of the names of files that Keras loads into a model that it knows."""
 
@@ -152,7 +154,9 @@ def writer_for(output: Path, sharded: bool = False) -> Writer:
 
 
 def is_named_for(output: Path, writer: Writer) -> bool:
-    """Whether a file's suffix is one of the format's."""
+    """Whether a file's suffix is one of the format's, or its name is that of the file which opens such a folder."""
+    if writer.folder is not None:
+        return os.path.basename(os.fspath(output)) == writer.folder.file
     return os.path.splitext(os.fspath(output))[1].lower() in writer.suffixes
 
 

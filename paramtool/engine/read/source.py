@@ -1,7 +1,8 @@
 """Reading windows of a described checkpoint in order, block by block; CRCs that the container states are checked.
 
 An encoded storage is decoded while it is read if all of it is read in order.  Otherwise it is decoded once into a
-temporary file, in which zeros take no space.  Constants are never stored.  Everything else is read in place.
+temporary file, in which zeros take no space.  Constants are never stored.  An assembled tensor is read from its parts,
+and everything else in place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from paramtool.engine.read.assembled import Assembly
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import Elements, take
 from paramtool.errors import FormatError, OutputError, some
@@ -23,7 +25,17 @@ from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
-from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
+from paramtool.model.storage import (
+    Assembled,
+    Backing,
+    ByteRange,
+    Cast,
+    Constant,
+    Encoded,
+    Inline,
+    SourceFile,
+    Storage,
+)
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -67,6 +79,7 @@ class Source:
         self._spooled: dict[int, int] = {}
         self._streamed: set[int] = set()
         """Storages that were decoded while they were read; a second read decodes them into the temporary file."""
+        self._assemblies: dict[int, Assembly] = {}
         self._charged: set[int] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
         self._proved: set[ByteRange] = set()
@@ -128,12 +141,14 @@ class Source:
         self._files.clear()
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
-        """The file that has a storage's decoded bytes, and where they begin."""
+        """The file that has a storage's decoded bytes, and where they begin; no file has those of assembled tensors."""
         return self._place(self.checkpoint.storages[storage_id])
 
     def _place(self, storage: Storage) -> tuple[BinaryIO, int]:
         if isinstance(storage.backing, ByteRange):
             return self._file(storage.backing.file), storage.backing.start
+        if isinstance(storage.backing, Assembled):
+            raise TypeError(f"storage {storage.id} is in several places")
         if self._spool is None:
             self._spool = _spool()
         if storage.id not in self._spooled:
@@ -145,6 +160,10 @@ class Source:
         storage = self.checkpoint.storages[storage_id]
         if (element := self._constant(storage)) is not None:
             return bytes(_repeated(element, start, nbytes))
+        if isinstance(storage.backing, Assembled):
+            data = bytearray(nbytes)
+            self.read_into(storage_id, start, memoryview(data))
+            return bytes(data)
         file, base = self._place(storage)
         return self._pread(file, base + start, nbytes)
 
@@ -154,6 +173,13 @@ class Source:
             return None
         self._charge(storage)
         return storage.backing.element
+
+    def _assembly(self, storage_id: int, backing: Assembled) -> Assembly:
+        """The parts of an assembled tensor, in order."""
+        if storage_id not in self._assemblies:
+            self._charge(self.checkpoint.storages[storage_id])
+            self._assemblies[storage_id] = Assembly(backing)
+        return self._assemblies[storage_id]
 
     def _charge(self, storage: Storage) -> None:
         """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
@@ -179,8 +205,15 @@ class Source:
                 part = buffer[at : at + CHUNK_NBYTES]
                 part[:] = _repeated(element, start + at, len(part))
             return
+        if isinstance(storage.backing, Assembled):
+            self._assembly(storage_id, storage.backing).fill(start, buffer, self._fill, self._taken)
+            return
         file, base = self._place(storage)
         read_at(file, base + start, buffer)
+
+    def _taken(self, view: View, box: tuple[slice, ...]) -> Array:
+        """The raw elements of a box of a window."""
+        return self.array(view)[box]
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
         self.nbytes_read += nbytes
@@ -202,14 +235,25 @@ class Source:
             self.nbytes_read += stop - start
             return
         self.prove_later(storage_id)
-        file, base = self.place(storage_id)
-        yield from read_blocks(file, base + start, base + stop)
+        if isinstance(storage.backing, Assembled):
+            yield from self._assembled_blocks(storage_id, start, stop)
+        else:
+            file, base = self.place(storage_id)
+            yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
         self.settle()
 
+    def _assembled_blocks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
+        """Bytes of an assembled tensor in blocks that share one buffer."""
+        buffer = memoryview(bytearray(min(BLOCK_NBYTES, stop - start)))
+        for at in range(start, stop, len(buffer)):
+            part = buffer[: stop - at]
+            self._fill(storage_id, at, part)
+            yield part
+
     def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
         """Whether bytes are decoded while they are read: all of a storage, for the first time."""
-        if isinstance(storage.backing, ByteRange) or (start, stop) != (0, storage.nbytes):
+        if isinstance(storage.backing, (ByteRange, Assembled)) or (start, stop) != (0, storage.nbytes):
             return False
         return storage.id not in self._spooled and storage.id not in self._streamed
 
@@ -221,6 +265,9 @@ class Source:
     def prove_later(self, storage_id: int) -> None:
         """Begin to compare a storage with its CRC, in a thread if it is large; `settle` gives the result."""
         backing = self.checkpoint.storages[storage_id].backing
+        if isinstance(backing, Assembled):
+            for part in self._assembly(storage_id, backing).storages():
+                self.prove_later(part)
         if not isinstance(backing, ByteRange):
             return
         self._begin(backing if backing.crc32 is not None else self._sealed(backing))
@@ -256,7 +303,8 @@ class Source:
     def _damaged(self, sealed: ByteRange, found: int) -> FormatError:
         """The error for a range whose bytes do not have its CRC; it names the range and its tensors."""
         inside = {key for key, storage in self.checkpoint.storages.items() if _is_within(storage.backing, sealed)}
-        names = [name for name, view in self.checkpoint.windows() if view.storage in inside]
+        around = {key for key, storage in self.checkpoint.storages.items() if _has_part(storage.backing, inside)}
+        names = [name for name, view in self.checkpoint.windows() if view.storage in inside | around]
         what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
         of = f" (with {some(names, 3)})" if names else ""
         return FormatError(
@@ -266,7 +314,8 @@ class Source:
 
     def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
         """Tell the kernel which bytes of a storage will be read, so that a disk fetches them in parallel."""
-        if not hasattr(os, "posix_fadvise"):  # macOS, Windows
+        is_assembled = isinstance(self.checkpoint.storages[storage_id].backing, Assembled)
+        if is_assembled or not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
         with suppress(OSError):  # only advice
@@ -343,7 +392,7 @@ class Source:
             where = self.checkpoint.files[0].path
             raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
 
-    def _derived(self, backing: Cast | Constant | ByteRange, nbytes: int) -> Iterator[Buffer]:
+    def _derived(self, backing: Cast | Constant | ByteRange | Assembled, nbytes: int) -> Iterator[Buffer]:
         """The bytes of a storage that is calculated."""
         if isinstance(backing, Cast):
             import numpy as np
@@ -432,6 +481,11 @@ def _is_within(backing: Backing, around: ByteRange) -> bool:
         and around.start <= part.start
         and part.stop <= around.stop
     )
+
+
+def _has_part(backing: Backing, storages: set[int]) -> bool:
+    """Whether a tensor is assembled from one of some storages."""
+    return isinstance(backing, Assembled) and any(part.there.storage in storages for part in backing.parts)
 
 
 def _spool() -> BinaryIO:

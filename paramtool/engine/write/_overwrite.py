@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from paramtool.engine.write._manifest import MANIFEST, unexpected_files
 from paramtool.errors import FormatError, UnreadableError
 from paramtool.formats import strict_json
-from paramtool.formats.files import same_bytes, walk
+from paramtool.formats.files import holds, same_bytes, walk
 from paramtool.formats.folder.weight_names import WeightsName
 
 
-def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName] = ()) -> Iterator[str]:
+def foreign(folder: str, known: Mapping[str, str | bytes], weights: Iterable[WeightsName] = ()) -> Iterator[str]:
     """The files of a folder that are neither weights under the output's names nor exact copies of `known` files.
 
-    `known` maps names, with `/`, to the files that would be copied there: an equal copy may be replaced.  A copy that
-    was changed since is kept, since it may be a user's work.
+    `known` maps names, with `/`, to the files that would be copied there, or to what would be written: an equal file
+    may be replaced.  One that was changed since is kept, since it may be a user's work.
     """
     if os.path.isfile(os.path.join(folder, MANIFEST)):
         yield from unexpected_files(folder)
@@ -37,11 +37,13 @@ def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName
                 yield f"{name} (changed)" if name in known else name
 
 
-def _same(path: str, other: str) -> bool:
-    """Whether a file equals the file that would be copied there.  UnreadableError if that cannot be read."""
+def _same(path: str, other: str | bytes) -> bool:
+    """Whether a file equals what would be copied or written there.  UnreadableError if that cannot be read."""
     if os.path.islink(path):
         return False
     try:
+        if isinstance(other, bytes):
+            return holds(path, other)
         return same_bytes(path, other)
     except UnreadableError as error:
         if error.path == path:
@@ -57,7 +59,7 @@ def _own_names(folder: str, weights: WeightsName) -> set[str]:
     try:
         index = os.path.join(folder, weights.index)
         if not os.path.lexists(index):
-            return {weights.file}
+            return {weights.file, *(prefix + name for name in weights.beside)}
         listed = strict_json.strict_file(index, "an index", strict_json.MAX_INDEX_NBYTES)[0]["weight_map"].values()
     except (FormatError, LookupError, AttributeError, TypeError):
         return set()

@@ -13,7 +13,7 @@ from typing import Any
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import ELEMENTS, Source, number_type
 from paramtool.engine.write.casting import Counts, cast
-from paramtool.errors import LayoutError, listed
+from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View
 
@@ -143,12 +143,16 @@ def _fastest(view: View) -> int:
 
 
 def prove(requires: Iterable[Requirement], source: Source) -> None:
-    """Check a plan's conditions on the source's bytes; LayoutError lists those that do not hold."""
+    """Check a plan's conditions on the source's bytes; LayoutError lists those that do not hold.
+
+    PlanError where only the state of an optimizer breaks some.
+    """
     failed = [one for one in requires if not _holds(one, source)]
     if failed:
         lines = list(dict.fromkeys(one.message for one in failed))
         hint = "; ".join(dict.fromkeys(one.hint for one in failed if one.hint))
-        raise LayoutError(lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines), hint)
+        text = lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines)
+        raise (PlanError if all(one.is_of_state for one in failed) else LayoutError)(text, hint)
 
 
 def _holds(one: Requirement, source: Source) -> bool:
@@ -158,7 +162,7 @@ def _holds(one: Requirement, source: Source) -> bool:
     view = one.view
     for window in (view, *(term for _, term in one.terms)):
         source.prove(int(window.storage))
-    exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1
+    exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1 and not one.rounding
     kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view.dtype)
     for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
         found = source.array(view).view(kind)[box]
@@ -169,6 +173,22 @@ def _holds(one: Requirement, source: Source) -> bool:
         same = found == wanted
         if not exact:
             same |= np.isnan(found) & np.isnan(wanted)  # a NaN gives a NaN
+        if one.rounding:
+            same |= _are_near(found, wanted, one)
         if not same.all():
             return False
     return True
+
+
+_LAST_PLACE = {"float64": -52, "float32": -23, "float16": -10, "bfloat16": -7}
+"""{type: the power of two of a unit in the last place of 1}"""
+
+
+def _are_near(found: Any, wanted: Any, one: Requirement) -> Any:
+    """Which elements differ by no more than the rounding that a condition allows."""
+    import numpy as np
+
+    a, b = (np.asarray(side).astype("f8") for side in (found, wanted))
+    largest = np.nanmax(np.abs(a), initial=0.0)
+    unit = 2.0 ** _LAST_PLACE.get(one.view.dtype.name, -1075)
+    return np.abs(a - b) <= one.rounding * unit * largest

@@ -32,13 +32,13 @@ def check_place(
     force: bool,
     inputs: Iterable[str] = (),
     *,
-    known: Mapping[str, str] = NOTHING,
+    known: Mapping[str, str | bytes] = NOTHING,
     weights: Iterable[WeightsName] = (),
 ) -> None:
     """Check that an output may be written to `path`; OutputError says why not, also if `path` cannot be inspected.
 
     An output never replaces an input, nor a folder that holds anything but an earlier output of paramtool: `weights`
-    with these names, and unchanged copies of `known` files (see `_overwrite.foreign`).
+    with these names, and unchanged `known` files (see `_overwrite.foreign`).
     """
     with writing(path):
         if not path:

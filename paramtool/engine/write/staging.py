@@ -38,7 +38,7 @@ class Staged:
         force: bool,
         inputs: Iterable[str] = (),
         *,
-        known: Mapping[str, str] = NOTHING,
+        known: Mapping[str, str | bytes] = NOTHING,
         weights: Iterable[WeightsName] = (),
         folders: Mapping[str, str] = NOTHING,
         beside: Sequence[str] = (),

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.blocks import within
 from paramtool.engine.read.source import Source
 from paramtool.engine.write._checksums import Checksums
 from paramtool.engine.write.arithmetic import boxes, element_type, value
@@ -15,10 +14,11 @@ from paramtool.engine.write.places import writing
 from paramtool.engine.write.sink import Advance, Sink
 from paramtool.engine.write.staging import Staged, sync_folder
 from paramtool.errors import OutputError
-from paramtool.formats.files import open_source
+from paramtool.formats.files import open_source, read_at
 from paramtool.formats.output import Late, OutputFile
 from paramtool.model.plan import Copy, Target
 from paramtool.model.storage import ByteRange
+from paramtool.model.tiling import within
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
+SHORT_NBYTES = 128 << 10
+"""Shorter runs are gathered in a buffer of this size; a larger one does not stay in a processor's cache."""
 BAND_NBYTES = 64 << 20
 """How many bytes of a target that is not a run of the source are assembled in memory at once."""
 
@@ -62,8 +64,11 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink, counts: Coun
     """Write a file from its first byte to its last, and then the segments that need the CRCs of its targets."""
     late = [segment for segment in output.segments if isinstance(segment, Late)]
     places: list[int] = []
+    short = _ShortRuns(source, sink)
     with Checksums(sink.file, sink.name) as checksums:
         for segment in output.segments:
+            if late or not isinstance(segment, Target):
+                short.flush()
             start = sink.position
             if isinstance(segment, bytes):
                 sink.write(segment)
@@ -75,9 +80,11 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink, counts: Coun
                 if late:
                     checksums.add_range(start, segment.nbytes)
             else:
-                _write_target(segment, source, sink, counts)
+                _write_target(segment, short, counts)
                 if late:
+                    short.flush()
                     checksums.add(segment, source, start)
+        short.flush()
         crcs = checksums.all()
     for start, segment in zip(places, late, strict=True):
         sink.fill(segment.make(crcs), start)
@@ -129,12 +136,57 @@ def _check_space(staged: Staged, nbytes: int) -> None:
         )
 
 
-def _write_target(target: Target, source: Source, sink: Sink, counts: Counts | None) -> None:
+class _ShortRuns:
+    """Short runs of the source that follow each other in the output, gathered in a buffer and written together.
+
+    Those that follow each other in a file of the source, too, are read together.
+    """
+
+    def __init__(self, source: Source, sink: Sink) -> None:
+        self.source = source
+        self.sink = sink
+        self._buffer = memoryview(bytearray(SHORT_NBYTES))
+        self._filled = 0
+        """How much of the buffer has been read."""
+        self._storage, self._file, self._start, self._nbytes = 0, "", 0, 0
+        """What is read next: its first storage, and its bytes in a file."""
+
+    def add(self, view: View, backing: ByteRange) -> None:
+        """Append a run of fewer bytes than the buffer has."""
+        start, nbytes = backing.start + view.byte_start, view.nbytes
+        if self._filled + self._nbytes + nbytes > len(self._buffer):
+            self.flush()
+        if (backing.file, start) != (self._file, self._start + self._nbytes):
+            self._read()
+            self._storage, self._file, self._start = int(view.storage), backing.file, start
+        self._nbytes += nbytes
+        self.source.prove_later(int(view.storage))
+
+    def _read(self) -> None:
+        if self._nbytes:
+            file, _ = self.source.place(self._storage)
+            stop = self._filled + self._nbytes
+            read_at(file, self._start, self._buffer[self._filled : stop])
+            self.source.nbytes_read += self._nbytes
+            self._filled, self._file, self._nbytes = stop, "", 0
+
+    def flush(self) -> None:
+        """Write what was added; FormatError if a CRC of it is wrong."""
+        self._read()
+        if self._filled:
+            self.sink.write(self._buffer[: self._filled])
+            self._filled = 0
+            self.source.settle()
+
+
+def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> None:
+    source, sink = short.source, short.sink
     copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
     if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one after the other
         for copy in copies:
-            _write_run(copy.terms[0][1], source, sink)
+            _write_run(copy.terms[0][1], short)
         return
+    short.flush()
     for copy in copies:
         for _, term in copy.terms:
             source.prove(int(term.storage))
@@ -146,10 +198,16 @@ def _write_target(target: Target, source: Source, sink: Sink, counts: Counts | N
         sink.write(_band(copies, source, low, room[: target.nbytes - low], counts=counts))
 
 
-def _write_run(view: View, source: Source, sink: Sink) -> None:
+def _write_run(view: View, short: _ShortRuns) -> None:
     """Append a window row by row; the kernel copies it if it is one long run."""
-    is_plain = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
-    if is_plain and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+    source, sink = short.source, short.sink
+    backing = source.checkpoint.storages[int(view.storage)].backing
+    run = backing if isinstance(backing, ByteRange) and view.is_contiguous else None
+    if run is not None and view.nbytes < SHORT_NBYTES:
+        short.add(view, run)
+        return
+    short.flush()
+    if run is not None and view.nbytes >= KERNEL_NBYTES:
         source.prove_later(int(view.storage))
         file, base = source.place(int(view.storage))
         source.nbytes_read += view.nbytes

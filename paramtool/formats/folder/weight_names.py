@@ -12,6 +12,7 @@ An output keeps the stem of its input, because libraries find weights by name:
     pytorch_lora_weights     diffusers: `LORA_WEIGHT_NAME_SAFE` in loaders/lora_base.py (0.42)
     open_clip_model          open_clip: `HF_SAFE_WEIGHTS_NAME` in constants.py (3.3)
     consolidated             mistral-inference: `Transformer.from_folder` in transformer.py
+    model-rank-0-part-0      vLLM's load format sharded_state; its shards are model-rank-0-part-1 and so on
 
 A few libraries use another name for safetensors than for pickles; `SAFE_STEMS` lists these.
 
@@ -37,12 +38,16 @@ SAFE_STEMS = (
     (r"consolidated\.00", r"consolidated"),  # the other name that mistral-inference looks for
 )
 """(the stem of a pickle, the stem that the same library looks for in safetensors)"""
+SAFETENSORS = ".safetensors"
 STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated", "pytorch_lora_weights")
 """The stems above, the usual ones first."""
 LINKED_PREFIX = "paramtool.linked-"
 """The prefix of files that hold tensors for a record in an index, and no weights under their own names."""
-_KNOWN = re.compile(rf"({'|'.join(STEMS)})(_\d+)?(\.(?P<variant>[^.]+))?")
+_RANK = re.compile(r"(model-rank-\d+-part-)\d+")
+"""vLLM's sharded state: one tensor parallel rank, in parts that no index lists (`TP_ONLY_PATTERN` in
+model_executor/model_loader/sharded_state_loader.py, 0.33)."""
 _NUMBER = re.compile(r"-\d{5}-of-\d{5}(?=\.[^.]+$|$)")
+_KNOWN = re.compile(rf"({'|'.join(STEMS)})(_\d+)?(\.(?P<variant>[^.]+))?|{_RANK.pattern}")
 _MAX_STEM_NBYTES = 180
 """File systems allow 255 bytes for a name; the rest is for numbers and suffixes."""
 
@@ -54,11 +59,20 @@ class WeightsName:
     stem: str = STEMS[0]
     variant: str = ""
     """The last part of the stem after a dot, if that is a variant: the index has it in another place."""
+    suffix: str = SAFETENSORS
+    """What it ends with; only safetensors can be shards."""
+    beside: tuple[str, ...] = ()
+    """Files that belong to it, where it is not alone."""
 
     @property
     def file(self) -> str:
         """The name of a single file."""
-        return f"{self.stem}.safetensors"
+        return f"{self.stem}{self.suffix}"
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether the weights can be several files."""
+        return self.suffix == SAFETENSORS
 
     @property
     def index(self) -> str:
@@ -76,7 +90,11 @@ class WeightsName:
 
         >>> WeightsName("model.fp16", "fp16").shard(0, 2)
         'model.fp16-00001-of-00002.safetensors'
+        >>> WeightsName("model-rank-0-part-0").shard(1, 2)
+        'model-rank-0-part-1.safetensors'
         """
+        if rank := _RANK.fullmatch(self.stem):
+            return f"{rank[1]}{k}{self.suffix}"
         return f"{self.stem}-{k + 1:05d}-of-{count:05d}.safetensors"
 
     @property
@@ -132,7 +150,7 @@ def of_file(path: str) -> WeightsName:
     >>> [of_file(n).file for n in ("pytorch_model.bin", "adapter_model.bin", "pytorch_model.fp16.bin")]
     ['model.safetensors', 'adapter_model.safetensors', 'model.fp16.safetensors']
     >>> of_file("diffusion_pytorch_model.bin.index.fp16.json")
-    WeightsName(stem='diffusion_pytorch_model.fp16', variant='fp16')
+    WeightsName(stem='diffusion_pytorch_model.fp16', variant='fp16', suffix='.safetensors')
     """
     name = os.path.basename(path)
     base, variant = index_parts(name) or (name, "")

@@ -5,6 +5,7 @@
     model.safetensors, model_1.safetensors      two sets: accelerate saves one for each model
     unet/..., vae/..., model_index.json         sets in subfolders: a pipeline
     optimizer.pt, scheduler.pt, rng_state.pth   not weights, by their names
+    .metadata, __0_0.distcp                     one set, of torch.distributed.checkpoint
     model.safetensors, stats.pt                 one set, and a file that no library looks for, with other tensors
     model.safetensors, model.bin                one set, if model.bin holds no tensors, or more than tensors
     saved_model.pb, variables/variables.index   one set: TensorFlow's SavedModel
@@ -25,6 +26,7 @@ from shlex import quote
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural, some
 from paramtool.formats import sniff, strict_json
 from paramtool.formats.files import unreadable
+from paramtool.formats.folder import roots
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import (
@@ -45,7 +47,7 @@ COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*
 """Subfolders that hold the same weights for other programs; patterns of lower-case names."""
 PIPELINE = "model_index.json"
 """The file that marks a folder as a diffusers pipeline: `config_name` in pipelines/pipeline_utils.py (0.42)."""
-_SHARD = re.compile(r"-\d+-of-\d+\.")
+_SHARD = re.compile(r"(-\d+-of|-part)-\d+\.")
 MAX_DEPTH = 4
 """The deepest level of subfolders that are searched for sets."""
 
@@ -58,6 +60,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     UsageError if several sets differ and none is chosen, if sets are in subfolders, or if `choice` is not a file of the
     folder; FormatError if there are no weights.
     """
+    read = roots.through(read)
     if choice is not None:
         path = chosen(folder, choice)
         taken = Weights(path, read(path), of_file(path))
@@ -74,7 +77,10 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         error = _several(folder, grouped.sets, grouped.differences)
         error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
         raise error
-    return _noted(grouped.sets[0], older) if older else grouped.sets[0]
+    one = grouped.sets[0]
+    if left := roots.left_behind(one.checkpoint, one.path):
+        one = replace(one, others=(*one.others, *left))
+    return _noted(one, older) if older else one
 
 
 def _without_older(folder: str, files: list[str]) -> tuple[list[str], list[str]]:
@@ -101,6 +107,7 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
 
     If a library looks for some of the files, the others are not sets.  FormatError if there are no weights.
     """
+    read = roots.through(read)
     found: dict[str, list[Weights]] = {}
     error: ParamtoolError | None = None
     for place in ("", *inner(folder)):
@@ -205,8 +212,10 @@ def _files(folder: str) -> list[str]:
     files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
     inside = bundles.in_model(folder)
+    root = roots.weights_of(folder)
     return [
         *[inside] * bool(inside),
+        *([root] if root else []),
         *(os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)),
     ]
 
@@ -383,16 +392,12 @@ def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
 def _nothing(folder: str) -> FormatError:
     """A folder without weights that can be read."""
     from paramtool.formats import foreign
-    from paramtool.formats.scan import scan
 
-    if any(item.name.endswith(".distcp") for item in _listed(folder)):
-        error = FormatError(
-            f"{folder}: is a torch.distributed.checkpoint folder, which this version does not read",
-            hint=sniff.one_file(folder),
+    if any(item.name.endswith(sniff.DISTRIBUTED) for item in _listed(folder)):
+        return FormatError(
+            f"{folder}: has files of torch.distributed.checkpoint and no `.metadata`, which says what is in them",
+            hint="copy the whole folder; if the save did not end, there is no checkpoint in it",
         )
-        parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
-        error.asked = tuple(unknown for path in parts for unknown in scan(path))
-        return error
     if found := foreign.folder([item.name for item in _listed(folder)]):
         return FormatError(f"{folder}: is {found.what}", hint=found.hint)
     hints = ("name the file or the index itself", *installed().broken)

@@ -48,7 +48,7 @@ def read(path: str) -> Checkpoint:
     datasets = hdf5.Datasets(held, place.range)
     texts = {**_texts(held), **place.texts}
     config = KerasConfig.of(texts)
-    order = _Order(config.ranks())
+    order = _RankedNames(config.ranks())
     datasets.walk(held.root, order)
     names = order.names(path, datasets.found)
     texts_too = dict.fromkeys(name for name in names if datasets.found[name].is_string)
@@ -120,7 +120,7 @@ def _is_keras(names: Sequence[str]) -> bool:
 
 
 @dataclass
-class _Order:
+class _RankedNames:
     """The order of names in groups: by the groups' attributes, by the configuration, by their numbers."""
 
     ranks: Mapping[str, int]

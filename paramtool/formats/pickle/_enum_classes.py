@@ -63,6 +63,8 @@ VALUE_CLASSES = frozenset(
         ),
         # torchmetrics/utilities/enums.py of 1.9, in the metrics that Lightning keeps
         ("torchmetrics.utilities.enums", ("DataType", "AverageMethod", "MDMCAverageMethod", "ClassificationTask")),
+        # deepspeed/runtime/zero/config.py of 0.19
+        ("deepspeed.runtime.zero.config", ("ZeroStageEnum",)),
         # omegaconf/base.py and omegaconf/_utils.py of 2.4
         ("omegaconf.base", ("SCMode",)),
         ("omegaconf._utils", ("ValueKind",)),

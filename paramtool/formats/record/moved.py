@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.formats.record import parts as record
-from paramtool.formats.record.parts import FusedTensor, PartsRecord
+from paramtool.model.parts import FusedTensor, PartsRecord
 
 
 def with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, str]:
@@ -32,14 +32,16 @@ def carried_metadata(
 def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:
     """What a record says once tensors have other names; it says nothing more of those that are gone.
 
-    `renamed` is {old name: new name} of all that stay tensors of their own.
+    `renamed` is {old name: new name} of all that stay separate tensors.
     """
     fused = (_moved(one, [one.tensor], renamed) for one in known.fused)
+    added = {renamed[name]: renamed[other] for name, other in known.added.items() if {name, other} <= renamed.keys()}
     unfused = (_moved(one, one.names, renamed) for one in known.unfused)
     return replace(
         known,
         fused=tuple(one for one in fused if one is not None),
         unfused=tuple(one for one in unfused if one is not None),
+        added=added,
     )
 
 

@@ -13,23 +13,10 @@ Sources: torch/serialization.py, caffe2/serialize/inline_container.cc, torch/csr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import BinaryIO
-
-from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.pickle.values import Instance, Use
-from paramtool.formats.torch._storages import Storages, checkpoint_of
-from paramtool.formats.torch.globals import PickledTensor, StorageRef
-from paramtool.formats.zip import directory as zip_directory
+from paramtool.formats.torch.archive import read_archive
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.dtype import DType
-from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile
-
-MAX_PICKLE_NBYTES = 512 << 20
-VERSIONS = range(1, 11)
-"""kMinSupportedFileFormatVersion to kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h (2.13)."""
 
 
 def read(path: str) -> Checkpoint:
@@ -38,7 +25,7 @@ def read(path: str) -> Checkpoint:
     with file:
         head = file.read(512)
         if sniff.is_zip(head):
-            return _read_zip(file, source)
+            return read_archive(file, source)
         if sniff.is_stacked(head):
             from paramtool.formats.torch import _stacked
 
@@ -46,141 +33,3 @@ def read(path: str) -> Checkpoint:
         from paramtool.formats.torch import _tar
 
         return _tar.read(file, source)
-
-
-def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
-    where = source.path
-    members = {member.name: member for member in zip_directory.read_directory(file, where)}
-    root = _root(where, members)
-    _check_version(file, where, root, members)
-    script = f"{root}/constants.pkl" in members
-    storages = Storages(source)
-    values: dict[str, object] = {}
-    for label in ("data", "constants") if script else ("data",):
-        member = members.get(f"{root}/{label}.pkl")
-        if member is None:
-            raise FormatError(f"{where}: has no {root}/{label}.pkl; not a torch.save archive")
-        storages.folder = f"{label}/"
-        data = zip_directory.read_member(file, member, where, MAX_PICKLE_NBYTES)
-        stored = member.stored_nbytes if member.method == zip_directory.DEFLATED else None
-        result = storages.run(data, 0, f"{where}: {member.name}", stored)
-        values[label] = result.value
-    if script:  # classes of the archive's own code, which only torch.jit makes
-        storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
-    else:
-        others = [m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl"]
-        if others:
-            storages.uses += _uses_beside(file, others, source)
-    swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
-    backings = [
-        _backing(where, key, ref, members.get(f"{root}/{key}"), swap=swap) for key, ref in storages.whole.items()
-    ]
-    notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
-    value = _with_constants(values["data"], values.get("constants"))
-    found = checkpoint_of("script" if script else "zip", storages, backings, value, notes=notes)
-    beside = members.get(f"{root}/{sniff.TORCH_RECORD}")
-    if beside is None:
-        return found
-    from paramtool.formats.torch import _record
-
-    return _record.with_record(found, zip_directory.read_member(file, beside, where, _record.MAX_NBYTES))
-
-
-PICKLES = (".pkl", ".pickle")
-
-
-def _uses_beside(file: BinaryIO, members: list[zip_directory.Member], source: SourceFile) -> list[Use]:
-    """The unknown names in pickles that torch.save did not write and torch.load does not read.
-
-    UnsafeError if there is too much to scan.
-    """
-    from paramtool.formats import scan
-
-    work = scan.ScanBudget.of(source.nbytes)
-    found = [one for member in members for one in scan.scan_member(file, member, source.path, work)]
-    if not work.ended:
-        what = f"{plural(len(members), 'other pickle')} in the archive"
-        raise UnsafeError(f"{source.path}: {what}, too large to scan; expected none")
-    return [Use(one.path, one.called, one.arguments) for one in found]
-
-
-def _root(where: str, members: Mapping[str, zip_directory.Member]) -> str:
-    """The folder that holds all members; FormatError if the archive is something else."""
-    root = next(iter(members), "").split("/")[0]
-    inside = f"{root}/"
-    has_pickle = f"{inside}data.pkl" in members or f"{inside}constants.pkl" in members
-    if has_pickle and all(name.startswith(inside) for name in members):
-        return root
-    from paramtool.formats import foreign
-
-    if found := foreign.archive(members):
-        raise FormatError(f"{where}: is {found.what}", hint=found.hint)
-    if any(name.endswith((".npy", "/.npy")) for name in members):
-        what = "a zip archive of NumPy arrays and other files, which this version does not read"
-    elif "model.weights.h5" in members:
-        what = "a Keras archive, which this version does not read"
-    elif any(name.endswith("/model.json") for name in members):
-        what = "an early TorchScript archive (model.json), which this version does not read"
-    else:
-        what = "a zip archive without one folder that holds data.pkl; torch.save did not write it"
-    raise FormatError(f"{where}: is {what}")
-
-
-def _check_version(file: BinaryIO, where: str, root: str, members: Mapping[str, zip_directory.Member]) -> None:
-    """FormatError unless the archive says that it is of a version that torch reads (PyTorchStreamReader::init)."""
-    member = members.get(f"{root}/.data/version") or members.get(f"{root}/version")
-    if member is None:
-        raise FormatError(f"{where}: has no {root}/version; it is not a torch.save archive, or was changed")
-    said = zip_directory.read_member(file, member, where, 64).strip()
-    if not (said.isdigit() and int(said) in VERSIONS):
-        raise FormatError(
-            f"{where}: {member.name!r}: found {said!r:.80}; expected a version from {VERSIONS[0]} to {VERSIONS[-1]}",
-            hint="if a newer torch wrote it, save it there as safetensors",
-        )
-
-
-def _with_constants(value: object, constants: object) -> object:
-    """A TorchScript module and the tensors that its code uses, as `constants.0`, ..."""
-    if not isinstance(constants, tuple) or not any(isinstance(item, PickledTensor) for item in constants):
-        return value
-    made = Instance(value.path if isinstance(value, Instance) else "module", (), False)
-    state = value.state if isinstance(value, Instance) and isinstance(value.state, dict) else {"module": value}
-    made.state = {**state, "constants": constants}
-    return made
-
-
-def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | None) -> bool:
-    """Whether the member `byteorder` says big-endian; without it torch assumes little-endian."""
-    order = zip_directory.read_member(file, member, where, 16) if member else b"little"
-    if order not in (b"little", b"big"):
-        raise FormatError(f"{where}: {member.name if member else ''!r}: found {order!r}; expected 'little' or 'big'")
-    return order == b"big"
-
-
-def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member | None, *, swap: bool) -> Backing:
-    """Where a storage's bytes are; its member must have exactly the size that the pickle says."""
-    nbytes = ref.nbytes
-    if member is None:
-        raise FormatError(f"{where}: the pickle refers to storage {key!r}, which the archive does not have")
-    if member.nbytes != nbytes:
-        raise FormatError(f"{where}: {member.name!r}: has {member.nbytes} bytes; the pickle says {nbytes}")
-    steps = []
-    if member.method == zip_directory.DEFLATED:
-        steps.append("inflate")
-    if swap and (unit := _swap_unit(ref.dtype)) > 1:
-        steps.append(f"swap{unit}")
-    crc32 = member.crc32 if nbytes else None
-    if not steps:
-        return ByteRange(where, member.byte_start, member.byte_start + member.nbytes, crc32)
-    source = ByteRange(where, member.byte_start, member.byte_start + member.stored_nbytes)
-    return Encoded(source, tuple(steps), crc32)
-
-
-def _swap_unit(dtype: DType | None) -> int:
-    """The number of bytes to swap together in big-endian data; complex numbers are byte-swapped part by part.
-
-    torch does not byte-swap untyped storages (torch/serialization.py, load_tensor), so they are read as they are.
-    """
-    if dtype is None:
-        return 1
-    return (dtype.component or dtype).block_bytes

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paramtool.errors import PlanError, listed, plural, some
-from paramtool.formats.output import OutputFile
+from paramtool.formats.output import OutputFile, Segment
 from paramtool.formats.pickle.numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats.pickle.values import RENAMED_TYPES
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
@@ -100,15 +100,25 @@ def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     """One torch file for a plan; PlanError if it cannot store something."""
+    check_tensors(plan)
+    found = fit(plan, DTYPE_WORDS.values())
+    refuse(plan, found)
+    return (OutputFile("", segments(plan, found.tree)),)
+
+
+def check_tensors(plan: Plan) -> None:
+    """PlanError if torch has no form for tensors of a plan."""
     derived = dict.fromkeys(plan.derived, "a torch file cannot have tensors that are calculated on load")
     if refused := refusals(plan.dtypes()) | derived:
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: a torch file cannot store {plural(len(refused), 'tensor')}:"
         raise PlanError(listed(head, lines), hint="dedup --skip-unsupported omits them")
-    found = fit(plan, DTYPE_WORDS.values())
-    refuse(plan, found)
-    pickling = _Pickling(_storages(plan, found.tree), plan)
-    pickle = dumps(pickling.value(found.tree, ()))
+
+
+def segments(plan: Plan, tree: Node) -> tuple[Segment, ...]:
+    """The archive with the tensors of a plan in a tree of objects that torch has forms for."""
+    pickling = _Pickling(_storages(plan, tree), plan)
+    pickle = dumps(pickling.value(tree, ()))
     if len(pickle) > MAX_PICKLE_NBYTES:
         raise PlanError(
             f"{plan.source}: its arrays and other objects would make a pickle of {len(pickle)} bytes; expected at most "
@@ -131,7 +141,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     ]
     if beside := _record.encode(plan):
         members.append((TORCH_RECORD, beside))
-    return (OutputFile("", archive((f"{ROOT}/{name}", content) for name, content in members)),)
+    return archive((f"{ROOT}/{name}", content) for name, content in members)
 
 
 MAX_PICKLE_NBYTES = 512 << 20

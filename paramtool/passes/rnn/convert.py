@@ -20,10 +20,14 @@ from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
+from paramtool.model.optimizer import SlotKind
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.coalesce import coalesced
 
+ROUNDING = 64
+"""Two biases that are always summed have one gradient; so many units in the last place of the largest element may the
+moments of both differ, since each is calculated by itself."""
 KEPT_PREFIX = "paramtool.kept/"
 """The prefix of tensors that hold what a conversion would otherwise lose."""
 _KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}
@@ -142,6 +146,18 @@ class _Cells:
     """The other cells of a sum; the whole sum counts as the first cell."""
     requires: list[Requirement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    carry: SlotKind = "weight"
+    """What the windows hold: the weights, or what an optimizer keeps for them."""
+
+    def places(self, tensor: LayoutTensor, view: View) -> Iterator[Place]:
+        """Where the cells of a tensor are; moments have no shift, and those of squares no sign."""
+        for place in tensor.places(view):
+            if self.carry == "weight":
+                yield place
+            elif self.carry == "first":
+                yield replace(place, shift=0.0)
+            else:
+                yield replace(place, terms=tuple((1, cell) for _, cell in place.terms), shift=0.0)
 
 
 def convert_if_held(
@@ -163,17 +179,20 @@ def convert(
     at: str,
     keep_split: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    carry: SlotKind = "weight",
 ) -> Converted:
     """A network in another layout.
 
     `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
     the checkpoint.  `shapes` holds the shapes of tensors that should have more or fewer axes of length 1 than the
-    layout, by their names in the layout.  LayoutError if the layout cannot hold the network; conditions on the bytes
-    are in `requires`.
+    layout, by their names in the layout.  `carry` says what the windows hold: the weights, or one slot of an optimizer.
+    Then a sum of two parameters has the slot of the first, which that of the second must equal, and both of the parts
+    of a sum have its slot.  LayoutError if the layout cannot hold the network; conditions on the bytes are in
+    `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network, options)
-    cells = _cells(network, views)
+    cells = _cells(network, views, carry)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
     tensors = stored(layout, form, network.spec, options)
@@ -271,13 +290,13 @@ def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
 # --- the source -------------------------------------------------------------------------------------------------
 
 
-def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
+def _cells(network: Network, views: Mapping[str, View], carry: SlotKind) -> _Cells:
     """Where each cell of a network is."""
-    cells = _Cells(repr(network.at) if network.at else "the network")
+    cells = _Cells(repr(network.at) if network.at else "the network", carry=carry)
     _check_dtypes(network, views, cells.where)
     for tensor in network.stored():
         name = network.tensors[tensor.name]
-        for place in tensor.places(as_stored(views[name], tensor.shape)):
+        for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
             _take(cells, place, name)
     return cells
 
@@ -340,6 +359,9 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
         return
     cells.found[cell] = source
     cells.zero.update(other for _, other in others)
+    if cells.carry != "weight":
+        for other_sign, other in others:
+            cells.found.setdefault(other, replace(source, sign=other_sign))
 
 
 def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
@@ -384,7 +406,7 @@ def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Cell
 def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
     """Check that every cell has a place in the target or may be dropped if it is zero; LayoutError names the cell."""
     for cell, source in cells.found.items():
-        if form.has_place(cell):
+        if form.has_place(cell) or cell in cells.zero:
             continue
         if cell.kind not in ZEROABLE:
             raise LayoutError(
@@ -416,7 +438,7 @@ def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> t
         )
     copies: list[Copy] = []
     lost: set[Cell] = set()
-    for place in tensor.places(contiguous(name, dtype, tensor.shape)):
+    for place in cells.places(tensor, contiguous(name, dtype, tensor.shape)):
         made = list(_copies(place, cells))
         copies += made
         if made and (len(made[0].terms) > 1 or (made[0].shift and made[0].terms)):
@@ -445,6 +467,8 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
         elif cell.kind not in ZEROABLE:
             raise LayoutError(f"{cells.where}: its {cell} is missing")
     _remember(place, sources, shift, cells)
+    if cells.carry != "weight":
+        sources = _first_of(sources, cells)
     if not sources:
         yield Copy(place.view, (), shift)
         return
@@ -453,6 +477,19 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
         destination, *views = windows
         terms = tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True))
         yield Copy(destination, terms, shift, names)
+
+
+def _first_of(sources: list[tuple[int, _CellSource]], cells: _Cells) -> list[tuple[int, _CellSource]]:
+    """The slot of a sum: that of its first term, which those of the others must equal."""
+    for sign, source in sources[1:]:
+        first_sign, first = sources[0]
+        if source.view == first.view:
+            continue
+        message = f"{source.name!r} and {first.name!r} are summed, and differ by more than rounding"
+        for here, there in _aligned([(first.view, first.shape), (source.view, source.shape)]):
+            terms = ((first_sign * sign, there),)
+            cells.requires.append(Requirement(here, terms, 0.0, message, rounding=ROUNDING))
+    return sources[:1]
 
 
 def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float, cells: _Cells) -> None:

@@ -13,6 +13,7 @@ from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.dedup import plan as dedup_pass
@@ -80,6 +81,36 @@ def together(
             *_lost(checkpoint, consumed, made, whole),
         ),
     )
+
+
+def moves(checkpoint: Checkpoint, converted: Iterable[Converted]) -> tuple[Move, ...]:
+    """How the parameters of converted networks are made of the old ones, for what an optimizer keeps for them."""
+    return tuple(_move(one) for one in converted if not _is_there(checkpoint, one))
+
+
+def _move(one: Converted) -> Move:
+    shapes = {tensor: target.shape for tensor, target in zip(one.tensors, one.targets, strict=True)}
+
+    def through(views: Mapping[str, View], kind: SlotKind) -> SlotTargets:
+        done = convert(one.source, views, one.layout, one.options, at=one.at, shapes=shapes, carry=kind)
+        return SlotTargets(done.targets, done.requires, tuple(_rates(one)))
+
+    old = tuple(dict.fromkeys(one.source.tensors.values()))
+    return Move(old, tuple(target.name for target in one.targets), through, is_elementwise=False)
+
+
+_RATES = {
+    "summed": "two biases were summed: both moved at each step, and their sum will move by one step only; a learning "
+    "rate of twice the group's continues as before",
+    "split": "one bias became two, which both move at each step: their sum will move twice as far as the one bias did",
+}
+"""{kind of a change: what it does to the steps of an optimizer}"""
+
+
+def _rates(one: Converted) -> Iterator[str]:
+    """What a conversion does to the steps of an optimizer."""
+    kinds = dict.fromkeys(change.kind for change in one.changes)
+    yield from (f"{_where(one)}: {_RATES[kind]}" for kind in kinds if kind in _RATES)
 
 
 def _new_tensors(one: Converted) -> NewTensors:
@@ -304,7 +335,3 @@ def _lost(checkpoint: Checkpoint, consumed: set[str], made: StoredOnce, whole: A
         yield f"{names} {share} memory with converted tensors and {keep} the old bytes, untied: {some(apart, 4)}"
     if lost := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
-    if consumed and any(
-        entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed
-    ):
-        yield "the optimizer's state is left unchanged: it belongs to the old tensors and does not fit the new ones"
