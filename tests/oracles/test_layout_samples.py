@@ -25,6 +25,7 @@ from tests.oracles.running import Arrays, below, close, random, run_onnx, run_to
 
 GTCRN = "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar"
 RNN_VECTORS = "NVIDIA__TensorRT__quant_rnn_test_vectors.pt"
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def storage(tensor: torch.Tensor) -> bytes:
@@ -83,20 +84,31 @@ class TestSavedFromAGpu:
         assert set(found) == {*others, *(f"{at}.flat_weights" for at in gone)}
         assert all(raw(found[name]) == raw(tensor) for name, tensor in others.items())
 
-    def test_the_optimizer_is_kept_with_a_warning(
+    def test_the_optimizer_follows(
         self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
     ) -> None:
-        """Adam's state, by the position of each old parameter, stays as it was; a warning says that it does not fit."""
-        said = [warning for warning in fused[0].warnings if "optimizer" in warning]
-        assert len(said) == 1
-        assert "does not fit" in said[0]
-        found = paramtool.load_file(fused[1])
-        state = loaded["optimizer"]["state"]
-        names = {
-            f"optimizer.state.{k}.{n}": t for k, one in state.items() for n, t in one.items() if torch.is_tensor(t)
-        }
-        assert len(names) == 406
-        assert all(raw(found[name]) == raw(tensor) for name, tensor in names.items())
+        """Adam's moments of each GRU are one vector in the order of its storage; the others have new numbers."""
+        assert not [warning for warning in fused[0].warnings if "optimizer" in warning]
+        old, model = loaded["optimizer"]["state"], loaded["model"]
+        position = {name: k for k, name in enumerate(n for n in model if not n.endswith(BUFFERS))}
+        assert len(position) == len(loaded["optimizer"]["param_groups"][0]["params"])
+        parts: dict[str, list[str]] = {}
+        for name in position:
+            module = name.rpartition(".")[0]
+            parts.setdefault(module if module in self.storages(model) else name, []).append(name)
+        expected = {}
+        for k, names in enumerate(parts.values()):
+            names.sort(key=lambda name: model[name].data_ptr())
+            states = [old[position[name]] for name in names if position[name] in old]
+            for slot in states[0] if states else ():
+                key = f"optimizer.state.{k}.{slot}"
+                tensors = [torch.as_tensor(state[slot]) for state in states]
+                whole = slot == "step" or len(names) == 1
+                expected[key] = raw(tensors[0]) if whole else b"".join(map(raw, tensors))
+        found = {n: raw(t) for n, t in paramtool.load_file(fused[1]).items() if n.startswith("optimizer.state.")}
+        assert len(found) == 290
+        assert found == {name: expected[name] for name in found}
+        assert {name for name in expected if not name.endswith(".step")} == found.keys()
 
     def test_there_and_back(
         self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path], tmp_path: Path

@@ -149,8 +149,8 @@ def of_file(path: str) -> WeightsName:
 
     >>> [of_file(n).file for n in ("pytorch_model.bin", "adapter_model.bin", "pytorch_model.fp16.bin")]
     ['model.safetensors', 'adapter_model.safetensors', 'model.fp16.safetensors']
-    >>> of_file("diffusion_pytorch_model.bin.index.fp16.json")
-    WeightsName(stem='diffusion_pytorch_model.fp16', variant='fp16', suffix='.safetensors')
+    >>> of_file("diffusion_pytorch_model.bin.index.fp16.json").variant
+    'fp16'
     """
     name = os.path.basename(path)
     base, variant = index_parts(name) or (name, "")
