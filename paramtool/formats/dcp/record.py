@@ -11,16 +11,16 @@ input carried for its user.  A part that says nothing is absent, and so is an at
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
-from paramtool.errors import FormatError
 from paramtool.formats import strict_json
 from paramtool.formats.dcp.metadata import RECORD, Place, is_place
 from paramtool.formats.record import codec
+from paramtool.formats.record.damage import reading
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
@@ -85,16 +85,9 @@ def decode(where: str, text: object) -> ReadRecord:
     return ReadRecord(where, found, empty)
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Whatever is wrong with a record as a FormatError."""
-    try:
-        yield
-    except codec.DAMAGE as error:
-        raise FormatError(
-            f"{where}: its record {RECORD!r} is damaged: {error}",
-            hint="torch.distributed.checkpoint does not look at it, and can still load the folder",
-        ) from None
+def _reading(where: str) -> AbstractContextManager[None]:
+    hint = "torch.distributed.checkpoint does not look at it, and can still load the folder"
+    return reading(f"{where}: its record {RECORD!r}", hint, names_type=False)
 
 
 def with_record(checkpoint: Checkpoint, said: ReadRecord) -> Checkpoint:

@@ -22,6 +22,7 @@ from typing import Any
 from paramtool.errors import FormatError, PlanError, UnsafeError
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
+from paramtool.formats.record.damage import DAMAGE, reading, versioned
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import Entry, Link, Module
@@ -189,16 +190,10 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
     """The recurrent networks that a file's metadata describes; FormatError if the record is damaged."""
     if LAYOUTS_KEY not in metadata:
         return ()
-    try:
-        record = strict_json.strict(metadata[LAYOUTS_KEY])
-        if type(record["version"]) is not int or record["version"] != LAYOUTS_VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {LAYOUTS_VERSION}")
+    hint = "docs/layouts.md describes the record; the safetensors library can still read the tensors"
+    with reading(f"{where}: its record of layouts ({LAYOUTS_KEY!r})", hint):
+        record = versioned(metadata[LAYOUTS_KEY], LAYOUTS_VERSION, surrogates=False)
         return tuple(_module(item) for item in record["modules"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of layouts ({LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/layouts.md describes the record; the safetensors library can still read the tensors",
-        ) from None
 
 
 def _module(item: Mapping[str, Any]) -> Module:
@@ -241,10 +236,6 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
         return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
     return decode_document(where, stored, document(where, metadata[KEY]), leftover)
-
-
-DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration)
-"""Exceptions that a malformed record can raise."""
 
 
 def damaged(where: str, error: BaseException) -> FormatError:

@@ -13,6 +13,7 @@ from paramtool.errors import Defects, FormatError, some
 from paramtool.formats import object_tree
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
+from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.formats.safetensors.index import plain_names
 from paramtool.lazy_dataclass import dataclass
@@ -121,7 +122,7 @@ def _qualified(
                 item = {**item, "owner": key}
             found["aliases"][name] = item
         found["spans"] = [*found["spans"], *hidden]
-    except record.DAMAGE as error:
+    except DAMAGE as error:
         raise record.damaged(path, error) from None
     return found, hidden
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paramtool.errors import FormatError
 from paramtool.formats import strict_json
 from paramtool.formats.record import codec as record
+from paramtool.formats.record.damage import reading
 from paramtool.formats.sniff import TORCH_RECORD as MEMBER
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
@@ -43,7 +43,8 @@ def encode(plan: Plan) -> bytes:
 def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
     """A checkpoint with the facts of the member; FormatError if the member is damaged."""
     where = checkpoint.files[0].path
-    try:
+    hint = "torch.load can still read the tensors; docs/alias-record.md describes the member"
+    with reading(f"{where}: its member {MEMBER!r}", hint, names_type=False):
         found = strict_json.strict(data.decode("utf-8"), surrogates=True)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ValueError(f"it is not a JSON object of version {VERSION}")
@@ -51,11 +52,6 @@ def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
         if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
             raise ValueError("its metadata must map strings to strings")
         links = _links(checkpoint, found.get("aliases", {}))
-    except record.DAMAGE as error:
-        raise FormatError(
-            f"{where}: its member {MEMBER!r} is damaged: {error}",
-            hint="torch.load can still read the tensors; docs/alias-record.md describes the member",
-        ) from None
     layouts = {record.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
     entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
     return replace(
