@@ -53,8 +53,8 @@ REFUSED = {
     "weight_shape": "it is the shape of the weight before packing, which changes",
     "weight.nested_absmax": "its scales are quantised in blocks of 256, with an offset for the whole tensor",
     "weight.nested_quant_map": "its scales are quantised in blocks of 256, with an offset for the whole tensor",
-    "weight.quant_state.bitsandbytes__nf4": "it is a text with the shape of the weight, which changes",
-    "weight.quant_state.bitsandbytes__fp4": "it is a text with the shape of the weight, which changes",
+    "weight.quant_state.bitsandbytes__nf4": "it is a string with the shape of the weight, which changes",
+    "weight.quant_state.bitsandbytes__fp4": "it is a string with the shape of the weight, which changes",
     "lora_embedding_A": "it belongs to an embedding, and not to a projection",
     "lora_embedding_B": "it belongs to an embedding, and not to a projection",
 }

@@ -3,9 +3,10 @@
     {"version": 1, "alias_sets": {...}, "empty": [...], "layouts": {...}, "metadata": {...}}
 
 `alias_sets` has {name: [the first name of its alias set, the evidence]} for names that share one place in the folder
-and are not all one tensor, and for names that were declared to be one; `empty` has [number, place] of each empty dict,
-which stands behind so many values; `layouts` is the record of layouts; `metadata` are the strings that a safetensors
-input carried for its user.  A part that says nothing is absent, and so is an attribute without parts.
+and are not all one tensor, and for names that were declared to be one.  `empty` has [number, place] for each empty
+dict: how many values of the tree come before it, and where it is.  `layouts` is the record of layouts.  `metadata` are
+the strings that a safetensors input carried for its user.  A part that says nothing is absent, and so is an attribute
+without parts.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class ReadRecord:
 
 
 def decode(where: str, text: object) -> ReadRecord:
-    """A record; FormatError if it is damaged.  None stands for no record."""
+    """A record; FormatError if it is damaged.  `text` is None if there is none."""
     if text is None:
         return ReadRecord(where)
     with _reading(where):
         if not isinstance(text, str):
-            raise ValueError(f"it is of type {type(text).__name__}; expected text")
+            raise ValueError(f"it is of type {type(text).__name__}; expected a string")
         found = strict_json.strict(text, surrogates=True)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ValueError(f"it is not a JSON object of version {VERSION}")
@@ -111,7 +112,7 @@ def with_record(checkpoint: Checkpoint, said: ReadRecord) -> Checkpoint:
 def _links(checkpoint: Checkpoint, said: Any) -> dict[str, Link]:
     """{name: its alias set}; ValueError unless every name is a tensor, and a set has one place."""
     if not isinstance(said, Mapping):
-        raise ValueError("its alias_sets are no object")
+        raise ValueError("its alias_sets are not an object")
     views = checkpoint.views()
     links: dict[str, Link] = {}
     places: dict[str, object] = {}

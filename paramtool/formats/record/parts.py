@@ -79,7 +79,7 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
         raise ValueError("sizes is not made of positive numbers")
     along = item["along"]
     if type(along) is not int or not 0 <= along < 8:
-        raise ValueError(f"along is {along!r}, which is no axis")
+        raise ValueError(f"along is {along!r}, which is not an axis")
     parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
     positions = tuple(item.get("positions", ()))
     if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions):

@@ -29,5 +29,5 @@ def decode(where: str, metadata: Mapping[str, str]) -> dict[str, str]:
         record = versioned(metadata[KEY], VERSION)
         cast: dict[str, str] = dict(record["cast"].items())
         if unknown := [str(dtype) for dtype in cast.values() if not isinstance(dtype, str) or dtype not in DTYPES]:
-            raise ValueError(f"{unknown[0]!r:.60} is no type of numbers")
+            raise ValueError(f"{unknown[0]!r:.60} is not a type of numbers")
         return cast

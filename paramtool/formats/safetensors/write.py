@@ -142,7 +142,7 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
 
 
 STEP = 1 << 20
-"""So many characters of a record are encoded at once."""
+"""How many characters of a record are encoded at once."""
 
 
 def _header(targets: Sequence[Target], metadata: Mapping[str, str], begin: Mapping[str, int], align: int) -> bytes:

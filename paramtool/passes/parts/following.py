@@ -155,7 +155,7 @@ def _before_packing(inner: Mapping[str, tuple[int, ...]], packing: Packing) -> t
 
 
 WORDS = 4
-"""So many words has the longest name of a companion: `lora_A.default.weight`, or of a scale behind `base_layer`."""
+"""The most words in the name of a companion: `lora_A.default.weight`, or a scale behind `base_layer`."""
 
 
 def _beside(name: str, shapes: Shapes, packing: Packing) -> Iterator[Companion]:
