@@ -298,7 +298,7 @@ def test_the_record_of_ties(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        (Sequence("list", ()), "no dict"),
+        (Sequence("list", ()), "is not a dict"),
         (Mapping("dict", (("a", TensorRef("b")),)), "would have the name 'a'"),
         (Mapping("dict", (("a", Mapping("dict", (("b", Again("a")),))),)), "inside of"),
         (Mapping("dict", (("a", Mapping("dict", ((1, Leaf(1)), ("1", Leaf(2))))),)), "two keys that become one string"),

@@ -4,42 +4,34 @@
 
 `alias_sets` has {name: [the first name of its alias set, the evidence]} for names that share one place in the folder
 and are not all one tensor, and for names that were declared to be one.  `empty` has [number, place] for each empty
-dict: how many values of the tree come before it, and where it is.  `layouts` is the record of layouts.  `metadata` are
-the strings that a safetensors input carried for its user.  A part that says nothing is absent, and so is an attribute
-without parts.
+dict: how many values of the tree come before it, and where it is.  The rest is that of `formats.record.facts`.  A part
+that says nothing is absent, and so is an attribute without parts.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
-from paramtool.formats import strict_json
 from paramtool.formats.dcp.metadata import RECORD, Place, is_place
-from paramtool.formats.record import codec
+from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
 
-VERSION = 1
 EVIDENCE = ("storage", "declared")
 
 
 def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:
     """The record of a plan with such empty dicts; empty if none is needed."""
-    found: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
+    own: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
     if sets := _alias_sets(plan):
-        found["alias_sets"] = sets
-    if text := codec.encode_modules(plan.modules):
-        found["layouts"] = json.loads(text)
-    if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
-        found["metadata"] = metadata
-    return json.dumps({"version": VERSION, **found}, separators=(",", ":")) if found else ""
+        own["alias_sets"] = sets
+    return facts.encode(plan, own)
 
 
 def _alias_sets(plan: Plan) -> dict[str, list[str]]:
@@ -72,12 +64,7 @@ def decode(where: str, text: object) -> ReadRecord:
     with _reading(where):
         if not isinstance(text, str):
             raise ValueError(f"it is of type {type(text).__name__}; expected a string")
-        found = strict_json.strict(text, surrogates=True)
-        if not isinstance(found, dict) or found.get("version") != VERSION:
-            raise ValueError(f"it is not a JSON object of version {VERSION}")
-        metadata = found.get("metadata", {})
-        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            raise ValueError("its metadata must map strings to strings")
+        found = facts.document(text)
         empty = tuple((count, tuple(place)) for count, place in found.get("empty", []))
         if not all(type(count) is int and count >= 0 and is_place(place) for count, place in empty):
             raise ValueError("its empty dicts need a number and a place each")
@@ -98,15 +85,7 @@ def with_record(checkpoint: Checkpoint, said: ReadRecord) -> Checkpoint:
         return checkpoint
     with _reading(where):
         links = _links(checkpoint, found.get("alias_sets", {}))
-    layouts = {codec.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
-    entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
-    return replace(
-        checkpoint,
-        entries=entries,
-        metadata=found.get("metadata", {}),
-        modules=(*checkpoint.modules, *codec.decode_modules(where, layouts)),
-        producer="paramtool",
-    )
+    return facts.applied(checkpoint, where, found, links)
 
 
 def _links(checkpoint: Checkpoint, said: Any) -> dict[str, Link]:
