@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from paramtool.errors import FormatError
-from paramtool.formats.record import codec, optimizer, parts, types
+from paramtool.formats.record import layouts, optimizer, parts, types
 from paramtool.formats.record.damage import DAMAGE, reading
 
 READERS: dict[str, tuple[Callable[[str, Mapping[str, str]], object], str]] = {
     optimizer.KEY: (optimizer.decode, "its record of optimizers ('paramtool.optimizer')"),
     parts.KEY: (parts.decode, "its record of parts ('paramtool.parts')"),
     types.KEY: (types.decode, "its record of casts ('paramtool.types')"),
-    codec.LAYOUTS_KEY: (codec.decode_modules, "its record of layouts ('paramtool.layouts')"),
+    layouts.KEY: (layouts.decode, "its record of layouts ('paramtool.layouts')"),
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramtool.formats import strict_json
-from paramtool.formats.record import codec
+from paramtool.formats.record import layouts
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
 
@@ -24,7 +24,7 @@ VERSION = 1
 def encode(plan: Plan, own: Mapping[str, Any]) -> str:
     """The record of a plan with the parts that a format adds; empty if there is nothing to say."""
     found = dict(own)
-    if text := codec.encode_modules(plan.modules):
+    if text := layouts.encode(plan.modules):
         found["layouts"] = json.loads(text)
     if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
         found["metadata"] = metadata
@@ -44,12 +44,12 @@ def document(text: str) -> dict[str, Any]:
 
 def applied(checkpoint: Checkpoint, where: str, found: Mapping[str, Any], links: Mapping[str, Link]) -> Checkpoint:
     """A checkpoint with the facts of its record, whose links were checked; FormatError if its layouts are damaged."""
-    layouts = {codec.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
+    said = {layouts.KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
     entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
     return replace(
         checkpoint,
         entries=entries,
         metadata=found.get("metadata", {}),
-        modules=(*checkpoint.modules, *codec.decode_modules(where, layouts)),
+        modules=(*checkpoint.modules, *layouts.decode(where, said)),
         producer="paramtool",
     )
