@@ -18,7 +18,7 @@ from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
 
 def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain) -> RearrangedAgain:
-    """What a source has to give, with its optimizers as those of the output should be.
+    """What the source has to give, with its optimizers as the output should have them.
 
     They stay as they are where the output has none, or where its parameters are those of the source.
     """
@@ -35,7 +35,7 @@ def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: Rearran
 
 
 def _of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
-    """The moves of recurrent networks that the output's record speaks of."""
+    """The moves of recurrent networks that the output's record describes."""
     modules = [module for module in found.modules if module not in source.modules]
     done = [converted_again(module, found, source) for module in modules]
     return moves_of_networks(source, [one for one in done if one is not None])

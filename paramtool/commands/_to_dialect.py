@@ -67,7 +67,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
 
 
 def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:
-    """The dialect of the file; by its record of parts, if its names alone are those of none."""
+    """The dialect of the file; that of its record of parts, if its names alone belong to no dialect."""
     try:
         return dialect_of(source.where, source.shapes, model)
     except LayoutError:
@@ -92,10 +92,10 @@ def _check_options(source: PartsSource, options: RelayoutOptions) -> None:
     """UsageError for options that do not go with a dialect, and without a config."""
     for text, flag in ((options.target, "--to"), (options.source, "--from")):
         if text is not None and text not in dialects.NAMES:
-            raise UsageError(f"{flag} {text} is no dialect; expected one of: {', '.join(dialects.NAMES)}")
+            raise UsageError(f"{flag} {text} is not a dialect; expected one of: {', '.join(dialects.NAMES)}")
     if not source.config:
         raise UsageError(
-            f"{source.where}: no {hf_config.NAME} beside it, which says of which model it is",
+            f"{source.where}: no {hf_config.NAME} beside it, which would say which model it is",
             hint="put the model's config.json beside the file; fuse and unfuse need none",
         )
     if given := [flag for flag, value in (("--at", options.at), ("--rename", options.rename)) if value]:
@@ -124,7 +124,7 @@ def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
     count = len(known.fused) + len(known.unfused) - len(kept.fused) - len(kept.unfused)
     if count:
         yield (
-            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, and "
+            f"the record of {plural(count, 'fused tensor')} is not kept: the new tensors are made of its parts, and "
             "fusing or taking apart does not restore the old ones"
         )
 
@@ -135,5 +135,5 @@ def _unchanged(change: Rearranged, ways: tuple[str, str], model: KnownModel) -> 
         which = dialects.architecture(model.config) or "this model"
         yield (
             f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
-            "if that is a surprise, config.json is of another model"
+            "if that is unexpected, config.json is of another model"
         )

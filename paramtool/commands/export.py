@@ -86,7 +86,7 @@ class ExportOptions(WriteOptions):
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
     format: str | None = None
-    """What a folder is written in: `safetensors` or `dcp`.  None: safetensors."""
+    """The format of an output folder: `safetensors` or `dcp`.  None: safetensors."""
 
     def __post_init__(self) -> None:
         WriteOptions.__post_init__(self)
@@ -123,7 +123,7 @@ def export(
     ties               {wanted name: the first of the names that are one tensor}: one that the file lacks is written
                        from another
     max_bytes          how many bytes one expanded tensor may grow to
-    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint)
+    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.
@@ -156,7 +156,7 @@ def export_each(
     """
     options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights", "format"))
     if options.format is not None:
-        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
+        raise UsageError("format (--format) is for one set of weights, and --each takes all")
     return each(
         path,
         output,

@@ -40,7 +40,7 @@ accelerate 1.15 (utils/constants.py)."""
 TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 """Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
 _MOST_SECTIONS = 3
-"""Of more sections, no orders are tried together."""
+"""The most sections whose orders are tried together."""
 _NOTHING = Allowed()
 _NO_NAMES: Mapping[str, Mapping[str, str]] = {}
 _HEADER = re.compile(r"\[(.*)\]")
@@ -220,7 +220,7 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 
 
 def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
-    """{the position of an optimizer: the names of its entries}; UsageError where a list is of none of them."""
+    """{the position of an optimizer: the names of its entries}; UsageError where a list belongs to none of them."""
     lists = _lists(path)
     places = {_place(file, state): k for k, (file, state) in enumerate(states)}
     if "" in lists and len(lists) == 1 and len(states) == 1:

@@ -129,7 +129,7 @@ class RelayoutOptions(ObjectOptions):
     drop_optimizer: bool = False
     """Leave out the state of optimizers."""
     format: str | None = None
-    """What a folder is written in: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
+    """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
@@ -234,7 +234,7 @@ def relayout_each(
     if options.into is not None:
         raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
     if options.format is not None:
-        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
+        raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
     register_files(options.layout_file)
     return each(
         path,
@@ -526,7 +526,7 @@ def _words(one: Guess) -> str:
 
 
 LIKELY = 5
-"""So many networks that a vector could be are named in an error."""
+"""The most networks that a vector could be, in an error."""
 
 
 def _look_closer(where: str) -> str:
@@ -642,8 +642,8 @@ def convert(
                        in its layout; everything else of it stays byte for byte
     map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
                        join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
-    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it
-                       what the input is
+    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
+                       it `dcp` if the input is such a folder, else `safetensors`
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
@@ -670,7 +670,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     """
     if options.into is not None:
         if options.format is not None:
-            raise UsageError("the output is a model (--into), and --format is of folders of weights")
+            raise UsageError("the output is a model (--into), and --format is for folders of weights")
         if options.dtype or options.keep_float32 or options.allow_overflow:
             raise UsageError(
                 "the types of tensors are those of the model (--into), and --dtype gives others",

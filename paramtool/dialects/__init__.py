@@ -4,8 +4,8 @@
     transformers-5   what version 5 has in memory, and writes with save_original_format=False
     vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
 
-A dialect says of each of its tensors which elements of which tensors of transformers 4 it holds.  So there is no code
-for a pair of dialects, and going back is the same.
+A dialect says of each of its tensors which elements of which tensors of transformers 4 it holds.  So no pair of
+dialects needs code of its own, and neither does the way back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OpenedDialect(Protocol):
 
     @property
     def tied(self) -> tuple[str, str] | None:
-        """(head, embedding), two names of one tensor that the dialect's program wants both, also in a tied model."""
+        """(head, embedding): the dialect's program wants tensors of both names, also where a tied model has one."""
         ...
 
     def read(self, tensors: Shapes) -> list[Stored]:

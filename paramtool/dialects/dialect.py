@@ -120,7 +120,7 @@ class Dialect:
                 yield name, inside[found[0]]
 
     def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
-        """LayoutError if a layer of the table has a prefix in the model that the program does not read."""
+        """LayoutError if the model has a layer of the table under a prefix that the program does not read."""
         for name, text in self.elsewhere(kept):
             raise LayoutError(
                 f"{name!r}: {self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*",

@@ -135,7 +135,7 @@ class Binding:
     unbound: tuple[str, ...] = ()
     """Parameters without an entry."""
     defects: tuple[str, ...] = ()
-    """Contradictions between the optimizer and the model: errors, and no ambiguity."""
+    """Contradictions between the optimizer and the model: errors, not ambiguities."""
 
     @property
     def words(self) -> str:

@@ -190,5 +190,5 @@ def _meta(entry: Entry) -> torch.Tensor:
     """A tensor of the shape and type of one in a file, without values; ValueError where it is none."""
     view = plain_window(entry.value)
     if view is None:
-        raise ValueError("is no plain tensor")
+        raise ValueError("is not a plain tensor")
     return torch.empty(view.shape, dtype=torch_type(view), device="meta")

@@ -33,7 +33,7 @@ class DialectFolder:
 
 
 def dialect_folder(target: str | None, source: Weights, folder: str = "") -> DialectFolder | None:
-    """What a folder in the dialect `target` has; None if that is no dialect.
+    """What a folder in the dialect `target` has; None if that is not a dialect.
 
     `folder` is the input folder, if one was given: only then are settings made.  LayoutError if they cannot be.
     """

@@ -75,7 +75,7 @@ class Destination(NamedTuple):
     path: str
     is_folder: bool
     max_shard_size: int | None
-    """Shards of at most so many bytes and their index; None for one file."""
+    """Shards of at most this many bytes and their index; None for one file."""
     sidecars: Sidecars = Sidecars()
     """The other files of an input folder, which come along into a folder."""
     folder: str = ""
@@ -91,7 +91,7 @@ class Destination(NamedTuple):
     made: Mapping[str, bytes] = NOTHING_MADE
     """{name in the folder: content} of files that are calculated."""
     notes: tuple[str, ...] = ()
-    """What is to be said of these."""
+    """Warnings about these files."""
 
     @property
     def is_of_folder(self) -> bool:
@@ -152,7 +152,7 @@ def place(
 ) -> Destination:
     """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
 
-    `form` says what a folder is like if it is in a dialect of its own, and `format` what it is written in: one of
+    `form` says what a folder is like if it is in a dialect of its own, and `format` is its format: one of
     `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
 
     Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
@@ -165,7 +165,7 @@ def place(
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):
         if asked or format is not None:
-            what = "shards need" if asked else f"--format {format} is of"
+            what = "shards need" if asked else f"--format {format} needs"
             raise UsageError(f"{target}: {what} a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         folder = False
     check_name(target, folder)
@@ -197,7 +197,7 @@ def place(
 
 
 FOLDER_FORMATS = ("safetensors", DCP.name)
-"""What a folder can be written in."""
+"""The formats that a folder can be written in."""
 
 
 def _folder_names(target: str, format: str | None, asked: bool, form: DialectFolder | None) -> WeightsName | None:

@@ -62,7 +62,7 @@ class Writer:
     suffixes: tuple[str, ...]
     """Names that end so are of this format."""
     lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
-    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
+    """One file for a plan, its tensor data beginning at a multiple of the second argument, in bytes."""
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
     """Of {name: dtype}, {name: why the format has no form for it}."""
     fit: Callable[[Plan, Checkpoint, Keeping], Fitted]

@@ -128,7 +128,7 @@ def _array(target: Target) -> Iterator[Segment]:
 
 
 def _extension(nbytes: int) -> bytes:
-    """The first bytes of an array of so many bytes: as short as msgpack has it."""
+    """The first bytes of an array of `nbytes` bytes: as short as msgpack has it."""
     fixed = next((first for first, length in codes.FIXED_EXT.items() if length == nbytes), None)
     head = bytes((fixed,)) if fixed is not None else _sized(nbytes, None, 0, (0xC7, 0xC8, 0xC9))
     return head + bytes((codes.NDARRAY,))

@@ -27,8 +27,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from paramtool.errors import FormatError
-from paramtool.formats import strict_json
+from paramtool.formats.record.damage import HINT, reading, versioned
 from paramtool.model.parts import FusedTensor, PartsRecord
 
 KEY = "paramtool.parts"
@@ -67,18 +66,11 @@ def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
     """The record in a file's metadata; an empty one if there is none, FormatError if it is damaged."""
     if KEY not in metadata:
         return PartsRecord()
-    try:
-        found = strict_json.strict(metadata[KEY], surrogates=True)
-        if type(found["version"]) is not int or found["version"] != VERSION:
-            raise ValueError(f"version {found['version']!r}, this program reads {VERSION}")
+    with reading(f"{where}: its record of parts ({KEY!r})", HINT):
+        found = versioned(metadata[KEY], VERSION)
         fused, unfused = (tuple(_fused(item) for item in found.get(key, [])) for key in ("fused", "unfused"))
         added = {_text(name): _text(other) for name, other in found.get("added", {}).items()}
         return PartsRecord(_text(found.get("dialect", "")), _text(found.get("from", "")), fused, unfused, added)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of parts ({KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/alias-record.md describes the record; the tensors can be read without it",
-        ) from None
 
 
 def _fused(item: Mapping[str, Any]) -> FusedTensor:
@@ -87,7 +79,7 @@ def _fused(item: Mapping[str, Any]) -> FusedTensor:
         raise ValueError("sizes is not made of positive numbers")
     along = item["along"]
     if type(along) is not int or not 0 <= along < 8:
-        raise ValueError(f"along is {along!r}, which is no axis")
+        raise ValueError(f"along is {along!r}, which is not an axis")
     parts = {_text(term): tuple(map(_text, names)) for term, names in item["parts"].items()}
     positions = tuple(item.get("positions", ()))
     if not all(type(place) is int and 0 <= place < 1 << 63 for place in positions):

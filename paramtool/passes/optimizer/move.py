@@ -245,9 +245,9 @@ class _Moving:
         return replace(one, message=told.message, hint=told.hint, is_of_state=True)
 
     def view(self, slot: Slot) -> View:
-        """The window of a slot; PlanError for what is no plain tensor."""
+        """The window of a slot; PlanError if it is not a plain tensor."""
         if slot.tensor not in self.views:
-            raise self.refusal(f"{slot.tensor or slot.key!r} is no plain tensor")
+            raise self.refusal(f"{slot.tensor or slot.key!r} is not a plain tensor")
         return self.views[slot.tensor]
 
     def scalar(self, held: Mapping[_Key, Slot], new: Sequence[str]) -> Mapping[str, Target | Node]:

@@ -94,7 +94,7 @@ class _Listed:
                     self.parameters.append(Parameter(name, one.view.shape, may_be_buffer, may_decay(name)))
 
     def order(self, source: str, section: str) -> Order:
-        """What was added, in that order; it is no order if the names were sorted."""
+        """What was added, in that order; it says nothing if the names were sorted."""
         is_known = bool(source) and not _is_sorted([parameter.name for parameter in self.parameters])
         unsure = "its names are in alphabetical order" if source else f"{self.checkpoint.format} does not keep it"
         said = source if is_known else unsure

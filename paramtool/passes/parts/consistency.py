@@ -255,7 +255,7 @@ def _side_key(config: Mapping[str, Any], path: str, side: str) -> str:
 
 
 def _fewer(stack: str, numbers: Collection[int], path: str, side: str, *, config: Mapping[str, Any]) -> str:
-    """What is missing in the only stack of layers that a key of the config speaks of."""
+    """What is missing in the only stack of layers that a key of the config counts."""
     inner = config_of(config, path)[1]
     keys = [_side_key(config, path, side)] if side else [key for key in LAYERS if type(inner.get(key)) is int]
     if len({inner[key] for key in keys}) != 1 or inner[keys[0]] > MOST or inner.get("model_type") in ONE_LESS:

@@ -25,7 +25,7 @@ class Rearranged:
 
 
 class HandedOver:
-    """A change that whoever hands it over does not keep, so that its pieces end when the new tensors are planned."""
+    """A change that can be taken once, so that its pieces are freed when the new tensors are planned."""
 
     def __init__(self, change: Rearranged) -> None:
         self._changes = [change]
