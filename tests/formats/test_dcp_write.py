@@ -29,6 +29,7 @@ from paramtool.formats.dcp.write import FILE
 from paramtool.model import alias
 from paramtool.model.objects import EMPTY, Again, Leaf, Mapping, Node, Sequence, TensorRef
 from tests.contracts.makers_dcp import flat, nested
+from tests.examples import examples
 from tests.formats.test_dcp import same
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
@@ -110,7 +111,7 @@ def collides(state: dict[str, Any]) -> bool:
     return False
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
 def test_any_tree(tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]) -> None:
     """What torch saves is read, written, and loaded by torch as it was; a second time it is the same bytes."""
