@@ -7,6 +7,7 @@ and from `--spec`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +20,10 @@ from paramtool.commands._to_dialect import to_dialect
 from paramtool.commands.layouts import of_parts
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, some
+from paramtool.formats import hf_config
 from paramtool.formats.record.moved import with_record
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.parts import config_types
 from paramtool.passes.parts.rearranged import HandedOver
 from paramtool.passes.parts.rewrite import rewritten
 
@@ -80,6 +83,8 @@ def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrange
             f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}"
         )
     source = parts_source(checkpoint)
+    if source.config:
+        config_types.check(source.config, os.path.join(os.path.dirname(source.where), hf_config.NAME))
     try:
         if options.target in dialects.NAMES or options.source in dialects.NAMES:
             done = to_dialect(source, options)

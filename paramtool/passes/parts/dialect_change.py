@@ -11,11 +11,11 @@ from typing import NamedTuple
 from paramtool import dialects
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.parts import widths
+from paramtool.parts import vocabulary, widths
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, whole
-from paramtool.passes.parts import consistency, following, tied_heads
+from paramtool.passes.parts import consistency, following, layers, tied_heads
 from paramtool.passes.parts.fuse import Joint
 from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.recorded import family_layouts, put_together
@@ -52,12 +52,13 @@ def dialect_change(
     held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
     hub = _hub(held)
     _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
+    unsure = layers.check(hub, model.config)
     made = tied_heads.with_head(write, write.write(hub), model.config)
     if found.beside:
         held, made = following.followed(held, made, found, shapes, packing=model.packing)
     return DialectChange(
         Rearranged(tuple(put_together(held, joints)), tuple(made)),
-        (*write.caveats, *consistency.missing_layers(hub, model.config)),
+        (*write.caveats, *unsure),
         tied_heads.added(write, made),
     )
 
@@ -69,7 +70,7 @@ def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], 
     """
     holders = {piece.part: one for one in held for piece in one.pieces if one.name not in scaled}
     plain = {name: shape for name, shape in hub.items() if name in holders}
-    if lines := widths.contradictions(plain, model.config):
+    if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
         widths.refuse(lines, holders)
 
 
