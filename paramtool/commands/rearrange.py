@@ -21,6 +21,7 @@ from paramtool.commands.layouts import of_parts
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, some
 from paramtool.formats import hf_config
+from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record.moved import with_record
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts import config_types
@@ -37,6 +38,10 @@ OF_NETWORKS_ONLY = {
     "stack": "--stack", "ignore": "--ignore", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
 }  # fmt: skip
 """{an option that only recurrent networks have: its flag}"""
+
+
+SAFETENSORS = "safetensors"
+"""The format of which a file may have no `format` in its metadata."""
 
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
@@ -109,8 +114,14 @@ def planned(
     if wanted.is_dialect and dialects.file_of(wanted.target) and not writer.aliases_equal_bytes:
         unread = {one.name for one in plan.aliases} - outcome.windows.keys()
         outcome = replace(outcome, warnings=(*outcome.warnings, *_unread(sorted(unread), wanted.target)))
-    metadata = with_record(plan.metadata, wanted.record)
-    return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
+    known = record_of(checkpoint)
+    is_first = checkpoint.format == SAFETENSORS and not parts_record.encode(known)
+    is_bare = known.is_bare or (is_first and "format" not in checkpoint.metadata)
+    metadata = with_record(plan.metadata, replace(wanted.record, is_bare=is_bare))
+    if is_bare := is_bare and parts_record.KEY not in metadata:
+        metadata.pop("format", None)
+    plan = replace(plan, metadata=metadata, is_bare=is_bare)
+    return plan, replace(outcome, rest=replace(outcome.rest, metadata=metadata))
 
 
 def _unread(names: Sequence[str], target: str) -> Iterator[str]:

@@ -185,6 +185,32 @@ def test_several_kinds_in_any_order(
         )
 
 
+WAYS = [
+    *((name, ("transformers-5",)) for name in ("BERT", "ViT", "CLIP", "GPT-NeoX", "Mixtral", "Qwen3-MoE", "gpt-oss",
+                                               "DeepSeek-V3", "Jamba", "Qwen3-Next", "ModernBERT")),
+    *((name, ("vllm",)) for name in ("GPT-2", "BLOOM", "Falcon-40B", "Llama", "Mixtral", "Qwen3-MoE", "Phi-3")),
+    *((name, ("megatron",)) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
+    ("BERT", ("gluonnlp",)), ("ViT", ("timm",)), ("CLIP", ("torch-mha",)), ("Llama", ("meta",)),
+    *((name, ("transformers-5", "vllm")) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
+    ("Mixtral", ("vllm", "megatron", "transformers-5")),
+]  # fmt: skip
+"""(model, dialects): through all of them, and back to the file that transformers wrote"""
+
+
+@pytest.mark.parametrize(("name", "ways"), WAYS, ids=str)
+def test_through_dialects_and_back_is_the_same_file(
+    name: str, ways: tuple[str, ...], models: Path, tmp_path: Path
+) -> None:
+    source = _files(name, models)
+    folder = source
+    for k, target in enumerate((*ways, "transformers-4")):
+        first = "transformers-4" if k == 0 else None  # BLOOM and Falcon-40B have the same names in vLLM
+        paramtool.convert(folder, tmp_path / str(k), source=first, target=target, verify=False)
+        folder = tmp_path / str(k)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in source.iterdir()}
+    assert all((folder / path.name).read_bytes() == path.read_bytes() for path in source.iterdir())
+
+
 def test_parts_of_gpt_2_are_those_of_a_linear(models: Path, tmp_path: Path) -> None:
     """[outputs, inputs], though GPT-2 stores [inputs, outputs]."""
     from safetensors.torch import load_file
