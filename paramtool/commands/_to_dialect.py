@@ -46,9 +46,9 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
     if is_back:
         shapes = without_old_names(shapes, views, (old, target), model)
     shapes, joints = with_parts(shapes, known, old, model, views=views)
-    order = known.order if known.dialect == old else ()
+    order, prefix = (known.order, known.prefix) if known.dialect == old else ((), "")
     done = dialect_change(
-        shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order
+        shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order, prefix=prefix
     )  # fmt: skip
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
@@ -66,6 +66,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
             source="" if is_back else first,
             added={} if is_back else done.added,
             order=() if is_back else done.order,
+            prefix="" if is_back else done.prefix,
         ),
         warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
     )

@@ -56,5 +56,7 @@ class PartsRecord:
     """{a tensor that the dialect's program wants: the tensor of the file that it repeats}"""
     order: tuple[int, ...] = ()
     """The order of the tensors before the first conversion: of transformers 4's names, sorted, the rank of each."""
+    prefix: str = ""
+    """What the dialect has in front of all names of transformers 4, which lack it."""
     is_bare: bool = False
     """Whether the file had no `format` in its metadata before it was rearranged for the first time."""

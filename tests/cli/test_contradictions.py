@@ -362,6 +362,38 @@ def test_another_prefix_than_the_table_has(old: str, new: str, target: str, tmp_
     refused(quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=says)
 
 
+ALONE = {"architectures": ["LlamaModel"]}
+
+
+@pytest.mark.parametrize("config", [{**LLAMA, **ALONE}, {**LLAMA, "tie_word_embeddings": True}], ids=["alone", "tied"])
+def test_vllm_has_a_prefix_that_a_model_alone_lacks(config: Mapping[str, Any], tmp_path: Path) -> None:
+    """A LlamaModel of transformers has `layers.0`, and vLLM `model.layers.0`; going back takes it off again."""
+    own = {name: one for name, one in state_of(LLAMA).items() if name != "lm_head.weight"}
+    source = folder_of(tmp_path / "m", config, {name.removeprefix("model."): one for name, one in own.items()})
+    paramtool.convert(source, tmp_path / "there", target="vllm")
+    names = paramtool.torch.load_file(tmp_path / "there").keys()
+    assert {name for name in names if not name.startswith("model.")} == (
+        {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+    )
+    assert "model.layers.0.self_attn.qkv_proj.weight" in names and "model.norm.weight" in names
+    assert paramtool.verify(tmp_path / "there", source).differences == ()
+    paramtool.convert(tmp_path / "there", tmp_path / "back", target="transformers-4")
+    assert (tmp_path / "back/model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+
+
+def test_a_prefix_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    """A head beside the names of a model alone; and a model of which the table does not say its prefix."""
+    state = {name.removeprefix("model."): one for name, one in state_of(LLAMA).items()}
+    folder_of(tmp_path / "m", LLAMA, state)
+    says = ("vllm has something in front of this name in LlamaForCausalLM", "--rename '*=model.*'")
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
+    del state["lm_head.weight"]
+    config = {**LLAMA, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "head_dim": 4}
+    folder_of(tmp_path / "m", config, state)
+    says = ("vllm has something in front of this name in Gemma2ForCausalLM",)
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
 def test_params_that_contradict_the_config(tmp_path: Path) -> None:
     """Both say how many heads there are, which decides where the rows of q and k go."""
     folder_of(tmp_path / "m", {**LLAMA, "hidden_size": LLAMA["num_attention_heads"] * LLAMA["head_dim"]})

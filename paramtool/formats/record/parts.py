@@ -14,8 +14,9 @@ It is text under the metadata key `paramtool.parts`:
 
 `dialect` and `from` are there if the names of the file are those of a dialect; `from` is the first of several.  `order`
 is the order that the tensors had there: of the names that transformers 4 gives them, sorted, the rank of each, written
-as runs of consecutive ranks: the first rank, and how many there are.  `bare` is there, and true, if the file that was
-rearranged first had no `format` in its metadata.  `added` is there if the dialect's program wants a tensor twice:
+as runs of consecutive ranks: the first rank, and how many there are.  `prefix` is there if the dialect has it in front
+of all names, and `from` has not.  `bare` is there, and true, if the file that was rearranged first had no `format` in
+its metadata.  `added` is there if the dialect's program wants a tensor twice:
 {"lm_head.weight": "model.embed_tokens.weight"} of a tied model, which going back has once.  `unfused` has
 the same members as `fused`, for tensors that were taken apart: fusing again restores them.  A part has one name, or one
 for each expert.  The pattern, its sizes and the names are enough to take the tensor apart: no table of paramtool is
@@ -51,6 +52,8 @@ def encode(record: PartsRecord) -> str:
         found |= {"dialect": record.dialect, "from": record.source}
     if record.dialect and record.order:
         found["order"] = list(_runs(record.order))
+    if record.dialect and record.prefix:
+        found["prefix"] = record.prefix
     if record.is_bare:
         found["bare"] = True
     if record.dialect and record.added:
@@ -129,6 +132,7 @@ def decode(where: str, metadata: Mapping[str, str]) -> PartsRecord:
             unfused=unfused,
             added=added,
             order=_order(found.get("order", [])),
+            prefix=_text(found.get("prefix", "")),
             is_bare=bare,
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

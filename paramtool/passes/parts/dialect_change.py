@@ -34,6 +34,8 @@ class DialectChange(NamedTuple):
     """{a name that the target's program wants: the tensor that it repeats}"""
     order: tuple[int, ...] = ()
     """The first order of the tensors of transformers 4, as the record of parts has it."""
+    prefix: str = ""
+    """What the target has in front of all names of transformers 4, which lack it."""
 
 
 def dialect_change(
@@ -45,14 +47,17 @@ def dialect_change(
     joints: Iterable[Joint] = (),
     ranks: Mapping[str, int] | None = None,
     order: Sequence[int] = (),
+    prefix: str = "",
 ) -> DialectChange:
     """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit, or contradict the config.
 
     `added` are names that an earlier conversion added, as copies of others; `joints` are fused tensors that stand
     in the file in place of their parts in `shapes`.  `ranks` is the first order of the file's names, which those of the
     output keep, and `order` the one that its record says: with it, going back restores the file.
+    `prefix` is what the record says that the file has in front of all names.
     """
-    read, write = (dialects.opened(name, model.config, model.facts) for name in ways)
+    read = dialects.opened(ways[0], model.config, model.facts, prefix)
+    write = dialects.opened(ways[1], model.config, model.facts)
     found = following.told_apart(shapes, model.packing)
     consistency.check(found.weights, model.config)
     held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
@@ -68,6 +73,7 @@ def dialect_change(
         (*write.caveats, *unsure),
         tied_heads.added(write, made),
         tuple(order),
+        write.prefix(hub),
     )
 
 
