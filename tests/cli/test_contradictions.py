@@ -362,6 +362,19 @@ def test_another_prefix_than_the_table_has(old: str, new: str, target: str, tmp_
     refused(quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=says)
 
 
+@pytest.mark.parametrize("there", [("kv_a_proj_with_mqa", "q_a_proj"), ("q_a_proj",)], ids=len)
+def test_parts_of_a_fused_tensor_that_hangs_on_another(there: tuple[str, ...], tmp_path: Path) -> None:
+    """vLLM fuses kv_a_proj_with_mqa with q_a_proj, if the model has that: both apart are of another dialect."""
+    at = "model.layers.0.self_attn"
+    state = {f"{at}.{name}.weight": torch.randn(3, 6) for name in there}
+    state["model.layers.0.mlp.gate_up_proj.weight"] = torch.randn(10, 6)
+    config = {**LLAMA, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 1}
+    folder_of(tmp_path / "m", config, state)
+    flags = ("--from", "vllm", "--to", "transformers-4")
+    says = ("is a part that vllm stores fused with others",)
+    refused(quick, "convert", "m", *flags, "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
 ALONE = {"architectures": ["LlamaModel"]}
 
 

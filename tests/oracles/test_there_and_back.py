@@ -71,6 +71,12 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "moe_intermediate_size": 10, "n_group": 2,
          "topk_group": 1, "first_k_dense_replace": 1, "num_experts_per_tok": 2},
     ),
+    "DeepSeek-V2-Lite": (
+        "DeepseekV2ForCausalLM",
+        {**SMALL, "num_key_value_heads": 6, "q_lora_rank": None, "kv_lora_rank": 9, "qk_nope_head_dim": 5,
+         "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "moe_intermediate_size": 10, "n_group": 2,
+         "topk_group": 1, "first_k_dense_replace": 1, "num_experts_per_tok": 2},
+    ),
     "Mamba": ("MambaForCausalLM", {"hidden_size": 24, "state_size": 5, "num_hidden_layers": 2, "vocab_size": 50,
                                    "time_step_rank": 3}),
     "Mamba-2": (
@@ -190,6 +196,7 @@ WAYS = [
                                                "DeepSeek-V3", "Jamba", "Qwen3-Next", "ModernBERT")),
     *((name, ("vllm",)) for name in ("GPT-2", "BLOOM", "Falcon-40B", "Llama", "Mixtral", "Qwen3-MoE", "Phi-3")),
     *((name, ("megatron",)) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
+    *((name, ways) for name in ("DeepSeek-V2-Lite", "DeepSeek-V3") for ways in (("vllm",), ("megatron",))),
     ("BERT", ("gluonnlp",)), ("ViT", ("timm",)), ("CLIP", ("torch-mha",)), ("Llama", ("meta",)),
     *((name, ("transformers-5", "vllm")) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
     ("Mixtral", ("vllm", "megatron", "transformers-5")),
