@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
@@ -32,7 +32,10 @@ def beside(output: str, found: Sets, against: str, expected: Sets, *, progress: 
         raise unreadable(os.fsdecode(error.filename or output), error) from None
     total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
     with progress("files", total) as advance:
-        differences = tuple(_differences(mine.files, theirs.files, advance, _made(against, expected)))
+        made = _made(against, expected)
+        gone = _calculated(theirs.files.keys() - mine.files.keys(), theirs.files, _made(output, found))
+        there = {name: path for name, path in theirs.files.items() if name not in gone}
+        differences = tuple(_differences(mine.files, there, advance, made))
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
     return Beside(differences, tuple(notes))
@@ -57,6 +60,11 @@ def _made(folder: str, sets: Sets) -> dict[str, bytes]:
         if mine
         for name, content in made_of(os.path.join(folder, place) if place else folder, mine[0]).items()
     }
+
+
+def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:
+    """Files that an output lacks, and that are calculated of it again, to the byte."""
+    return [name for name in names if name in made and holds(files[name], made[name])]
 
 
 def _differences(

@@ -40,12 +40,16 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         check_params(os.path.dirname(where), source.config)
     if old == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
-    is_back = known.source == target and known.dialect == old
+    first = known.source if known.source and known.dialect == old else old
+    is_back = first == target
     shapes: Mapping[str, tuple[int, ...]] = source.shapes
     if is_back:
         shapes = without_old_names(shapes, views, (old, target), model)
     shapes, joints = with_parts(shapes, known, old, model, views=views)
-    done = dialect_change(shapes, (old, target), model, known.added, joints=joints)
+    order, prefix = (known.order, known.prefix) if known.dialect == old else ((), "")
+    done = dialect_change(
+        shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order, prefix=prefix
+    )  # fmt: skip
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
     kept = carried(known, renamed)
@@ -59,8 +63,10 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         record=replace(
             kept,
             dialect="" if is_back else target,
-            source="" if is_back else old,
+            source="" if is_back else first,
             added={} if is_back else done.added,
+            order=() if is_back else done.order,
+            prefix="" if is_back else done.prefix,
         ),
         warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
     )

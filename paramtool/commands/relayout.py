@@ -27,6 +27,7 @@ from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
+from paramtool.commands.output.sidecars import check_config
 from paramtool.commands.output.write import (
     Destination,
     Work,
@@ -279,6 +280,8 @@ def _prepared(
     warnings = allow(checkpoint, output)
     where = choose()
     rearranged, change = _rearrangement(checkpoint, options)
+    if rearranged is not None:
+        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
     carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)

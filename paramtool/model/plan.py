@@ -142,6 +142,8 @@ class Plan(Displayed):
     modules: tuple[Module, ...] = ()
     """What is known about the recurrent networks in it, for its record."""
     requires: tuple[Requirement, ...] = ()
+    is_bare: bool = False
+    """Whether safetensors gets no `format` in its metadata, as the file had none that is restored."""
 
     @property
     def nbytes(self) -> int:

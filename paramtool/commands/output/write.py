@@ -183,8 +183,9 @@ def place(
         beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
         is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
+    gone = form.gone if form is not None else ()
     if folder:
-        beside = replace(beside, files={**beside.files, **brings})
+        beside = replace(beside, files={n: p for n, p in {**beside.files, **brings}.items() if n not in gone})
     name = opened.name if given or opened.name.is_usual else WeightsName()
     name, made, notes = (form.name, form.made, form.notes) if form is not None else (name, NOTHING_MADE, ())
     if own is not None:

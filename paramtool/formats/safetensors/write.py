@@ -92,7 +92,7 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     record.refuse_own_keys(plan)
     stored = {target.name for target in targets}
     aliases = [alias for alias in plan.aliases if alias.owner in stored]
-    metadata = {"format": "pt"} | dict(plan.metadata)
+    metadata = ({} if plan.is_bare else {"format": "pt"}) | dict(plan.metadata)
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
