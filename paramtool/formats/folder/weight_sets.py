@@ -212,11 +212,13 @@ def _files(folder: str) -> list[str]:
     files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
     inside = bundles.in_model(folder)
-    root = roots.weights_of(folder)
+    root = roots.root_of(folder)
+    whole = [os.path.join(folder, root.weights)] if root and root.module else []
+    own = [name for name in (*indexes, *weights) if not roots.is_part(root, name)]
     return [
         *[inside] * bool(inside),
-        *([root] if root else []),
-        *(os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)),
+        *whole,
+        *(os.path.join(folder, name) for name in sorted(own, key=_order)),
     ]
 
 
