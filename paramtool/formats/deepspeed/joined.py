@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Mapping as Map
 from collections.abc import Sequence as Row
 from dataclasses import replace
 from math import prod
@@ -27,6 +29,8 @@ from paramtool.model.storage import Assembled, Backing, Inline, Part, SourceFile
 from paramtool.model.view import View, contiguous
 
 FORMAT = "deepspeed"
+ADDRESS = "deepspeed.utils.tensor_fragment.fragment_address"
+"""The class in `param_slice_mappings`, which are read and not kept."""
 
 
 class JoinedTensors:
@@ -95,6 +99,8 @@ def checkpoint(
     *, notes: Iterable[str], producer: str,
 ) -> Checkpoint:  # fmt: skip
     """The description of a folder."""
+    tree = _unmarked(tree, Counter(getattr(one, "mark", 0) for one in walk(tree)))
+    unknown = [one for one in unknown if one.path != ADDRESS or one.called or one.needed_by]
     order = {name: k for k, name in enumerate(_tensors(tree))}
     names = sorted(joined.entries, key=lambda name: order.get(name, len(order)))
     return Checkpoint(
@@ -113,6 +119,14 @@ def checkpoint(
 def _tensors(node: Node) -> dict[str, None]:
     """The names of the tensors of a tree, each once."""
     return dict.fromkeys(tensor_names(node))
+
+
+def _unmarked(node: Node, count: Map[int, int]) -> Node:
+    """A tree without the numbers of objects that only one place refers to: the other was left out."""
+    made = map_children(node, lambda one: _unmarked(one, count))
+    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark and count[made.mark] < 2:
+        return replace(made, mark=0)
+    return made
 
 
 def last_mark(node: Node) -> int:

@@ -54,11 +54,12 @@ def joined_module(models: Sequence[ModelStates], joined: JoinedTensors, findings
         if name not in inside:
             joined.take(model.file, name)
     views = model.file.views()
+    held = [(one.file.views(), one.fragments) for one in models]
     for key, name in model.module.items():
         if key in trained:
             continue
         if key in model.frozen and key in model.fragments:
-            _join_frozen(models, key, joined, findings)
+            _join_frozen(models, (key, [one.get(fragments.get(key, "")) for one, fragments in held]), joined, findings)
         elif key not in model.shared:
             joined.take(model.file, name)
             if name in views and views[name].shape == (0,):
@@ -70,11 +71,13 @@ def joined_module(models: Sequence[ModelStates], joined: JoinedTensors, findings
     yield from (note for note in model.file.notes if PARTITIONED not in note)
 
 
-def _join_frozen(models: Sequence[ModelStates], key: str, joined: JoinedTensors, findings: Findings) -> None:
-    """Add a frozen parameter from the slices of all ranks."""
+def _join_frozen(
+    models: Sequence[ModelStates], held: tuple[str, list[View | None]], joined: JoinedTensors, findings: Findings
+) -> None:
+    """Add a frozen parameter, by its name, from the slices of all ranks."""
     first = models[0]
+    key, views = held
     shape, name = first.frozen[key], first.module[key]
-    views = [model.file.views().get(model.fragments.get(key, "")) for model in models]
     fragments = of_slices(0, {key: shape}, len(models))[key]
     pieces = []
     for one in fragments:
@@ -119,6 +122,7 @@ def _buffers(model: ModelStates, inside: set[str]) -> Mapping[str, str]:
 
 
 def _crc32(model: ModelStates, name: str) -> int | None:
-    view = model.file.views().get(name)
+    entry = model.file.entries.get(name)
+    view = entry.value if entry is not None else None
     backing = model.file.storages[int(view.storage)].backing if isinstance(view, View) else None
     return backing.crc32 if isinstance(backing, ByteRange) else None

@@ -15,10 +15,12 @@ runtime/bf16_optimizer.py (which has no `zero_stage`), and `_rigid_state_dict` i
 from __future__ import annotations
 
 from collections.abc import Mapping as Map
+from math import prod
 
 from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats.deepspeed.flat import Shape
 from paramtool.formats.deepspeed.values import (
+    MAX_NUMEL,
     Findings,
     child,
     is_none,
@@ -32,7 +34,7 @@ from paramtool.formats.torch import read as torch_read
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Key, Leaf, Mapping, Node
-from paramtool.model.view import View
+from paramtool.model.view import MAX_AXES, View
 
 OPTIMIZER = "optimizer_state_dict"
 BASES = ("base_optimizer_state", OPTIMIZER)
@@ -132,9 +134,12 @@ def _shapes(node: Node | None) -> dict[str, Shape] | None:
     if is_none(node):
         return {}
     found = {key: wholes(value) for key, value in pairs(node)}
-    if not isinstance(node, Mapping) or None in found.values():
-        return None
-    return {key: shape for key, shape in found.items() if shape is not None}
+    shapes = {key: shape for key, shape in found.items() if shape is not None and _is_possible(shape)}
+    return shapes if isinstance(node, Mapping) and len(shapes) == len(found) else None
+
+
+def _is_possible(shape: Shape) -> bool:
+    return len(shape) <= MAX_AXES and prod(size or 1 for size in shape) < MAX_NUMEL
 
 
 def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | None:
@@ -157,7 +162,7 @@ def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | 
         stage=stage,
         counts=counts,
         masters=tuple(vector(views, item) for item in items(masters)),
-        states=_states(base),
+        states=_states(base, len(items(masters))),
         groups=child(base, "param_groups"),
         aligned=tuple(wholes(one) or () for one in items(held.get("param_alignment_paddings"))),
         mappings=tuple(_addresses(one) for one in items(held.get("param_slice_mappings"))),
@@ -169,12 +174,16 @@ def _one(number: int | None) -> tuple[int, ...]:
     return () if number is None else (number,)
 
 
-def _states(base: Node) -> tuple[Map[str, Node], ...]:
-    """{slot: what is kept} of each flat group, in order; a list is that of an elastic checkpoint."""
+def _states(base: Node, count: int) -> tuple[Map[str, Node], ...]:
+    """{slot: what is kept} of each of `count` flat groups, in order, and one more if there is state for no group.
+
+    A list is that of an elastic checkpoint.
+    """
     state = child(base, "state")
     if isinstance(state, Mapping):
-        by_number = {key: dict(pairs(value)) for key, value in state.items if type(key) is int}
-        return tuple(by_number.get(k, {}) for k in range(max(by_number, default=-1) + 1))
+        by_number = {key: dict(pairs(value)) for key, value in state.items}
+        known = tuple(by_number.pop(k, {}) for k in range(count))
+        return (*known, *list(by_number.values())[:1])
     return tuple(dict(pairs(one)) for one in items(base))
 
 

@@ -17,9 +17,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 
 from paramtool.formats.deepspeed.names import LATEST, latest
+from paramtool.formats.files import noted
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.table import suffixes
 from paramtool.lazy_dataclass import dataclass
@@ -160,8 +162,18 @@ def through(read: Read) -> Read:
         folder = os.path.dirname(path)
         root = root_of(folder) if weights_of(folder) == path else None
         if root and root.named_by:
-            folder = inside(folder, root)
-            root, path = _step(folder), os.path.join(folder, "")
+            return _latest(folder, root)
         return root.read(path) if root else read(path)
 
     return reading
+
+
+def _latest(folder: str, root: Root) -> Checkpoint:
+    """The checkpoint of the folder inside that a file names; the file counts as read."""
+    place = inside(folder, root)
+    step = _step(place)
+    assert step is not None
+    found = step.read(os.path.join(place, ""))
+    named = [name for name in root.named_by if latest(folder, name)]
+    paths = [os.path.join(folder, name) for name in named]
+    return replace(found, files=(*found.files, *(noted(path, os.stat(path)) for path in paths)))

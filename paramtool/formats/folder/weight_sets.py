@@ -266,8 +266,8 @@ class _Grouped:
 def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     """The sets of a folder.
 
-    A file that a library looks for must be readable if there is no better one: its errors are raised.  Other files that
-    cannot be read are not sets.  Files without weights are sets only if there is nothing else.
+    A file that a library looks for, or the whole folder, must be readable if there is no better one: its errors are
+    raised.  Other files that cannot be read are not sets.  Files without weights are sets only if there are no others.
     """
     sets: list[Weights] = []
     differences: dict[str, str] = {}
@@ -280,7 +280,8 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             beside = ", ".join(os.path.basename(one) for one in files if one != path)
             also = f"the folder also holds {beside}: name that file to read it" if beside else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
-            if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
+            is_best = of_file(path).is_usual and (is_main(path) or not os.path.basename(path))
+            if (sets and _are_shards(sets[0].path, path)) or (not sets and is_best):
                 raise
             failed = failed or error
             continue
