@@ -6,8 +6,10 @@
     random_states_0.pkl, optimizer.bin                    accelerate save_state
     zero_pp_rank_0_mp_rank_00_optim_states.pt             deepspeed  a step of DeepSpeed, with ZeRO
     zero/                                                 universal  DeepSpeed's universal checkpoint
+    latest, global_step10/                                steps      what DeepSpeed saved, of which `latest` names one
 
-A kind with a module is read by it; of the others the weights are files like any others.
+A kind with a module is read by it; of the others the weights are files like any others.  A folder with `latest` that
+has weights of its own, as transformers' Trainer writes them beside DeepSpeed's, is read for these.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 
+from paramtool.formats.deepspeed.names import LATEST, latest
+from paramtool.formats.files import noted
+from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.table import suffixes
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
@@ -38,6 +45,10 @@ class Root:
     """Patterns of what else a training resumes from."""
     module: str = ""
     """The module with `read(path) -> Checkpoint`, imported when such a folder is read."""
+    parts: str = ""
+    """A pattern of the names of files that the module reads, and that are no sets of weights of their own."""
+    named_by: tuple[str, ...] = ()
+    """Files with the name of the folder inside that is read; the first that there is counts."""
 
     def read(self, path: str) -> Checkpoint:
         """Describe the checkpoint of a folder; FormatError if that is impossible."""
@@ -45,9 +56,12 @@ class Root:
         return found
 
 
+_STEPS = ("deepspeed", "universal")
+"""The kinds of a folder of one step."""
 _RESUMED = (r"scheduler(_\d+)?\.(pt|bin)", r"scaler\.pt", r"rng_state(_\d+)?\.pth", r"random_states_\d+\.pkl")
 
 ROOTS = (
+    Root("steps", (), named_by=LATEST, module="paramtool.formats.deepspeed.read"),
     Root("dcp", (r"\.metadata", r".*\.distcp"), ".metadata", module="paramtool.formats.dcp.read"),
     # accelerate/utils/fsdp_utils.py of 1.15: FSDP_MODEL_NAME and OPTIMIZER_NAME
     Root("fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0", (r"optimizer_\d+",), _RESUMED),
@@ -57,8 +71,14 @@ ROOTS = (
         (*_RESUMED, r"trainer_state\.json", r"training_args\.bin"),
     ),
     # DeepSpeed 0.19: runtime/engine.py, `_get_zero_ckpt_name`, and checkpoint/ds_to_universal.py
-    Root("universal", (r"zero", r"mp_rank_\d+_model_states\.pt"), "", (r"zero",)),
-    Root("deepspeed", (r".*zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt",), "", (r".*_optim_states\.pt",)),
+    Root(
+        "universal", (r"zero", r"(zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.pt"), "", (r"zero",),
+        module="paramtool.formats.deepspeed.universal", parts=r".*_states\.pt",
+    ),
+    Root(
+        "deepspeed", (r".*zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt",), "", (r".*_optim_states\.pt",),
+        module="paramtool.formats.deepspeed.read", parts=r".*_states\.pt",
+    ),
     # accelerate/checkpointing.py of 1.15, `save_accelerator_state`
     Root(
         "accelerate", (r"random_states_\d+\.pkl",), "", (r"optimizer(_\d+)?\.bin",),
@@ -70,11 +90,41 @@ ROOTS = (
 
 def root_of(folder: str) -> Root | None:
     """The kind of a folder; None if it is of none, or cannot be listed."""
+    names = _names(folder)
+    return next((root for root in ROOTS if _is(root, folder, names)), None)
+
+
+def _names(folder: str) -> list[str]:
+    """The names in a folder; none if it cannot be listed."""
     try:
-        names = os.listdir(folder or os.curdir)
+        return os.listdir(folder or os.curdir)
     except OSError:
-        return None
-    return next((root for root in ROOTS if all(_is_any(mark, names) for mark in root.marks)), None)
+        return []
+
+
+def _is(root: Root, folder: str, names: list[str]) -> bool:
+    """Whether a folder with these names is of a kind."""
+    if not root.named_by:
+        return all(_is_any(mark, names) for mark in root.marks)
+    if not any(name in names for name in root.named_by) or any(map(_is_weights, names)):
+        return False
+    return _step(inside(folder, root)) is not None
+
+
+def _step(folder: str) -> Root | None:
+    """The kind of a folder of one step of DeepSpeed; None if it is none."""
+    names = _names(folder)
+    return next((one for one in ROOTS if one.kind in _STEPS and _is(one, folder, names)), None)
+
+
+def _is_weights(name: str) -> bool:
+    return name.endswith(suffixes()) and not is_training_state(name)
+
+
+def inside(folder: str, root: Root) -> str:
+    """The folder that a checkpoint is read from: the folder itself, or the one inside that a file in it names."""
+    named = next((tag for name in root.named_by if (tag := latest(folder, name))), "")
+    return os.path.join(folder, named) if named else folder
 
 
 def _is_any(pattern: str, names: list[str]) -> bool:
@@ -85,6 +135,11 @@ def weights_of(folder: str) -> str | None:
     """The path from which the weights of a folder are read by the module of its kind; None where there is none."""
     root = root_of(folder)
     return os.path.join(folder, root.weights) if root and root.module else None
+
+
+def is_part(root: Root | None, name: str) -> bool:
+    """Whether a file of a folder is read by the module of its kind, by its name."""
+    return root is not None and bool(root.parts) and re.fullmatch(root.parts, name) is not None
 
 
 def left_behind(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
@@ -106,6 +161,19 @@ def through(read: Read) -> Read:
     def reading(path: str) -> Checkpoint:
         folder = os.path.dirname(path)
         root = root_of(folder) if weights_of(folder) == path else None
+        if root and root.named_by:
+            return _latest(folder, root)
         return root.read(path) if root else read(path)
 
     return reading
+
+
+def _latest(folder: str, root: Root) -> Checkpoint:
+    """The checkpoint of the folder inside that a file names; the file counts as read."""
+    place = inside(folder, root)
+    step = _step(place)
+    assert step is not None
+    found = step.read(os.path.join(place, ""))
+    named = [name for name in root.named_by if latest(folder, name)]
+    paths = [os.path.join(folder, name) for name in named]
+    return replace(found, files=(*found.files, *(noted(path, os.stat(path)) for path in paths)))

@@ -212,11 +212,13 @@ def _files(folder: str) -> list[str]:
     files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
     inside = bundles.in_model(folder)
-    root = roots.weights_of(folder)
+    root = roots.root_of(folder)
+    whole = [os.path.join(folder, root.weights)] if root and root.module else []
+    own = [name for name in (*indexes, *weights) if not roots.is_part(root, name)]
     return [
         *[inside] * bool(inside),
-        *([root] if root else []),
-        *(os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)),
+        *whole,
+        *(os.path.join(folder, name) for name in sorted(own, key=_order)),
     ]
 
 
@@ -264,8 +266,8 @@ class _Grouped:
 def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     """The sets of a folder.
 
-    A file that a library looks for must be readable if there is no better one: its errors are raised.  Other files that
-    cannot be read are not sets.  Files without weights are sets only if there is nothing else.
+    A file that a library looks for, or the whole folder, must be readable if there is no better one: its errors are
+    raised.  Other files that cannot be read are not sets.  Files without weights are sets only if there are no others.
     """
     sets: list[Weights] = []
     differences: dict[str, str] = {}
@@ -278,7 +280,8 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             beside = ", ".join(os.path.basename(one) for one in files if one != path)
             also = f"the folder also holds {beside}: name that file to read it" if beside else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
-            if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
+            is_best = of_file(path).is_usual and (is_main(path) or not os.path.basename(path))
+            if (sets and _are_shards(sets[0].path, path)) or (not sets and is_best):
                 raise
             failed = failed or error
             continue

@@ -11,7 +11,7 @@ from paramtool.formats import object_tree
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
-from paramtool.formats.torch import _deepspeed
+from paramtool.formats.torch import shared_params
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats.torch.names import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
@@ -119,7 +119,7 @@ def checkpoint_of(
         notes=(*notes, *escapes),
     )
     _check_windows(checkpoint, storages)
-    return _deepspeed.with_shared(checkpoint)
+    return shared_params.with_shared(checkpoint)
 
 
 def _storages(storages: Storages, backings: list[Backing]) -> Mapping[int, Storage]:

@@ -23,6 +23,8 @@ from paramtool.model.objects import Leaf, Node, TensorRef
 
 SHARED, MODULE, SHAPES = "shared_params", "module", "param_shapes"
 MAX_NOTED = 3
+PARTITIONED = "ZeRO stage 3 keeps their values in shards"
+"""In the note of a file whose tensors are empty."""
 
 
 def with_shared(checkpoint: Checkpoint) -> Checkpoint:
@@ -54,12 +56,12 @@ def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str],
     for name, owner in pairs.items():
         if f"{MODULE}.{name}" in checkpoint.entries:
             wrong += _stored_apart(checkpoint, name, owner)
-        elif f"{MODULE}.{(holder := _holder(pairs, name))}" in views:
-            found[name] = holder
-        elif holder in pairs:
-            wrong.append(f"has a cycle from {name!r} to {holder!r}")
+        elif f"{MODULE}.{(last := holder(pairs, name))}" in views:
+            found[name] = last
+        elif last in pairs:
+            wrong.append(f"has a cycle from {name!r} to {last!r}")
         else:
-            wrong.append(f"says that {name!r} is {holder!r}, which is not stored")
+            wrong.append(f"says that {name!r} is {last!r}, which is not stored")
     return found, wrong
 
 
@@ -76,8 +78,8 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
     if names:
         count = plural(len(names), "of its tensors is", "of its tensors are")
         yield (
-            f"{count} empty: ZeRO stage 3 keeps their values in shards, in the *_optim_states.pt files beside it; "
-            "DeepSpeed's zero_to_fp32.py joins them"
+            f"{count} empty: {PARTITIONED}, in the *_optim_states.pt files beside it; "
+            "name the folder to read them joined"
         )
 
 
@@ -88,7 +90,7 @@ def _texts(node: objects.Mapping) -> Iterator[tuple[str, str]]:
             yield key, value.value
 
 
-def _holder(pairs: Mapping[str, str], name: str) -> str:
+def holder(pairs: Mapping[str, str], name: str) -> str:
     """The name at the end of a chain of pairs; a name of the chain if it is a cycle."""
     seen = set()
     while name in pairs and name not in seen:

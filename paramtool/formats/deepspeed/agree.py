@@ -1,0 +1,242 @@
+"""Whether the files of a folder are of one save: the same world, model, settings and step in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Row
+from typing import NamedTuple
+
+from paramtool.errors import FormatError, plural, some
+from paramtool.formats.deepspeed.flat import Fragment, Fragments, Shape, aligned, numel_of, of_runs, of_slices
+from paramtool.formats.deepspeed.names import RankFiles
+from paramtool.formats.deepspeed.states import ModelStates, OptimizerStates, vector
+from paramtool.formats.deepspeed.values import Findings, child, is_none, whole
+from paramtool.model.objects import Leaf, Node, tensor_names
+from paramtool.model.objects import Mapping as Tree
+from paramtool.model.view import View
+
+SAME = ("global_steps", "global_samples", "skipped_steps", "param_shapes", "frozen_param_shapes", "ds_version")
+"""What all model states of one save have alike."""
+ROUND_ROBIN = "round_robin_gradients"
+_SHOWN = 3
+
+
+def check_ranks(files: RankFiles, found: Mapping[int, OptimizerStates], findings: Findings) -> None:
+    """Findings where ranks are missing, or of several worlds or stages; FormatError where experts are split."""
+    if not files.optimizers:
+        findings.add("has no file `*_optim_states.pt`")
+    for rank, states in found.items():
+        if len(set(states.counts)) > 1:
+            raise FormatError(
+                f"{files.folder}: experts split its model: rank {rank} shares its groups with {list(states.counts)} "
+                "ranks; expected one number",
+                hint="save the model in one piece with the program that trained it",
+            )
+    worlds = _by({rank: states.counts[0] for rank, states in found.items()})
+    stages = _by({rank: states.stage for rank, states in found.items()})
+    if len(worlds) > 1:
+        said = "; ".join(f"{_listed(of)} of {plural(world, 'rank')}" for world, of in worlds.items())
+        findings.add(f"the files are of {len(worlds)} worlds: {said}")
+    if len(stages) > 1:
+        said = "; ".join(f"{_listed(of)} of stage {stage}" for stage, of in stages.items())
+        findings.add(f"the files are of several saves: {said}")
+    if len(worlds) == 1:
+        world = next(iter(worlds))
+        beyond = [rank for rank in files.optimizers if rank >= world]
+        lacking = [
+            rank for rank in range(min(world, len(files.optimizers) + _SHOWN + 1)) if rank not in files.optimizers
+        ]
+        if beyond:
+            findings.add(f"has files of {_listed(beyond)}; `partition_count` says {plural(world, 'rank')}")
+        elif lost := world - len(files.optimizers):
+            what = f"{plural(lost, 'file')} of {plural(world, 'rank')} are missing"
+            findings.add(f"{what}, as of {_listed(lacking[:_SHOWN])}: `*_optim_states.pt`")
+
+
+def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for rank, value in values.items():
+        found.setdefault(value, []).append(rank)
+    return found
+
+
+def _listed(ranks: Row[int]) -> str:
+    more = f" and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else ""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_SHOWN]))}{more}"
+
+
+def check_models(models: Row[ModelStates], ranks: Row[OptimizerStates], findings: Findings) -> Iterator[str]:
+    """Findings where model states are of another save than others or than the optimizer's; yields notes."""
+    first = models[0]
+    for key in SAME:
+        held = [child(one.file.objects, key) for one in models]
+        for other, model in zip(held, models, strict=True):
+            if other != held[0]:
+                told = f"{key!r} is {_word(other)}; {_base(first)} has {_word(held[0])}"
+                findings.add(f"{_base(model)}: {told}: they are of two saves")
+    if ranks:
+        _check_optimizers(first, ranks, findings)
+    yield from _own(models)
+
+
+def _check_optimizers(first: ModelStates, ranks: Row[OptimizerStates], findings: Findings) -> None:
+    """Findings where optimizer states are of another save than the model's, or than the others."""
+    world = whole(child(first.file.objects, "dp_world_size"))
+    if world not in (None, len(ranks)):
+        files = f"the optimizer's files are of {plural(len(ranks), 'rank')}"
+        findings.add(f"{_base(first)}: is of {plural(world or 0, 'rank')}; {files}")
+    mine = child(first.file.objects, "ds_version")
+    for one in ranks:
+        theirs = child(one.file.objects, "ds_version")
+        if not is_none(theirs) and not is_none(mine) and theirs != mine:
+            told = f"written by DeepSpeed {_word(theirs)}; {_base(first)} by {_word(mine)}"
+            findings.add(f"{_base(one)}: {told}: they are of two saves")
+    _check_kept(ranks, findings)
+
+
+def _check_kept(ranks: Row[OptimizerStates], findings: Findings) -> None:
+    """Findings for settings and values that differ among the ranks."""
+    first = ranks[0]
+    for one in ranks[1:]:
+        if one.groups != first.groups:
+            findings.add(f"{_base(one)}: its `param_groups` are not those of {_base(first)}: they are of two saves")
+        other = [str(key) for (key, a), (_, b) in zip(first.rest, one.rest, strict=False) if _plain(a) and a != b]
+        if other or len(one.rest) != len(first.rest):
+            findings.add(f"{_base(one)}: {some(other, _SHOWN)} differ from {_base(first)}: they are of two saves")
+
+
+def _own(models: Row[ModelStates]) -> Iterator[str]:
+    """A note for what each rank has its own of."""
+    tops = [dict(one.file.objects.items) for one in models if isinstance(one.file.objects, Tree)]
+    own = ("module", "shared_params", "frozen_param_fragments", *SAME)
+    keys = [str(key) for key in tops[0] if key not in own and any(one.get(key) != tops[0][key] for one in tops[1:])]
+    if keys:
+        yield f"ranks have their own {some(keys, _SHOWN)}: rank 0's is read"
+
+
+def _plain(node: Node) -> bool:
+    return not any(True for _ in tensor_names(node))
+
+
+def _word(node: Node | None) -> str:
+    if isinstance(node, Leaf):
+        return repr(node.value)[:60]
+    return "missing" if node is None else "other"
+
+
+def _base(one: ModelStates | OptimizerStates) -> str:
+    return one.file.files[0].path.replace("\\", "/").rpartition("/")[2]
+
+
+# The flat groups
+
+
+class CheckedGroups(NamedTuple):
+    """Where the elements of the parameters are, and what was odd."""
+
+    fragments: Fragments
+    notes: tuple[str, ...]
+
+
+def check_groups(shapes: Row[Mapping[str, Shape]], ranks: Row[OptimizerStates], findings: Findings) -> CheckedGroups:
+    """Where the elements of each parameter are; findings where the vectors of the ranks have other lengths."""
+    found: dict[str, tuple[Fragment, ...]] = {}
+    names = [name for group in shapes for name in group]
+    if len(set(names)) < len(names):
+        findings.add("`param_shapes` has a parameter in two groups")
+    for rank, one in enumerate(ranks):
+        if len(one.masters) != len(shapes) or len(one.states) > len(shapes):
+            has = f"{plural(len(one.masters), 'flat group')} and {len(one.states)} with state"
+            findings.add(f"rank {rank} has {has}; `param_shapes` has {len(shapes)}: they are of different models")
+        elif wrong := [k for k, view in enumerate(one.masters) if view is None]:
+            findings.add(f"rank {rank}: the float32 parameters of group {wrong[0]} are not one vector")
+    if findings.lines:
+        return CheckedGroups({}, ())
+    mapped = True
+    for group, held in enumerate(shapes):
+        if ranks[0].stage == 3:
+            found |= _slices(group, held, ranks, findings)
+        else:
+            made = _runs(group, held, ranks, findings)
+            mapped = mapped and _is_mapped(group, made, ranks)
+            found |= made
+    if not mapped and not findings.lines:
+        return CheckedGroups(found, (_unmapped(ranks, findings),))
+    return CheckedGroups(found, ())
+
+
+def _slices(
+    group: int, shapes: Mapping[str, Shape], ranks: Row[OptimizerStates], findings: Findings
+) -> dict[str, tuple[Fragment, ...]]:
+    """The fragments of a group of stage 3; a finding where a vector has another length."""
+    found = of_slices(group, shapes, len(ranks))
+    numel = sum(-(-numel_of({name: shape}) // len(ranks)) for name, shape in shapes.items())
+    for rank, one in enumerate(ranks):
+        for what, view in _vectors(one, group):
+            if view.numel != numel:
+                findings.add(_length(rank, group, what, view.numel, f"{numel}"))
+    return found
+
+
+def _runs(
+    group: int, shapes: Mapping[str, Shape], ranks: Row[OptimizerStates], findings: Findings
+) -> dict[str, tuple[Fragment, ...]]:
+    """The fragments of a group of stages 1 and 2; a finding where a vector has another length."""
+    paddings = ranks[0].aligned[group] if group < len(ranks[0].aligned) else ()
+    if len(paddings) not in (0, len(shapes)) or any(one.aligned != ranks[0].aligned for one in ranks):
+        findings.add(f"group {group}: `param_alignment_paddings` do not fit its {plural(len(shapes), 'parameter')}")
+        return {}
+    numel = numel_of(shapes, paddings)
+    held = [[*_vectors(one, group)] for one in ranks]
+    run = max((view.numel for _, view in held[0]), default=0)
+    total = sum(view.numel for one in ranks if (view := one.masters[group]) is not None)
+    if aligned(total, len(ranks)) != aligned(numel, len(ranks)) or run * len(ranks) < numel:
+        findings.add(
+            f"group {group}: its ranks have {total} elements; `param_shapes` has {numel}: they are of different models"
+        )
+        return {}
+    for rank, vectors in enumerate(held):
+        lean = max(0, min(run, numel - rank * run))
+        for what, view in vectors:
+            if view.numel not in (run, lean):
+                findings.add(_length(rank, group, what, view.numel, f"{run}" if lean == run else f"{run} or {lean}"))
+    return of_runs(group, shapes, paddings, run)
+
+
+def _vectors(one: OptimizerStates, group: int) -> Iterator[tuple[str, View]]:
+    """The vectors of a rank for a group: the parameters, and the slots that are vectors as long or longer."""
+    master = one.masters[group]
+    if master is None:
+        return
+    yield "float32 parameters", master
+    views = one.file.views()
+    for slot, node in (one.states[group] if group < len(one.states) else {}).items():
+        view = vector(views, node)
+        if view is not None and (view.numel > 1 or master.numel <= 1):
+            yield slot, view
+
+
+def _length(rank: int, group: int, what: str, numel: int, expected: str) -> str:
+    return f"rank {rank}: {what} of group {group} have {plural(numel, 'element')}; expected {expected}"
+
+
+def _is_mapped(group: int, found: Fragments, ranks: Row[OptimizerStates]) -> bool:
+    """Whether `param_slice_mappings` of all ranks say the same; those of old versions are missing."""
+    for rank, one in enumerate(ranks):
+        if group >= len(one.mappings):
+            continue
+        mine = {name: (part.start, part.numel) for name, parts in found.items() for part in parts if part.rank == rank}
+        if mine != dict(one.mappings[group]):
+            return False
+    return True
+
+
+def _unmapped(ranks: Row[OptimizerStates], findings: Findings) -> str:
+    """The note where the mappings say another order, because ranks take turns; else a finding."""
+    settings = child(ranks[0].file.objects, "ds_config", "zero_optimization", ROUND_ROBIN)
+    if settings != Leaf(True):
+        findings.add("`param_slice_mappings` and `param_shapes` have different orders: they are of two saves")
+    return (
+        f"`param_slice_mappings` have the order without `{ROUND_ROBIN}`; the order of `param_shapes` is read, as by "
+        "DeepSpeed's zero_to_fp32"
+    )

@@ -1,0 +1,187 @@
+"""The optimizer of a folder as one tree: the state under the parameters' names, from the flat groups of the ranks.
+
+    {"state": {"emb.weight": {"step": T, "exp_avg": T}}, "param_groups": [{"lr": 0.1, "params": ["emb.weight"]}],
+     "fp32": {"emb.weight": T}, "loss_scaler": ..., ...}
+
+This is the form in which torch.distributed.checkpoint has an optimizer; `fp32` are the float32 parameters, where the
+model has them in another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Map
+from collections.abc import Sequence as Row
+from dataclasses import replace
+from math import prod
+
+from paramtool.errors import plural
+from paramtool.formats.deepspeed.flat import Fragments, Shape
+from paramtool.formats.deepspeed.joined import JoinedTensors, grafted, piece
+from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
+from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, TensorRef, tensor_names
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+AT = "optimizer"
+"""Where the tree is in the checkpoint."""
+MASTERS, GROUPS = "fp32", "param_groups"
+
+State = Map[str, Map[str, Node]]
+"""{parameter: {slot: what is kept}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatGroups:
+    """The parameters of each flat group, and the states of all ranks."""
+
+    shapes: Row[Map[str, Shape]]
+    fragments: Fragments
+    ranks: Row[OptimizerStates]
+
+
+def masters(flat: FlatGroups, joined: JoinedTensors, name_of: Callable[[str], str]) -> None:
+    """Add the float32 parameters, under the names that `name_of` gives."""
+    for group, shapes in enumerate(flat.shapes):
+        views = [rank.masters[group] for rank in flat.ranks]
+        for name, shape in shapes.items():
+            _join(flat, joined, name_of(name), shape, (name, views))
+
+
+def state(flat: FlatGroups, joined: JoinedTensors, findings: Findings) -> State:
+    """Add the state of every parameter; what ranks do not have alike is a finding."""
+    found: dict[str, dict[str, Node]] = {name: {} for shapes in flat.shapes for name in shapes}
+    for group, shapes in enumerate(flat.shapes):
+        held = [rank.states[group] if group < len(rank.states) else {} for rank in flat.ranks]
+        if any(one.keys() != held[0].keys() for one in held):
+            kept = " and ".join(sorted({", ".join(one) or "nothing" for one in held}))
+            findings.add(f"group {group}: its ranks keep different state: {kept}")
+            continue
+        for slot in held[0]:
+            for name, node in _slot(flat, joined, findings, (group, slot, [one[slot] for one in held])):
+                found[name][slot] = node
+        assert shapes.keys() <= found.keys()
+    return found
+
+
+def _slot(
+    flat: FlatGroups, joined: JoinedTensors, findings: Findings, held: tuple[int, str, list[Node]]
+) -> Iterator[tuple[str, Node]]:
+    """One slot of the parameters of a group: its own elements for each, or one value for all of them."""
+    group, slot, nodes = held
+    files = [rank.file.views() for rank in flat.ranks]
+    views = [vector(one, node) for one, node in zip(files, nodes, strict=True)]
+    if all(view is not None and _reaches(flat, group, rank, view.numel) for rank, view in enumerate(views)):
+        for name, shape in flat.shapes[group].items():
+            at = f"{AT}.state.{name}.{slot}"
+            _join(flat, joined, at, shape, (name, views))
+            yield name, TensorRef(at)
+        return
+    single = [one.get(tensor(node)) for one, node in zip(files, nodes, strict=True)]
+    if all(isinstance(node, Leaf) for node in nodes):
+        if any(node != nodes[0] for node in nodes):
+            findings.add(f"group {group}: {slot!r} is not the same in all ranks: {_words(nodes)}: they are of two runs")
+        yield from ((name, nodes[0]) for name in flat.shapes[group])
+    elif all(view is not None and view.numel == 1 for view in single):
+        pairs = [(rank.file, view) for rank, view in zip(flat.ranks, single, strict=True) if view is not None]
+        if len({_content(file, view) for file, view in pairs}) > 1:
+            findings.add(f"group {group}: {slot!r} is not the same in all ranks: they are of two runs")
+        for name in flat.shapes[group]:
+            at = f"{AT}.state.{name}.{slot}"
+            alone(joined, at, *pairs[0])
+            yield name, TensorRef(at)
+    else:
+        findings.add(f"group {group}: {slot!r} is neither one value for each element nor one for the group")
+
+
+def _words(nodes: Row[Node]) -> str:
+    values = dict.fromkeys(repr(node.value) if isinstance(node, Leaf) else "another" for node in nodes)
+    return " and ".join(list(values)[:3])
+
+
+def alone(joined: JoinedTensors, at: str, file: Checkpoint, view: View) -> None:
+    """Add a tensor of one element with bytes of its own: parameters do not share their steps."""
+    joined.join(at, view.shape, [(file, View(view.storage, view.dtype, view.offset, (1,), (1,)))])
+
+
+def _reaches(flat: FlatGroups, group: int, rank: int, numel: int) -> bool:
+    """Whether a vector of a rank is as long as its part of a group."""
+    master = flat.ranks[rank].masters[group]
+    return master is not None and numel >= master.numel
+
+
+def _content(file: Checkpoint, view: View) -> tuple[object, ...]:
+    """What is known of the bytes of a small tensor without reading it: the CRC of its storage in the archive."""
+    storage = file.storages[int(view.storage)]
+    crc32 = storage.backing.crc32 if isinstance(storage.backing, ByteRange) else None
+    return view.dtype.name, view.offset, storage.nbytes, crc32
+
+
+def _join(flat: FlatGroups, joined: JoinedTensors, at: str, shape: Shape, place: tuple[str, Row[View | None]]) -> None:
+    """Add a tensor of a parameter from the vectors of all ranks."""
+    name, views = place
+    pieces = [
+        (flat.ranks[one.rank].file, piece(view, one.start, one.numel))
+        for one in flat.fragments[name]
+        if (view := views[one.rank]) is not None
+    ]
+    if prod(shape):
+        joined.join(at, shape, pieces)
+    elif (first := views[0]) is not None:
+        joined.add_empty(at, shape, first)
+
+
+# The tree
+
+
+def tree(kept: State, with_masters: bool, rest: Row[tuple[Key, Node]]) -> Mapping:
+    """The optimizer's mapping; `rest` begins with `param_groups`."""
+    states = tuple((name, Mapping("dict", tuple(slots.items()))) for name, slots in kept.items())
+    copies = tuple((name, TensorRef(f"{AT}.{MASTERS}.{name}")) for name in kept)
+    inside: list[tuple[Key, Node]] = [(MASTERS, Mapping("dict", copies))] if with_masters else []
+    return Mapping("dict", (("state", Mapping("dict", states)), *rest[:1], *inside, *rest[1:]))
+
+
+def named_groups(groups: Node | None, names: Row[Row[str]], findings: Findings) -> Sequence:
+    """`param_groups` with the names of parameters in place of the numbers of flat groups.
+
+    `names` has the parameters of each flat group.  A folder without settings gets a group for each.
+    """
+    if not isinstance(groups, Sequence):
+        made = [Mapping("dict", (("params", _list(group)),)) for group in names]
+        return Sequence("list", tuple(made))
+    numbers = [wholes(child(one, "params")) for one in groups.items]
+    flat = [number for one in numbers if one is not None for number in one]
+    if None in numbers or flat != list(range(len(names))):
+        has = f"{plural(len(flat), 'flat group')} of {plural(len(groups.items), 'group')}"
+        findings.add(f"`param_groups` has {has}; `param_shapes` has {plural(len(names), 'flat group')}")
+        return groups
+    found = []
+    for one, indices in zip(groups.items, numbers, strict=True):
+        assert isinstance(one, Mapping) and indices is not None
+        params = _list([name for number in indices for name in names[number]])
+        found.append(replace(one, items=tuple((key, params if key == "params" else value) for key, value in one.items)))
+    return replace(groups, items=tuple(found))
+
+
+def _list(names: Row[str]) -> Sequence:
+    return Sequence("list", tuple(map(Leaf, names)))
+
+
+def taken(
+    rest: Row[tuple[Key, Node]], file: Checkpoint, joined: JoinedTensors, first: int, at: str = OPTIMIZER
+) -> list[tuple[Key, Node]]:
+    """What else an optimizer's mapping in a file keeps, with its tensors; `at` is the path of the mapping there.
+
+    The numbers of shared objects follow `first`.
+    """
+    old = f"{at}." if at else ""
+    found = []
+    for key, node in rest:
+        for name in tensor_names(node):
+            joined.take(file, name, f"{AT}.{name.removeprefix(old)}")
+        found.append((key, grafted(node, old, f"{AT}.", first)))
+    return found
