@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.commands.optimizers import STATE_FILES, bound_files, refuse_defects
+from paramtool.commands.optimizers import STATE_FILES, bound_copies, bound_files, refuse_defects
 from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
@@ -26,7 +26,7 @@ from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import tree
+from paramtool.passes.optimizer import copies, tree
 from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.optimizer.read import optimizers
 from paramtool.passes.rewriting import Outcome
@@ -90,6 +90,11 @@ def prepared(
 
     `moves` are the new parameters, and `renamed` is {old name: new name} of those that stay what they are.
     """
+    if stale := copies.stale(checkpoint, moves):
+        raise PlanError(
+            f"{checkpoint.files[0].path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
+            hint="--at takes both modules, or --only SECTION the model alone",
+        )
     if not has_state(checkpoint):
         if choice.names is not None:
             raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
@@ -99,11 +104,16 @@ def prepared(
     if not moves and all(old == new for old, new in renamed.items()):
         return Carried(checkpoint)
     bindings = _bindings(path, checkpoint, choice)
+    bindings += tuple(one for binding in bindings for one in copies.masters(binding))
     _refuse_unknown(checkpoint, bindings)
     refuse_defects(checkpoint.files[0].path, bindings)
-    state = moved(checkpoint, bindings, moves, renamed)
+    averages = bound_copies(path, checkpoint, choice.recorded)
+    state = moved(checkpoint, (*bindings, *(one for one in averages if not one.defects)), moves, renamed)
+    unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
+    state = replace(state, warnings=(*state.warnings, *unlike))
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
     rest = replace(checkpoint, entries=entries, objects=state.objects)
+    bindings = (*bindings, *averages)
     return Carried(rest, state, _report(bindings, state), bindings)
 
 
@@ -123,8 +133,10 @@ def _report(bindings: Sequence[Binding], state: MovedState) -> StateReport:
 
 
 def has_state(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has the state of an optimizer."""
-    return any(entry.role == "optimizer" for entry in checkpoint.entries.values()) or bool(optimizers(checkpoint))
+    """Whether a checkpoint has the state of an optimizer, or copies of its parameters in a list."""
+    if any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+        return True
+    return bool(optimizers(checkpoint) or copies.averages(checkpoint))
 
 
 def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:

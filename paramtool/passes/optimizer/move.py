@@ -20,10 +20,10 @@ from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import Binding, Move, MovedState, OptimizerState, Slot, SlotTargets, StateEntry
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import tree
+from paramtool.passes.optimizer import copies, tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, trajectory
 
-MOVABLE = ("torch", "dcp")
+MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM)
 """Forms of optimizers whose trees are written."""
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
@@ -149,7 +149,7 @@ class _Moving:
             raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
         if is_moved and self.state.refused:
             raise self.refusal(self.state.refused)
-        if is_moved and self.state.masters:
+        if is_moved and not copies.are_listed(self.state):
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
 
     def concerned(self) -> Iterator[tuple[tuple[_Key, ...], Move]]:
@@ -276,15 +276,18 @@ class _Moving:
         entries: dict[Key, Node] = {}
         listed: list[list[tuple[Key, str]]] = []
         names: dict[_Key, str] = {}
+        settings: dict[Key, Key] = {}
         places: dict[_Key, list[Key]] = {}
         old = objects_at(self.objects, self.state.at)
-        there, said = dict(tree.entries_of(old)), self.said()
+        form, said = tree.form_of(self.state.form), self.said()
+        there = dict(form.entries(old))
         for group in groups:
             listed.append([])
             for key, one in group:
                 name = self.called(key, one)
                 new = self.new_key(key, name, len(names), bool(made))
                 names[new] = name
+                settings[new] = key
                 places.setdefault(key, []).append(new)
                 listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
                 if one is None and key in there:
@@ -293,7 +296,7 @@ class _Moving:
                     entries[new] = self.entry(new, one)
         order = [*names] if made else [new for key in self.entries for new in places[key]]
         self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
-        self.done.node = tree.renumbered(old, tree.Renumbered(listed, entries, order))
+        self.done.node = form.renumbered(old, tree.Renumbered(listed, entries, order, settings))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
 
@@ -343,12 +346,14 @@ class _Moving:
         if before == after:
             return node
         for name in objects.tensor_names(node):
-            if name.startswith(f"{before}."):
+            if tree.is_below(name, before):
                 self.done.renamed[name] = after + name.removeprefix(before)
         return tree.moved_below(node, before, after)
 
     def path(self, key: Key) -> str:
         """The path of an entry."""
+        if self.state.form == copies.FORM:
+            return f"{self.state.at}.{key}"
         return ".".join(part for part in (self.state.at, "state", objects.word(key)) if part)
 
     def entry(self, key: Key, one: _NewEntry) -> Node:
@@ -356,8 +361,10 @@ class _Moving:
         items: list[tuple[Key, Node]] = []
         for slot, value in one.slots:
             if isinstance(value, Target):
-                name = f"{self.path(key)}.{slot}"
+                name = f"{self.path(key)}.{slot}" if slot else self.path(key)
                 self.done.targets.append(_renamed(value, name))
+                if not slot:
+                    return TensorRef(name)
                 items.append((slot, TensorRef(name)))
             else:
                 items.append((slot, value))
