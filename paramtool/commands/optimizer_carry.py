@@ -23,7 +23,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Node, subtree, tensor_names
-from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, tree
@@ -69,6 +69,8 @@ class OptimizerChoice(NamedTuple):
     names: Path | None = None
     """A file with the names of the parameters."""
     drop: bool = False
+    state: StateChoice = StateChoice()
+    """What becomes of the state of parameters that are tied and untied."""
     recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
@@ -93,7 +95,7 @@ def prepared(
     if stale := copies.stale(checkpoint, moves):
         raise PlanError(
             f"{checkpoint.files[0].path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
-            hint="--at takes both modules, or --only SECTION the model alone",
+            hint="change both (--at, --tie and --untie take several names), or --only SECTION takes the model alone",
         )
     if not has_state(checkpoint):
         if choice.names is not None:
@@ -108,7 +110,8 @@ def prepared(
     _refuse_unknown(checkpoint, bindings)
     refuse_defects(checkpoint.files[0].path, bindings)
     averages = bound_copies(path, checkpoint, choice.recorded)
-    state = moved(checkpoint, (*bindings, *(one for one in averages if not one.defects)), moves, renamed)
+    following = (*bindings, *(one for one in averages if not one.defects))
+    state = moved(checkpoint, following, moves, renamed, choice.state)
     unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
     state = replace(state, warnings=(*state.warnings, *unlike))
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}

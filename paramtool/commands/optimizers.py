@@ -110,7 +110,7 @@ def bound_files(
 def bound_copies(
     path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
 ) -> tuple[Binding, ...]:
-    """The lists of averages in a checkpoint, each bound to the parameters of its model; `recorded` as of `bound_files`."""
+    """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
     model = _model(os.fspath(path), checkpoint) if states else None
     known = _Orders([], []) if model is None else _orders(*model, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
@@ -191,6 +191,20 @@ class SlotTargets:
     """What will not be the same in training: `two biases were summed: ...`."""
 
 
+class StateChoice(NamedTuple):
+    """What becomes of the state of a parameter that becomes several, and of several that become one."""
+
+    untied: str = ""
+    """`copy`: each has all of it.  `split`: each has its share of the gradients' averages.  `zero`: the first keeps it,
+    and the others start without.  `one`: one entry stays for all of them.  Empty: it is refused."""
+    tied: str = ""
+    """`first` or `second`: whose state is kept.  Empty: it is refused where both differ."""
+
+
+UNTIED = ("copy", "split", "zero", "one")
+TIED = ("first", "second")
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """New parameters that are made of old ones, and how the same map is asked for any slot."""
@@ -201,6 +215,8 @@ class Move:
     """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
     is_elementwise: bool
     """False where parameters are joined or split."""
+    twins: tuple[tuple[str, ...], ...] = ()
+    """Sets of old parameters that hold the same and become one, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)

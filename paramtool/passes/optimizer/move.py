@@ -17,14 +17,26 @@ from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
-from paramtool.model.optimizer import Binding, Move, MovedState, OptimizerState, Slot, SlotTargets, StateEntry
+from paramtool.model.optimizer import (
+    Binding,
+    Move,
+    MovedState,
+    OptimizerState,
+    Slot,
+    SlotTargets,
+    StateChoice,
+    StateEntry,
+)
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
 from paramtool.passes.optimizer import copies, tree
-from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, trajectory
+from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, power_of, trajectory
 
+NOTHING_SAID = StateChoice()
 MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM)
 """Forms of optimizers whose trees are written."""
+_UNTIE = "--untied-state copy, split, zero or one says what they get"
+_TIE = "--tied-state first or second says whose is kept"
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
 _Key = int | str
@@ -37,14 +49,16 @@ def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:
 
 
 def moved(
-    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str]
-) -> MovedState:
+    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str],
+    choice: StateChoice = NOTHING_SAID,
+) -> MovedState:  # fmt: skip
     """What a plan has to have, so that the optimizers of a checkpoint fit its new parameters.
 
-    `renamed` is {old name: new name} of tensors that only get another name.  PlanError says why the state of one cannot
+    `renamed` is {old name: new name} of tensors that only get another name, and `choice` says what becomes of the state
+    of parameters that are tied and untied.  PlanError says why the state of one cannot
     follow.
     """
-    done = [_Moving(checkpoint, binding, moves, renamed).run() for binding in bindings]
+    done = [_Moving(checkpoint, binding, moves, renamed, choice=choice).run() for binding in bindings]
     tree_of_all = checkpoint.objects
     for one, binding in zip(done, bindings, strict=True):
         if one.node is not None:
@@ -93,12 +107,25 @@ class _NewEntry(NamedTuple):
     slots: tuple[tuple[str, Target | Node], ...]
 
 
+class _Concerned(NamedTuple):
+    """A move of parameters that have entries."""
+
+    keys: tuple[_Key, ...]
+    """The entries that the new ones are made of."""
+    move: Move
+    held: Mapping[str, _Key]
+    """{old parameter: its entry, or that of the one whose state is kept}"""
+    gone: tuple[_Key, ...]
+    """Entries of parameters whose state is not kept."""
+
+
 class _Moving:
     """One optimizer, and the parameters that change."""
 
     def __init__(
-        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str]
-    ) -> None:
+        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
+        choice: StateChoice,
+    ) -> None:  # fmt: skip
         self.where = checkpoint.files[0].path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
@@ -107,7 +134,8 @@ class _Moving:
         self.prefix = prefix if self.state.section else ""
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
         self.entries = {entry.key: entry for entry in self.state.entries}
-        self.moves, self.renamed = moves, renamed
+        self.moves, self.renamed, self.choice = moves, renamed, choice
+        self.hint = ""
         self.by_view = {self.views[name]: key for key, name in self.names.items() if name in self.views}
         self.done = _Done(self.state.at)
 
@@ -122,17 +150,18 @@ class _Moving:
         if not moving and not self.has_names():
             return self.done
         self.check_form(bool(moving))
-        made = {old: new for keys, move in moving for old, new in self.joined(keys, move)}
+        made = {old: new for one in moving for old, new in self.joined(one)}
         self.write(made)
         if moving and (told := trajectory(self.state.algorithm)):
             at = self.state.at or "the optimizer"
             self.done.warnings.append(f"{at}: the training that continues is not the same: {told}")
-        self.done.counts = (sum(len(keys) for keys, _ in moving), sum(len(new) for new in made.values()))
+        before = sum(len(one.keys) + len(one.gone) for one in moving)
+        self.done.counts = (before, sum(len(new) for new in made.values()))
         return self.done
 
     def refusal(self, reason: str, hint: str = "") -> PlanError:
         """The error for state that cannot follow."""
-        return refusal(self.where, self.state.at, reason, hint)
+        return refusal(self.where, self.state.at, reason, hint or self.hint)
 
     def has_names(self) -> bool:
         """Whether the names of parameters are written in it."""
@@ -152,35 +181,80 @@ class _Moving:
         if is_moved and not copies.are_listed(self.state):
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
 
-    def concerned(self) -> Iterator[tuple[tuple[_Key, ...], Move]]:
+    def concerned(self) -> Iterator[_Concerned]:
         """The moves of parameters that have entries, each with the entries of its old ones; tied ones once."""
         seen: dict[_Key, frozenset[_Key]] = {}
+        self.check_other_names()
         for move in self.moves:
             keys = {name: self.by_view.get(self.views[name]) for name in move.old if name in self.views}
-            there = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
-            if not there:
+            every = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
+            if not every:
                 continue
+            self.choose(keys, move)
+            there = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
             if lacking := [name for name, key in keys.items() if key is None]:
                 has = self.names[there[0]]
                 raise self.refusal(f"{has!r} has an entry, and {some(lacking, _SHOWN)} beside it has none")
-            before = {seen[key] for key in there if key in seen}
-            if before == {frozenset(there)}:
+            before = {seen[key] for key in every if key in seen}
+            if before == {frozenset(every)}:
                 continue
             if before:
                 raise self.refusal(f"{self.names[there[0]]!r} becomes a part of several parameters")
-            seen |= dict.fromkeys(there, frozenset(there))
-            yield there, move
+            seen |= dict.fromkeys(every, frozenset(every))
+            held = {name: key for name, key in keys.items() if key is not None}
+            yield _Concerned(there, move, held, tuple(key for key in every if key not in there))
 
-    def joined(self, keys: tuple[_Key, ...], move: Move) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
+    def choose(self, keys: dict[str, _Key | None], move: Move) -> None:
+        """Give parameters that become one the entry of one of them: of the only one, or of that of the choice."""
+        for names in move.twins:
+            found = [*dict.fromkeys(key for name in names if (key := keys.get(name)) is not None)]
+            if not found:
+                continue
+            chosen = found[-1] if self.choice.tied == "second" else found[0]
+            for name in names:
+                if keys.get(name) is None or self.choice.tied:
+                    keys[name] = chosen
+
+    def check_other_names(self) -> None:
+        """PlanError where a parameter is joined or split under one of its names, and stays what it is under another."""
+        read = {name for move in self.moves for name in move.old}
+        made = {name for move in self.moves for name in move.new}
+        views = {self.views[name]: name for name in read if name in self.views and self.views[name] in self.by_view}
+        for name, view in self.views.items():
+            if view in views and name not in read and name not in made:
+                raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
+
+    def joined(self, one: _Concerned) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
         """{old entry: the new entries at its place}; all are at the place of the first one in its group."""
+        keys, move = one.keys, one.move
+        self.hint = _TIE if move.twins and not self.choice.tied else ""
         self.check_groups(keys)
         weights = self.through(move, {name: self.views[name] for name in move.old}, Slot("", "weight"))
-        new = _distinct(weights.targets)
-        slots = self.slots(keys, move, new)
-        entries = tuple(_NewEntry(name, tuple((key, made[name]) for key, made in slots)) for name in new)
+        shares, without = self.untied(_alike(weights.targets))
+        slots = self.slots(one, shares)
+        entries = tuple(
+            _NewEntry(name, () if name in without else tuple((key, made[name]) for key, made in slots))
+            for name in shares
+        )
+        self.hint = ""
         first = min(keys, key=[*self.entries].index)
         yield first, entries
-        yield from ((key, ()) for key in keys if key != first)
+        yield from ((key, ()) for key in (*keys, *one.gone) if key != first)
+
+    def untied(self, alike: Sequence[Sequence[str]]) -> tuple[dict[str, int], frozenset[str]]:
+        """{new parameter: how many share its state}, and those that start without any; `alike` are made of the same."""
+        choice = self.choice.untied
+        if self.state.form == copies.FORM:
+            choice = "one" if choice == "one" else "copy"
+        shares, without = {}, []
+        for names in alike:
+            if len(names) > 1 and not choice:
+                told = " and ".join(map(repr, names[:_SHOWN]))
+                raise self.refusal(f"{told} become {len(names)} parameters, and it keeps one state for them", _UNTIE)
+            for k, name in enumerate(names if choice != "one" else names[:1]):
+                shares[name] = len(names) if choice == "split" else 1
+                without += [name] if k and choice == "zero" else []
+        return shares, frozenset(without)
 
     def check_groups(self, keys: tuple[_Key, ...]) -> None:
         """PlanError where the old parameters have different settings, or only some of them have state."""
@@ -210,14 +284,13 @@ class _Moving:
                     return f" ({objects.word(key)} {value.value!r} and {found.value!r})"
         return ""
 
-    def slots(
-        self, keys: tuple[_Key, ...], move: Move, new: Sequence[str]
-    ) -> list[tuple[str, Mapping[str, Target | Node]]]:
+    def slots(self, one: _Concerned, shares: Mapping[str, int]) -> list[tuple[str, Mapping[str, Target | Node]]]:
         """[(slot, {new parameter: what is kept for it})]"""
-        return [(slot.key, self.slot(slot.key, keys, move, new)) for slot in self.entries[keys[0]].slots]
+        return [(slot.key, self.slot(slot.key, one, shares)) for slot in self.entries[one.keys[0]].slots]
 
-    def slot(self, called: str, keys: tuple[_Key, ...], move: Move, new: Sequence[str]) -> Mapping[str, Target | Node]:
-        """One slot of the new parameters."""
+    def slot(self, called: str, one: _Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
+        """One slot of the new parameters; `shares` are by how many the state of each is shared."""
+        keys, move, new = one.keys, one.move, [*shares]
         held = {key: next(slot for slot in self.entries[key].slots if slot.key == called) for key in keys}
         first = held[keys[0]]
         if {slot.kind for slot in held.values()} != {first.kind}:
@@ -226,11 +299,14 @@ class _Moving:
             return self.scalar(held, new)
         if first.kind not in OF_ONE_SHAPE:
             raise self.refusal(f"{_why(first)}, and {self.names[keys[0]]!r} is joined, split or rearranged")
-        views = {name: self.view(held[self.by_view[self.views[name]]]) for name in move.old}
+        views = {name: self.view(held[one.held[name]]) for name in move.old}
         done = self.through(move, views, first)
         self.done.requires += (self.required(one, called) for one in done.requires)
         self.done.warnings += (f"{self.state.at or 'the optimizer'}: {text}" for text in done.changes)
-        return {target.name: target for target in done.targets if target.name in new}
+        power = power_of(called, first.kind)
+        return {
+            target.name: _scaled(target, shares[target.name] ** -power) for target in done.targets if target.name in new
+        }
 
     def through(self, move: Move, views: Mapping[str, View], slot: Slot) -> SlotTargets:
         """The same map once more; PlanError where what is kept does not fit it."""
@@ -241,7 +317,7 @@ class _Moving:
 
     def required(self, one: Requirement, called: str) -> Requirement:
         """A condition on a slot, as one of the state."""
-        told = refusal(self.where, self.state.at, f"{called!r}: {one.message}")
+        told = self.refusal(f"{called!r}: {one.message}")
         return replace(one, message=told.message, hint=told.hint, is_of_state=True)
 
     def view(self, slot: Slot) -> View:
@@ -386,14 +462,21 @@ def _shown(slot: Slot) -> str:
     return str(slot.value.value) if isinstance(slot.value, Leaf) else "an object"
 
 
-def _distinct(targets: Iterable[Target]) -> list[str]:
-    """The new parameters; a tensor that is made of the same as another is another name of it."""
-    found: dict[object, str] = {}
+def _alike(targets: Iterable[Target]) -> list[list[str]]:
+    """The new parameters, those together that are made of the same."""
+    found: dict[object, list[str]] = {}
     for target in targets:
-        copies = tuple((replace(copy.destination, storage=""), copy.terms, copy.shift) for copy in target.copies)
+        made_of = tuple((replace(copy.destination, storage=""), copy.terms, copy.shift) for copy in target.copies)
         is_made = any(copy.terms for copy in target.copies)
-        found.setdefault((target.shape, copies) if is_made else target.name, target.name)
+        found.setdefault((target.shape, made_of) if is_made else target.name, []).append(target.name)
     return list(found.values())
+
+
+def _scaled(target: Target, factor: float) -> Target:
+    """A target times a factor."""
+    if factor == 1:
+        return target
+    return replace(target, copies=tuple(replace(copy, scale=copy.scale * factor) for copy in target.copies))
 
 
 def _renamed(target: Target, name: str) -> Target:

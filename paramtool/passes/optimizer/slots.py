@@ -164,6 +164,21 @@ def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm:
     return found
 
 
+_NOT_OF_GRADIENTS = ("step_size", "acc_delta")
+"""Slots that do not grow with the gradients: Rprop's step sizes, and Adadelta's squares of updates."""
+
+
+def power_of(key: str, kind: SlotKind) -> int:
+    """The power of the gradient with which a slot grows.
+
+    >>> power_of("exp_avg", "first"), power_of("exp_avg_sq", "second"), power_of("step_size", "magnitude")
+    (1, 2, 0)
+    """
+    if key in _NOT_OF_GRADIENTS:
+        return 0
+    return {"first": 1, "magnitude": 1, "second": 2}.get(kind, 0)
+
+
 _How = Literal["whole", "rows", "columns", "blocks"]
 _Rule = tuple[_How, tuple[int, ...]]
 """How the shape of a slot follows from its parameter's, and that shape."""
