@@ -108,6 +108,9 @@ def prepared(
     bindings = _bindings(path, checkpoint, choice)
     bindings += tuple(one for binding in bindings for one in copies.masters(binding))
     _refuse_unknown(checkpoint, bindings)
+    for binding in bindings:
+        if moves and binding.optimizer.refused:
+            raise refusal(checkpoint.files[0].path, binding.optimizer.at, binding.optimizer.refused)
     refuse_defects(checkpoint.files[0].path, bindings)
     averages = bound_copies(path, checkpoint, choice.recorded)
     following = (*bindings, *(one for one in averages if not one.defects))

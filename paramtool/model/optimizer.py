@@ -22,13 +22,15 @@ from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 
-SlotKind = Literal["weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "unknown"]
+SlotKind = Literal[
+    "weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "derived", "unknown"
+]
 """How a slot follows its parameter.
 
 `weight`: as the parameter does.  `first`: linear in the gradient, so signs follow.  `second`: linear in its square, so
 signs do not.  `magnitude`: neither sign nor square.  `scalar`: one number, the same for the parts of a parameter.
 `factored`: statistics of rows and columns.  `blockwise`: quantised in blocks of elements.  `global`: of all parameters
-together.  `unknown`: it follows a parameter that is only renamed.
+together.  `derived`: it is calculated anew at each step.  `unknown`: it follows a parameter that is only renamed.
 """
 How = Literal["names", "order", "shapes", "given", "record"]
 

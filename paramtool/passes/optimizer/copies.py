@@ -64,7 +64,8 @@ def masters(binding: Binding) -> Iterator[Binding]:
             listed.setdefault(at, []).append((tensor, key))
     for at, pairs in listed.items():
         state = _listed(at, [tensor for tensor, _ in pairs], binding.optimizer.section)
-        names = {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
+        names: dict[int | str, str] = {}
+        names |= {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
         source = f"the entries of {binding.optimizer.at or 'the optimizer'}"
         yield Binding(state, names, "given", source, binding.is_unique, binding.ambiguous)
 

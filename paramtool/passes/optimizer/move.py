@@ -29,8 +29,8 @@ from paramtool.model.optimizer import (
 )
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import copies, tree
-from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, power_of, trajectory
+from paramtool.passes.optimizer import blocks, copies, flat, tree
+from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, last_part, power_of, trajectory
 
 NOTHING_SAID = StateChoice()
 MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM)
@@ -39,6 +39,8 @@ _UNTIE = "--untied-state copy, split, zero or one says what they get"
 _TIE = "--tied-state first or second says whose is kept"
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
+_CODES, _BLOCKS = ("qmap1", "qmap2"), ("state1", "state2", "absmax1", "absmax2")
+"""What bitsandbytes keeps: the values of all codes, the same for every tensor; codes, and scales of blocks of them."""
 _Key = int | str
 
 
@@ -107,6 +109,11 @@ class _NewEntry(NamedTuple):
     slots: tuple[tuple[str, Target | Node], ...]
 
 
+def _own(entry: StateEntry) -> StateEntry:
+    """An entry without what is kept for all parameters together."""
+    return replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
+
+
 class _Concerned(NamedTuple):
     """A move of parameters that have entries."""
 
@@ -129,11 +136,14 @@ class _Moving:
         self.where = checkpoint.files[0].path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
+        self.rank = {name: k for k, name in enumerate(dict.fromkeys([*tree_names(checkpoint), *self.views]))}
         self.objects = checkpoint.objects
         prefix = next((one.prefix for one in checkpoint.sections if one.name == self.state.section), "")
         self.prefix = prefix if self.state.section else ""
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
-        self.entries = {entry.key: entry for entry in self.state.entries}
+        self.entries = {entry.key: _own(entry) for entry in self.state.entries}
+        self.is_flat = any(slot.kind == "global" for entry in self.state.entries for slot in entry.slots)
+        self.made_by: dict[str, _Concerned] = {}
         self.moves, self.renamed, self.choice = moves, renamed, choice
         self.hint = ""
         self.by_view = {self.views[name]: key for key, name in self.names.items() if name in self.views}
@@ -152,12 +162,26 @@ class _Moving:
         self.check_form(bool(moving))
         made = {old: new for one in moving for old, new in self.joined(one)}
         self.write(made)
-        if moving and (told := trajectory(self.state.algorithm)):
-            at = self.state.at or "the optimizer"
-            self.done.warnings.append(f"{at}: the training that continues is not the same: {told}")
+        if moving and self.state.form != copies.FORM:
+            self.done.warnings += self.trajectory()
         before = sum(len(one.keys) + len(one.gone) for one in moving)
         self.done.counts = (before, sum(len(new) for new in made.values()))
         return self.done
+
+    def trajectory(self) -> Iterator[str]:
+        """What will not be the same in a training that continues."""
+        at = self.state.at or "the optimizer"
+        if told := trajectory(self.state.algorithm):
+            yield f"{at}: the training that continues is not the same: {told}"
+        elif not self.state.algorithm and any(entry.slots for entry in self.state.entries):
+            yield (
+                f"{at}: which optimizer it is, is not known; if its update looks at a whole tensor, as norms do, the "
+                "training that continues is not the same"
+            )
+        derived = {slot.key for entry in self.state.entries for slot in entry.slots if slot.kind == "derived"}
+        if derived:
+            left = ", ".join(sorted(derived))
+            yield f"{at}: {left} of joined or split parameters are left out: each step calculates them anew"
 
     def refusal(self, reason: str, hint: str = "") -> PlanError:
         """The error for state that cannot follow."""
@@ -231,6 +255,9 @@ class _Moving:
         self.check_groups(keys)
         weights = self.through(move, {name: self.views[name] for name in move.old}, Slot("", "weight"))
         shares, without = self.untied(_alike(weights.targets))
+        self.made_by |= dict.fromkeys(shares, one)
+        if self.is_flat and (one.gone or len(shares) > len(_alike(weights.targets)) or weights.changes):
+            raise self.refusal("L-BFGS keeps products of vectors over all parameters, which tied or summed ones change")
         slots = self.slots(one, shares)
         entries = tuple(
             _NewEntry(name, () if name in without else tuple((key, made[name]) for key, made in slots))
@@ -286,7 +313,8 @@ class _Moving:
 
     def slots(self, one: _Concerned, shares: Mapping[str, int]) -> list[tuple[str, Mapping[str, Target | Node]]]:
         """[(slot, {new parameter: what is kept for it})]"""
-        return [(slot.key, self.slot(slot.key, one, shares)) for slot in self.entries[one.keys[0]].slots]
+        kept = [slot for slot in self.entries[one.keys[0]].slots if slot.kind != "derived"]
+        return [(slot.key, self.slot(slot.key, one, shares)) for slot in kept]
 
     def slot(self, called: str, one: _Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
         """One slot of the new parameters; `shares` are by how many the state of each is shared."""
@@ -295,8 +323,10 @@ class _Moving:
         first = held[keys[0]]
         if {slot.kind for slot in held.values()} != {first.kind}:
             raise self.refusal(f"{called!r} is not kept in one way for {some([self.names[key] for key in keys], 4)}")
-        if first.kind == "scalar" or not any(slot.tensor for slot in held.values()):
+        if first.kind == "scalar" or called.endswith(_CODES) or not any(slot.tensor for slot in held.values()):
             return self.scalar(held, new)
+        if first.kind == "blockwise" and last_part(called) in _BLOCKS:
+            return self.quantised(called, one, shares)
         if first.kind not in OF_ONE_SHAPE:
             raise self.refusal(f"{_why(first)}, and {self.names[keys[0]]!r} is joined, split or rearranged")
         views = {name: self.view(held[one.held[name]]) for name in move.old}
@@ -307,6 +337,32 @@ class _Moving:
         return {
             target.name: _scaled(target, shares[target.name] ** -power) for target in done.targets if target.name in new
         }
+
+    def quantised(self, called: str, one: _Concerned, shares: Mapping[str, int]) -> Mapping[str, Target | Node]:
+        """Moments that are quantised in blocks, or the scales of these blocks."""
+        if any(share > 1 for share in shares.values()):
+            raise self.refusal(
+                f"{called!r} is quantised, and a part of it is no share (--untied-state copy and zero are)"
+            )
+        moments = blocks.moments_of(called) or called
+        states = {name: self.view(self.slot_of(key, moments)) for name, key in one.held.items()}
+        made = self.through(one.move, states, Slot(moments, "weight")).targets
+        targets = [target for target in made if target.name in shares]
+        try:
+            if moments == called:
+                blocks.check(targets, states)
+                return {target.name: target for target in targets}
+            scales = {name: self.view(self.slot_of(key, called)) for name, key in one.held.items()}
+            return {target.name: target for target in blocks.scales(targets, states, scales)}
+        except LayoutError as error:
+            raise self.refusal(f"{called!r}: {error.message}") from None
+
+    def slot_of(self, key: _Key, called: str) -> Slot:
+        """A slot of an entry; PlanError where it has none of this name."""
+        found = next((slot for slot in self.entries[key].slots if slot.key == called), None)
+        if found is None:
+            raise self.refusal(f"it keeps no {called!r} for {self.names[key]!r}")
+        return found
 
     def through(self, move: Move, views: Mapping[str, View], slot: Slot) -> SlotTargets:
         """The same map once more; PlanError where what is kept does not fit it."""
@@ -366,15 +422,43 @@ class _Moving:
                 settings[new] = key
                 places.setdefault(key, []).append(new)
                 listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
-                if one is None and key in there:
+                if one is None and key in there and not (self.is_flat and made):
                     entries[new] = self.kept(key, new, there[key])
                 elif one is not None and one.slots:
                     entries[new] = self.entry(new, one)
+        if self.is_flat and made:
+            entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
         order = [*names] if made else [new for key in self.entries for new in places[key]]
-        self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
+        self.done.gone += [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
         self.done.node = form.renumbered(old, tree.Renumbered(listed, entries, order, settings))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
+
+    def vectors(
+        self, there: Mapping[Key, Node], groups: Sequence[Sequence[tuple[_Key, _NewEntry | None]]], new: Key
+    ) -> Node:
+        """The one entry of L-BFGS, whose vectors go over all parameters."""
+        (old, node), *others = there.items()
+        pairs = [pair for group in groups for pair in group]
+        if others or {*self.names} != {*self.entries} or len(groups) > 1:
+            raise self.refusal("L-BFGS keeps vectors over all parameters, and not all of them are known")
+        shapes = {self.names[key]: self.views[self.names[key]].shape for key in self.entries}
+
+        def make(held: Mapping[str, View]) -> Iterator[Target]:
+            places = flat.windows(held[""], shapes)
+            for key, one in pairs:
+                if one is None:
+                    yield flat.kept(places[self.names[key]])
+                else:
+                    by = self.made_by[one.name]
+                    views = {name: places[self.names[its]] for name, its in by.held.items()}
+                    made = self.through(by.move, views, Slot("", "first")).targets
+                    yield next(target for target in made if target.name == one.name)
+
+        found, targets = flat.moved(node, (self.path(old), self.path(new)), self.views, lambda held: [*make(held)])
+        self.done.targets += targets
+        self.done.gone += flat.vectors(node)
+        return found
 
     def new_key(self, key: _Key, name: str, number: int, is_made: bool) -> _Key:
         """The key of an entry in the output."""
@@ -389,9 +473,11 @@ class _Moving:
         order = [(key, one) for key in group for one in made.get(key, (None,))]
         old = [self.names.get(key, "") for key in group]
         by_name = {self.called(*pair): pair for pair in order}
-        if not made or len(by_name) < len(order) or not tree.is_module_order(old):
+        if not made or len(by_name) < len(order):
             return order
-        return [by_name[name] for name in tree.module_order(by_name)]
+        if {*by_name, *old} <= self.rank.keys() and old == sorted(old, key=self.rank.__getitem__):
+            return [by_name[name] for name in sorted(by_name, key=self.rank.__getitem__)]
+        return [by_name[name] for name in tree.module_order(by_name)] if tree.is_module_order(old) else order
 
     def called(self, key: _Key, one: _NewEntry | None) -> str:
         """The name of the parameter of a new entry; empty where it is not known."""
@@ -429,21 +515,27 @@ class _Moving:
     def path(self, key: Key) -> str:
         """The path of an entry."""
         if self.state.form == copies.FORM:
-            return f"{self.state.at}.{key}"
+            return f"{self.state.at}.{key!s}"
         return ".".join(part for part in (self.state.at, "state", objects.word(key)) if part)
 
     def entry(self, key: Key, one: _NewEntry) -> Node:
         """The node of a new entry; its tensors are named by their places."""
         items: list[tuple[Key, Node]] = []
+        wrapped: list[tuple[Key, Node]] = []
         for slot, value in one.slots:
             if isinstance(value, Target):
                 name = f"{self.path(key)}.{slot}" if slot else self.path(key)
                 self.done.targets.append(_renamed(value, name))
                 if not slot:
                     return TensorRef(name)
-                items.append((slot, TensorRef(name)))
+                value = TensorRef(name)
+            outer, dot, inner = slot.rpartition(".")
+            if dot:
+                items += [] if wrapped else [(outer, EMPTY)]
+                wrapped.append((inner, value))
             else:
                 items.append((slot, value))
+        items = [(key, objects.Mapping("dict", tuple(wrapped)) if value is EMPTY else value) for key, value in items]
         return objects.Mapping("dict", tuple(items))
 
 
@@ -477,6 +569,11 @@ def _scaled(target: Target, factor: float) -> Target:
     if factor == 1:
         return target
     return replace(target, copies=tuple(replace(copy, scale=copy.scale * factor) for copy in target.copies))
+
+
+def tree_names(checkpoint: Checkpoint) -> list[str]:
+    """The names of tensors in the order of the tree, which a state dict has."""
+    return list(objects.tensor_names(checkpoint.objects))
 
 
 def _renamed(target: Target, name: str) -> Target:

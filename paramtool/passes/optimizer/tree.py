@@ -180,9 +180,9 @@ def _flat_renumbered(node: Node, new: Renumbered) -> Node:
     for key in new.order:
         entry = new.entries.get(key)
         if isinstance(entry, Mapping):
-            items += ((f"{_STATE}{key}.{word(slot)}", child) for slot, child in entry.items)
+            items += ((f"{_STATE}{word(key)}.{word(slot)}", child) for slot, child in entry.items)
     for key in new.order:
-        items += ((f"{_SETTINGS}{key}.{last}", child) for last, child in settings[str(new.settings[key])])
+        items += ((f"{_SETTINGS}{word(key)}.{last}", child) for last, child in settings[str(new.settings[key])])
     return replace(node, items=tuple(items))
 
 
