@@ -240,3 +240,5 @@ class MovedState:
     """{tensor: its new name} of entries that stay what they are, and have another number."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """{path of an optimizer: how many entries were joined or split, and how many they became}"""
+    emptied: tuple[tuple[int, frozenset[int]], ...] = ()
+    """(how many groups an optimizer has, those of them that have no parameter any more)"""

@@ -29,7 +29,7 @@ from paramtool.model.optimizer import (
 )
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import blocks, copies, flat, tree
+from paramtool.passes.optimizer import blocks, copies, flat, schedules, tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, last_part, power_of, trajectory
 
 NOTHING_SAID = StateChoice()
@@ -66,6 +66,9 @@ def moved(
         if one.node is not None:
             node = one.node
             tree_of_all = tree.changed(tree_of_all, binding.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
+    emptied = _emptied(checkpoint, bindings, done)
+    for count, gone in emptied:
+        tree_of_all = schedules.without_groups(tree_of_all, count, gone)
     targets = tuple(target for one in done for target in one.targets)
     names = {target.name: _alias(target) for target in targets}
     return MovedState(
@@ -78,7 +81,24 @@ def moved(
         bindings=tuple(one.binding for one in done if one.binding is not None),
         renamed={old: new for one in done for old, new in one.renamed.items()},
         counts={one.at: one.counts for one in done if one.counts is not None},
+        emptied=emptied,
     )
+
+
+def _emptied(
+    checkpoint: Checkpoint, bindings: Sequence[Binding], done: Sequence[_Done]
+) -> tuple[tuple[int, frozenset[int]], ...]:
+    """Groups that have no parameter any more; PlanError where it is not known whose schedule has items for them."""
+    found = []
+    counts = [len(binding.optimizer.groups) for binding in bindings if binding.optimizer.form != copies.FORM]
+    for binding, one in zip(bindings, done, strict=True):
+        if one.emptied:
+            count = len(binding.optimizer.groups)
+            if counts.count(count) > 1 and schedules.of_groups(checkpoint.objects, count):
+                reason = f"group {min(one.emptied)} would have no parameter, and which schedule is its own is not known"
+                raise refusal(checkpoint.files[0].path, binding.optimizer.at, reason)
+            found.append((count, one.emptied))
+    return tuple(found)
 
 
 def _alias(target: Target) -> Alias:
@@ -100,6 +120,8 @@ class _Done:
     warnings: list[str] = field(default_factory=list)
     binding: Binding | None = None
     counts: tuple[int, int] | None = None
+    emptied: frozenset[int] = frozenset()
+    """Groups that have no parameter any more."""
 
 
 class _NewEntry(NamedTuple):
@@ -430,7 +452,14 @@ class _Moving:
             entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
         order = [*names] if made else [new for key in self.entries for new in places[key]]
         self.done.gone += [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
-        self.done.node = form.renumbered(old, tree.Renumbered(listed, entries, order, settings))
+        gone = (k for k, group in enumerate(self.state.groups) if group.keys and not listed[k])
+        self.done.emptied = frozenset(gone)
+        if self.done.emptied and self.state.masters:
+            raise self.refusal(
+                f"group {min(self.done.emptied)} would have no parameter any more, and has float32 copies"
+            )
+        new_tree = tree.Renumbered(listed, entries, order, settings, self.done.emptied)
+        self.done.node = form.renumbered(old, new_tree)
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
 

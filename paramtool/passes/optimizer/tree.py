@@ -88,6 +88,8 @@ class Renumbered(NamedTuple):
     """All new keys in the order of `state`."""
     settings: Map[Key, Key] = MappingProxyType({})
     """{new key: the old key whose settings it has}, where settings are kept for each parameter"""
+    emptied: frozenset[int] = frozenset()
+    """Groups that have no parameter any more."""
 
 
 class Form(NamedTuple):
@@ -127,7 +129,8 @@ def _state(node: Node, new: Renumbered) -> Node:
 
 def _groups(node: Node, new: Renumbered) -> Node:
     assert isinstance(node, Sequence)
-    return replace(node, items=tuple(map(_group, node.items, new.groups)))
+    made = map(_group, node.items, new.groups)
+    return replace(node, items=tuple(one for k, one in enumerate(made) if k not in new.emptied))
 
 
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
