@@ -27,6 +27,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.layouts import evidence
+from paramtool.model.optimizer import TIED, UNTIED
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
@@ -75,6 +76,11 @@ OPTIONS = (
     click.option("--optimizer-names", type=FILE, metavar="FILE",
                  help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
     click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
+    click.option("--untied-state", type=click.Choice(UNTIED),
+                 help="What each of several parameters gets of the optimizer's state of the one that they were: all of "
+                 "it, its share, nothing for all but the first, or one entry for all."),
+    click.option("--tied-state", type=click.Choice(TIED),
+                 help="Whose optimizer's state is kept where two parameters become one."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -103,6 +109,8 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "drop_kept": flags["drop_kept"],
         "optimizer_names": flags["optimizer_names"],
         "drop_optimizer": flags["drop_optimizer"],
+        "untied_state": flags["untied_state"] or "",
+        "tied_state": flags["tied_state"] or "",
         "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.commands.optimizers import STATE_FILES, bound_files, refuse_defects
+from paramtool.commands.optimizers import STATE_FILES, bound_copies, bound_files, refuse_defects
 from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
@@ -23,10 +23,10 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Node, subtree, tensor_names
-from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import tree
+from paramtool.passes.optimizer import copies, tree
 from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.optimizer.read import optimizers
 from paramtool.passes.rewriting import Outcome
@@ -69,6 +69,8 @@ class OptimizerChoice(NamedTuple):
     names: Path | None = None
     """A file with the names of the parameters."""
     drop: bool = False
+    state: StateChoice = StateChoice()
+    """What becomes of the state of parameters that are tied and untied."""
     recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
@@ -90,6 +92,11 @@ def prepared(
 
     `moves` are the new parameters, and `renamed` is {old name: new name} of those that stay what they are.
     """
+    if stale := copies.stale(checkpoint, moves):
+        raise PlanError(
+            f"{checkpoint.files[0].path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
+            hint="change both (--at, --tie and --untie take several names), or --only SECTION takes the model alone",
+        )
     if not has_state(checkpoint):
         if choice.names is not None:
             raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
@@ -99,11 +106,20 @@ def prepared(
     if not moves and all(old == new for old, new in renamed.items()):
         return Carried(checkpoint)
     bindings = _bindings(path, checkpoint, choice)
+    bindings += tuple(one for binding in bindings for one in copies.masters(binding))
     _refuse_unknown(checkpoint, bindings)
+    for binding in bindings:
+        if moves and binding.optimizer.refused:
+            raise refusal(checkpoint.files[0].path, binding.optimizer.at, binding.optimizer.refused)
     refuse_defects(checkpoint.files[0].path, bindings)
-    state = moved(checkpoint, bindings, moves, renamed)
+    averages = bound_copies(path, checkpoint, choice.recorded)
+    following = (*bindings, *(one for one in averages if not one.defects))
+    state = moved(checkpoint, following, moves, renamed, choice.state)
+    unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
+    state = replace(state, warnings=(*state.warnings, *unlike))
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
     rest = replace(checkpoint, entries=entries, objects=state.objects)
+    bindings = (*bindings, *averages)
     return Carried(rest, state, _report(bindings, state), bindings)
 
 
@@ -123,8 +139,10 @@ def _report(bindings: Sequence[Binding], state: MovedState) -> StateReport:
 
 
 def has_state(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has the state of an optimizer."""
-    return any(entry.role == "optimizer" for entry in checkpoint.entries.values()) or bool(optimizers(checkpoint))
+    """Whether a checkpoint has the state of an optimizer, or copies of its parameters in a list."""
+    if any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+        return True
+    return bool(optimizers(checkpoint) or copies.averages(checkpoint))
 
 
 def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:

@@ -27,6 +27,7 @@ from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.passes.optimizer import copies
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
 from paramtool.passes.optimizer.read import optimizers, shapes_of
@@ -104,6 +105,19 @@ def bound_files(
             bound = _by_record(state, said, known, shapes[file]) or _bound(state, known, shapes[file], trainer)
         found.setdefault(file, []).append(bound)
     return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
+
+
+def bound_copies(
+    path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
+) -> tuple[Binding, ...]:
+    """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
+    states = copies.averages(checkpoint)
+    model = _model(os.fspath(path), checkpoint) if states else None
+    known = _Orders([], []) if model is None else _orders(*model, None)
+    shapes, said = shapes_of(checkpoint) if states else {}, recorded or _recorded(checkpoint)
+    return tuple(
+        _by_record(one, said.get(one.at), known, shapes) or _bound(one, known, shapes, False) for one in states
+    )
 
 
 def refuse_defects(path: Path, found: Sequence[Binding]) -> None:

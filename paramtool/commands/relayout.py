@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts
+from paramtool.commands import _casts, _ties
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
@@ -58,8 +58,10 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
+from paramtool.passes.retied import Retied, applied, retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
@@ -129,18 +131,42 @@ class RelayoutOptions(ObjectOptions):
     """A file with the names of an optimizer's parameters, one for each of its entries."""
     drop_optimizer: bool = False
     """Leave out the state of optimizers."""
+    untied_state: str = ""
+    """What each of several parameters gets of the state of the one that they were: `copy`, `split`, `zero`, `one`."""
+    tied_state: str = ""
+    """Whose state is kept where parameters become one: `first` or `second`."""
+    untie: Sequence[str] = ()
+    """Names that become tensors of their own."""
+    tie: Mapping[str, str] | None = None
+    """{name: the other name whose tensor it becomes a name of}; their bytes have to be equal."""
     format: str | None = None
     """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
         ObjectOptions.__post_init__(self)
+        _check_ties(self)
         given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
         if self.as_is and given:
             raise UsageError(
                 f"{given[0]} says how networks are converted, and no layout is given to convert them to",
                 hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
             )
+
+
+def _check_ties(options: RelayoutOptions) -> None:
+    """UsageError for choices that there are not, and for ties that change beside layouts."""
+    for flag, value, known in (
+        ("--untied-state", options.untied_state, UNTIED),
+        ("--tied-state", options.tied_state, TIED),
+    ):
+        if value and value not in known:
+            raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
+    if (options.untie or options.tie) and (options.target or options.source or options.into is not None):
+        raise UsageError(
+            "--tie and --untie change which names are one tensor, and not the layout of tensors",
+            hint="convert without --to and --into first, and then the output --to another layout",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -284,9 +310,12 @@ def _prepared(
         check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)
+    ties = retied(checkpoint, options.untie, options.tie or {})
+    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change, ties=ties)
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
+    is_moved = carried.state is not None
+    planned, outcome = _ties.recorded(planned, outcome, ties, _state_choice(options), is_moved=is_moved)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
@@ -339,6 +368,7 @@ def _carried(
     path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
     options: RelayoutOptions,
     change: HandedOver | None,
+    ties: Retied,
 ) -> tuple[Carried, Destination, HandedOver | None]:  # fmt: skip
     """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once."""
     renamed: Mapping[str, str] = {}
@@ -350,11 +380,16 @@ def _carried(
         moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
         change = HandedOver(taken)
     else:
-        moves = moves_of_networks(checkpoint, converted)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer)
+        moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
     kept = beside(where.sidecars, changes(moves, renamed), choice, where.path)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
+    carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
     return carried, where._replace(sidecars=kept), change
+
+
+def _state_choice(options: RelayoutOptions) -> StateChoice:
+    return StateChoice(options.untied_state, options.tied_state)
 
 
 def _planned(
@@ -607,10 +642,12 @@ def convert(
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
     into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
+    untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
     skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "",
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
@@ -650,6 +687,11 @@ def convert(
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
+    untie              names that become tensors of their own
+    tie                {name: the other name whose tensor it becomes a name of}; their bytes have to be equal
+    untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
+                       `zero` or `one` entry for all
+    tied_state         whose state is kept where two parameters become one: `first` or `second`
 
     With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
@@ -705,6 +747,7 @@ def fuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "",
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
@@ -724,6 +767,7 @@ def unfuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "",
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.
@@ -743,6 +787,6 @@ def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
 
 _FIXED: Mapping[str, Any] = {
     "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "into": None,
-    "map": (), "format": None,
+    "map": (), "format": None, "untie": (), "tie": None,
 }  # fmt: skip
 """Fields that not all three have a keyword for."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramtool.commands import _ties
 from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
@@ -227,7 +228,9 @@ def _compared(
     if asked.only is not None:
         expected = section_of(expected, asked.only)
     source, output_whole, output_name = expected, found, found.files[0].path
-    moved = with_state(found, source, against, rearranged_again(found, expected))
+    expected, moves, choice = _ties.again(found, expected)
+    moved = rearranged_again(found, expected)
+    moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), choice)
     expected = whole = moved.expected
     found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)

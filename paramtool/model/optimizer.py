@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
@@ -22,13 +22,15 @@ from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 
-SlotKind = Literal["weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "unknown"]
+SlotKind = Literal[
+    "weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "derived", "unknown"
+]
 """How a slot follows its parameter.
 
 `weight`: as the parameter does.  `first`: linear in the gradient, so signs follow.  `second`: linear in its square, so
 signs do not.  `magnitude`: neither sign nor square.  `scalar`: one number, the same for the parts of a parameter.
 `factored`: statistics of rows and columns.  `blockwise`: quantised in blocks of elements.  `global`: of all parameters
-together.  `unknown`: it follows a parameter that is only renamed.
+together.  `derived`: it is calculated anew at each step.  `unknown`: it follows a parameter that is only renamed.
 """
 How = Literal["names", "order", "shapes", "given", "record"]
 
@@ -191,6 +193,20 @@ class SlotTargets:
     """What will not be the same in training: `two biases were summed: ...`."""
 
 
+class StateChoice(NamedTuple):
+    """What becomes of the state of a parameter that becomes several, and of several that become one."""
+
+    untied: str = ""
+    """`copy`: each has all of it.  `split`: each has its share of the gradients' averages.  `zero`: the first keeps it,
+    and the others start without.  `one`: one entry stays for all of them.  Empty: it is refused."""
+    tied: str = ""
+    """`first` or `second`: whose state is kept.  Empty: it is refused where both differ."""
+
+
+UNTIED = ("copy", "split", "zero", "one")
+TIED = ("first", "second")
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """New parameters that are made of old ones, and how the same map is asked for any slot."""
@@ -201,6 +217,8 @@ class Move:
     """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
     is_elementwise: bool
     """False where parameters are joined or split."""
+    twins: tuple[tuple[str, ...], ...] = ()
+    """Sets of old parameters that hold the same and become one, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +240,5 @@ class MovedState:
     """{tensor: its new name} of entries that stay what they are, and have another number."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """{path of an optimizer: how many entries were joined or split, and how many they became}"""
+    emptied: tuple[tuple[int, frozenset[int]], ...] = ()
+    """(how many groups an optimizer has, those of them that have no parameter any more)"""

@@ -14,7 +14,7 @@ from math import prod
 from paramtool.errors import PlanError
 from paramtool.formats.msgpack import codes
 from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
-from paramtool.model.plan import Copy, Plan, Target
+from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous
 
 SEPARATOR = "/"
@@ -111,7 +111,7 @@ def _pieces(target: Target) -> Iterator[Target]:
         part = (min(step, shape[0] - start), *shape[1:])
         cut = tuple((sign, _rows(view, start, part)) for sign, view in terms)
         destination = contiguous(target.name, target.dtype, part)
-        yield Target(target.name, target.dtype, part, (Copy(destination, cut, copy.shift),))
+        yield Target(target.name, target.dtype, part, (replace(copy, destination=destination, terms=cut),))
 
 
 def _rows(view: View, start: int, shape: tuple[int, ...]) -> View:
