@@ -75,6 +75,9 @@ OPTIONS = (
     click.option("--optimizer-names", type=FILE, metavar="FILE",
                  help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
     click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
+    click.option("--new-config", type=FILE, metavar="CONFIG.JSON",
+                 help="Copy this config.json, of the model that opens the output folder, in place of the input's, and "
+                 "put the entries of an optimizer beside the weights in the order of its parameters."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -103,6 +106,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "drop_kept": flags["drop_kept"],
         "optimizer_names": flags["optimizer_names"],
         "drop_optimizer": flags["drop_optimizer"],
+        "new_config": flags["new_config"],
         "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],

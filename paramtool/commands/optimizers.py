@@ -23,6 +23,7 @@ from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder.training_files import OPTIMIZER
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -34,9 +35,6 @@ from paramtool.passes.optimizer.read import optimizers, shapes_of
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
 
-STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
-"""Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
-accelerate 1.15 (utils/constants.py)."""
 TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 """Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
 _MOST_SECTIONS = 3
@@ -116,7 +114,7 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
     """The files of a folder that hold optimizers alone."""
     for name in sorted(os.listdir(folder)):
-        if STATE_FILES.fullmatch(name):
+        if OPTIMIZER.fullmatch(name):
             place = os.path.join(folder, name)
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
@@ -195,9 +193,13 @@ def _source(checkpoint: Checkpoint, section: str | None) -> str:
 
 
 def _class_parameters(path: str, config: str | None) -> ClassParameters | None:
+    """The parameters of the class that a config names: the one that is given, or the one beside a checkpoint."""
+    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
+    return class_parameters(config or os.path.join(folder, hf_config.NAME))
+
+
+def class_parameters(config: str) -> ClassParameters | None:
     """The parameters of the class that a config names; None where there is no config, or nothing that builds it."""
-    if not config:
-        config = os.path.join(path if is_folder(path) else os.path.dirname(os.path.abspath(path)), hf_config.NAME)
     try:
         state = os.stat(config)
     except OSError:

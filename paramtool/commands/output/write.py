@@ -36,6 +36,7 @@ from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed, some
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder.training_files import OPTIMIZER
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
@@ -191,7 +192,10 @@ def place(
         name, max_shard_size = own, None
     if folder:
         check_one_file(target, name.stem, max_shard_size is not None and not whole.format.startswith("sharded"))
-    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name,))
+    states = [
+        WeightsName(stem, suffix=end) for stem, end in map(os.path.splitext, filter(OPTIMIZER.fullmatch, beside.files))
+    ]
+    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name, *states))
     of = os.fspath(path) if folder and given else ""
     return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
 
@@ -252,6 +256,8 @@ class Work:
     """What the casts did, once it is written."""
     judge: Callable[[Counts], None] = lambda counts: None
     """Raises where the casts lose what they must not lose."""
+    beside: tuple[Work, ...] = ()
+    """Other files of the same output, such as the state of an optimizer."""
 
     @property
     def writer(self) -> Writer:
@@ -262,7 +268,8 @@ class Work:
         """What writing and proving import."""
         copies = (copy for target in self.plan.targets for copy in target.copies)
         is_calculated = not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies)
-        return (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
+        own = (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
+        return (*own, *(name for one in self.beside for name in one.needed(verify)))
 
     def rehearse(self) -> None:
         """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
@@ -271,6 +278,8 @@ class Work:
             prove(self.plan.requires, source)
             count(self.plan.targets, source, self.counts)
         self.judge(self.counts)
+        for one in self.beside:
+            one.rehearse()
 
     def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
         """Prove what the plan requires, write into an output in the making, and read back."""
@@ -284,6 +293,8 @@ class Work:
             if verify:
                 with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
+        for one in self.beside:
+            one.write(staged, verify, progress)
         return True
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
@@ -384,12 +395,13 @@ class Gathered(NamedTuple):
 def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gathered:
     """The output that works go to, with other files `beside` them."""
     where = works[0].where
+    every = [one for work in works for one in (work, *work.beside)]
     return Gathered(
         where.path,
         where.is_folder,
-        [name for work in works for name in work.where.read],
-        {name: file for work in works for name, file in work.where.known_inside().items()} | dict(beside),
-        [work.where.name_inside for work in works],
+        [name for work in every for name in work.where.read],
+        {name: file for work in every for name, file in work.where.known_inside().items()} | dict(beside),
+        [work.where.name_inside for work in every],
         {"": where.folder} if where.folder else {},
         beside,
         [] if where.is_folder else [out.name for work in works for out in work.outputs[:-1]],

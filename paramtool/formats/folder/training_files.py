@@ -22,6 +22,10 @@ TRAINING_STATE = re.compile(
 accelerate 1.15 (checkpointing.py, `save_accelerator_state` and `save_custom_state`; utils/fsdp_utils.py), and of
 DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
 
+OPTIMIZER = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
+"""Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
+accelerate 1.15 (utils/constants.py)."""
+
 
 def is_training_state(name: str) -> bool:
     """Whether a file of this name holds training state, and no weights.

@@ -37,14 +37,19 @@ def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:
 
 
 def moved(
-    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str]
-) -> MovedState:
+    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str], *,
+    model: Checkpoint | None = None, ranks: Mapping[str, int] | None = None,
+) -> MovedState:  # fmt: skip
     """What a plan has to have, so that the optimizers of a checkpoint fit its new parameters.
 
-    `renamed` is {old name: new name} of tensors that only get another name.  PlanError says why the state of one cannot
-    follow.
+    `renamed` is {old name: new name} of tensors that only get another name.  `model` has the parameters, where the
+    optimizers are in a file of their own.  `ranks` is {new name: its rank in the model that the output is for}: each
+    group has that order.  PlanError says why the state of one cannot follow.
     """
-    done = [_Moving(checkpoint, binding, moves, renamed).run() for binding in bindings]
+    parameters = model if model is not None else checkpoint
+    done = [
+        _Moving(checkpoint, binding, moves, renamed, parameters=parameters, ranks=ranks).run() for binding in bindings
+    ]
     tree_of_all = checkpoint.objects
     for one, binding in zip(done, bindings, strict=True):
         if one.node is not None:
@@ -97,18 +102,21 @@ class _Moving:
     """One optimizer, and the parameters that change."""
 
     def __init__(
-        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str]
-    ) -> None:
+        self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
+        parameters: Checkpoint, ranks: Mapping[str, int] | None,
+    ) -> None:  # fmt: skip
         self.where = checkpoint.files[0].path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
+        self.weights = self.views if parameters is checkpoint else parameters.views()
+        self.ranks = ranks
         self.objects = checkpoint.objects
-        prefix = next((one.prefix for one in checkpoint.sections if one.name == self.state.section), "")
+        prefix = next((one.prefix for one in parameters.sections if one.name == self.state.section), "")
         self.prefix = prefix if self.state.section else ""
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
         self.entries = {entry.key: entry for entry in self.state.entries}
         self.moves, self.renamed = moves, renamed
-        self.by_view = {self.views[name]: key for key, name in self.names.items() if name in self.views}
+        self.by_view = {self.weights[name]: key for key, name in self.names.items() if name in self.weights}
         self.done = _Done(self.state.at)
 
     def run(self) -> _Done:
@@ -119,7 +127,7 @@ class _Moving:
         moving = [*self.concerned()]
         if not moving and not any(self.new_name(key) != name for key, name in self.names.items()):
             return self.done
-        if not moving and not self.has_names():
+        if not moving and not self.has_names() and not self.is_reordered():
             return self.done
         self.check_form(bool(moving))
         made = {old: new for keys, move in moving for old, new in self.joined(keys, move)}
@@ -139,6 +147,10 @@ class _Moving:
         by_name = any(isinstance(key, str) for key in self.entries)
         return by_name or any(group.names for group in self.state.groups)
 
+    def is_reordered(self) -> bool:
+        """Whether the entries of a group have another order in the model that the output is for."""
+        return any([key for key, _ in self.in_group(one.keys, {})] != [*one.keys] for one in self.state.groups)
+
     def new_name(self, key: _Key) -> str:
         """The new name of the parameter of an entry that stays what it is."""
         return self.renamed.get(self.names[key], self.names[key])
@@ -156,7 +168,7 @@ class _Moving:
         """The moves of parameters that have entries, each with the entries of its old ones; tied ones once."""
         seen: dict[_Key, frozenset[_Key]] = {}
         for move in self.moves:
-            keys = {name: self.by_view.get(self.views[name]) for name in move.old if name in self.views}
+            keys = {name: self.by_view.get(self.weights[name]) for name in move.old if name in self.weights}
             there = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
             if not there:
                 continue
@@ -174,7 +186,7 @@ class _Moving:
     def joined(self, keys: tuple[_Key, ...], move: Move) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
         """{old entry: the new entries at its place}; all are at the place of the first one in its group."""
         self.check_groups(keys)
-        weights = self.through(move, {name: self.views[name] for name in move.old}, Slot("", "weight"))
+        weights = self.through(move, {name: self.weights[name] for name in move.old}, Slot("", "weight"))
         new = _distinct(weights.targets)
         slots = self.slots(keys, move, new)
         entries = tuple(_NewEntry(name, tuple((key, made[name]) for key, made in slots)) for name in new)
@@ -226,7 +238,7 @@ class _Moving:
             return self.scalar(held, new)
         if first.kind not in OF_ONE_SHAPE:
             raise self.refusal(f"{_why(first)}, and {self.names[keys[0]]!r} is joined, split or rearranged")
-        views = {name: self.view(held[self.by_view[self.views[name]]]) for name in move.old}
+        views = {name: self.view(held[self.by_view[self.weights[name]]]) for name in move.old}
         done = self.through(move, views, first)
         self.done.requires += (self.required(one, called) for one in done.requires)
         self.done.warnings += (f"{self.state.at or 'the optimizer'}: {text}" for text in done.changes)
@@ -279,11 +291,12 @@ class _Moving:
         places: dict[_Key, list[Key]] = {}
         old = objects_at(self.objects, self.state.at)
         there, said = dict(tree.entries_of(old)), self.said()
+        renumbers = bool(made) or self.is_reordered()
         for group in groups:
             listed.append([])
             for key, one in group:
                 name = self.called(key, one)
-                new = self.new_key(key, name, len(names), bool(made))
+                new = self.new_key(key, name, len(names), renumbers)
                 names[new] = name
                 places.setdefault(key, []).append(new)
                 listed[-1].append((new, self.relative(said[key], key, name) if key in said else ""))
@@ -291,25 +304,31 @@ class _Moving:
                     entries[new] = self.kept(key, new, there[key])
                 elif one is not None and one.slots:
                     entries[new] = self.entry(new, one)
-        order = [*names] if made else [new for key in self.entries for new in places[key]]
+        order = [*names] if renumbers else [new for key in self.entries for new in places[key]]
         self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
         self.done.node = tree.renumbered(old, tree.Renumbered(listed, entries, order))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
 
-    def new_key(self, key: _Key, name: str, number: int, is_made: bool) -> _Key:
+    def new_key(self, key: _Key, name: str, number: int, renumbers: bool) -> _Key:
         """The key of an entry in the output."""
         if isinstance(key, str):
             return self.relative(key, key, name) if name else key
-        return number if is_made else key
+        return number if renumbers else key
 
     def in_group(
         self, group: Sequence[_Key], made: Mapping[_Key, tuple[_NewEntry, ...]]
     ) -> list[tuple[_Key, _NewEntry | None]]:
-        """[(old entry, the new one at its place)] of a group, in the order of a module where the old ones were."""
+        """[(old entry, the new one at its place)] of a group.
+
+        They are in the order of the model that the output is for; where that is not known, in the order of a module if
+        the old ones were.
+        """
         order = [(key, one) for key in group for one in made.get(key, (None,))]
         old = [self.names.get(key, "") for key in group]
         by_name = {self.called(*pair): pair for pair in order}
+        if self.ranks is not None and len(by_name) == len(order) and by_name.keys() <= self.ranks.keys():
+            return [by_name[name] for name in sorted(by_name, key=self.ranks.__getitem__)]
         if not made or len(by_name) < len(order) or not tree.is_module_order(old):
             return order
         return [by_name[name] for name in tree.module_order(by_name)]
