@@ -246,7 +246,14 @@ def _flag(found: Relayouted) -> str:
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
-    return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
+    return (
+        "--subset"
+        if renamed or lacking or drops or not found.keeps_ties
+        else ""
+        if found.keeps_objects
+        else "--tensors-only"
+    )
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

@@ -14,7 +14,7 @@ from paramtool.model.optimizer import Move, MovedState
 from paramtool.passes.optimizer import tree
 from paramtool.passes.optimizer.move import objects_at
 from paramtool.passes.rnn.again import converted_again
-from paramtool.passes.rnn.rewrite import moves as moves_of_networks
+from paramtool.passes.rnn.rewrite import moves as movesof_networks
 
 
 def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain) -> RearrangedAgain:
@@ -22,7 +22,7 @@ def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: Rearran
 
     They stay as they are where the output has none, or where its parameters are those of the source.
     """
-    moves = (*again.moves, *_of_networks(found, source))
+    moves = (*again.moves, *of_networks(found, source))
     if not changes(moves, again.renamed) or not has_state(source) or not has_state(found):
         return again
     known = record.decode(found.files[0].path, found.metadata)
@@ -31,17 +31,17 @@ def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: Rearran
         state = prepared(path, source, moves, again.renamed, choice=choice).state
     except (PlanError, LayoutError, Defects) as error:
         return replace(again, notes=(*again.notes, f"the optimizer's state was not moved again: {error.message}"))
-    return _added(again, state) if state is not None else again
+    return with_moved(again, state) if state is not None else again
 
 
-def _of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
+def of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
     """The moves of recurrent networks that the output's record speaks of."""
     modules = [module for module in found.modules if module not in source.modules]
     done = [converted_again(module, found, source) for module in modules]
-    return moves_of_networks(source, [one for one in done if one is not None])
+    return movesof_networks(source, [one for one in done if one is not None])
 
 
-def _added(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
+def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     """The expected checkpoint with the state in place of the old one."""
     expected = again.expected
     entries = {state.renamed.get(n, n): entry for n, entry in expected.entries.items() if n not in state.gone}
