@@ -68,15 +68,14 @@ def command(
         raise click.UsageError(
             "--each compares all sets of weights, so it excludes --weights, --only, --into and --new-config"
         )
-    of_one: dict[str, Any] = {
-        "only": only,
-        "weights": weights,
-        "into": into,
-        "map": map,
-        "source": source,
-        "spec": spec,
-    }
-    run = verify_command.verify_each if each else partial(verify_command.verify, new_config=new_config, **of_one)
+    run = (
+        verify_command.verify_each
+        if each
+        else partial(
+            verify_command.verify, only=only, weights=weights, into=into, map=map, source=source, spec=spec,
+            new_config=new_config,
+        )
+    )  # fmt: skip
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:
