@@ -1,7 +1,11 @@
-"""The state of optimizers in files of their own beside the weights of a folder: optimizer.pt, optimizer.bin.
+"""The state of optimizers in files of their own beside the weights of a folder.
+
+    optimizer.pt               transformers' Trainer
+    optimizer.bin              accelerate's save_state
+    optimizer_0/.metadata ...  the same with FSDP, sharded: a folder of torch.distributed.checkpoint
 
 Where parameters of the model are joined, split or renamed, such a file is written anew beside the weights: the same
-name, torch's format, and nothing but what `Optimizer.state_dict()` gives.  Its entries are in the order of the model
+name and format, and nothing but what `Optimizer.state_dict()` gives.  Its entries are in the order of the model
 that the output is for, as far as that is known: programs bind them by position.
 """
 
@@ -33,10 +37,11 @@ from paramtool.commands.optimizers import (
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.output.write import Destination, Work, keeping, laid_out
+from paramtool.commands.output.writers import DCP
 from paramtool.commands.progress import Path
 from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config
-from paramtool.formats.folder.training_files import OPTIMIZER, is_training_state
+from paramtool.formats.folder.training_files import is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -47,25 +52,22 @@ from paramtool.passes.optimizer.move import moved, refusal
 from paramtool.passes.optimizer.order import ClassParameters
 from paramtool.passes.rnn.rewrite import together
 
-IN_FOLDERS = ("optimizer", "global_step")
+STATE_FOLDERS = ("optimizer", "global_step")
 """Beginnings of the names of folders inside that hold the state of optimizers: accelerate's and DeepSpeed's."""
 
 
-def state_files(sidecars: Sidecars) -> list[str]:
-    """The files of a folder that hold the state of an optimizer, by their names in the output."""
-    return [name for name in sidecars.files if _holds_state(name)]
-
-
 def _holds_state(name: str) -> bool:
+    """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
     *folders, file = name.split("/")
-    is_file = bool(OPTIMIZER.fullmatch(file)) or (is_training_state(file) and "optim" in file)
-    return is_file or any(folder.startswith(IN_FOLDERS) for folder in folders)
+    is_file = is_training_state(file) and "optim" in file
+    return is_file or any(folder.startswith(STATE_FOLDERS) for folder in folders)
 
 
 class Following(NamedTuple):
     """Files beside the weights whose state has to follow, and what the parameters become."""
 
-    files: tuple[str, ...]
+    files: Mapping[str, Mapping[str, str]]
+    """{the file or the folder of an optimizer: {name in the output: file}}"""
     moves: Sequence[Move]
     renamed: Mapping[str, str]
     has_config: bool = False
@@ -80,26 +82,29 @@ def following(
 
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
-    files = state_files(where.sidecars)
+    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     changes = bool(moves) or any(old != new for old, new in renamed.items())
     if not files or not (changes or choice.drop):
         return where.sidecars, None
     kept = {name: file for name, file in where.sidecars.files.items() if name not in files}
+    found: dict[str, dict[str, str]] = {}
+    for name, file in files.items():
+        found.setdefault(optimizer_of(name), {})[name] = file
     if choice.drop:
         left = (f"{name}: as --drop-optimizer says" for name in files)
         return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
-    if others := [name for name in files if not OPTIMIZER.fullmatch(name)]:
-        raise _refusal(where.path, others, "this version does not write such files for other parameters")
+    if "" in found:
+        raise _refusal(where.path, found[""], "this version does not write such files for other parameters")
     if not where.is_alone:
-        raise _refusal(where.path, files, "which of several sets of weights it is of is not known with --each")
-    if len({os.path.splitext(name)[1] for name in files}) > 1:
+        raise _refusal(where.path, found, "which of several sets of weights it is of is not known with --each")
+    if len({os.path.splitext(name)[1] for name in found}) > 1:
         why = "they are of two programs, and which of them goes on from the folder is not known"
-        raise _refusal(where.path, files, why, "move one of them out of the folder; ")
-    return replace(where.sidecars, files=kept), Following(tuple(files), moves, renamed, has_config)
+        raise _refusal(where.path, found, why, "move one of them out of the folder; ")
+    return replace(where.sidecars, files=kept), Following(found, moves, renamed, has_config)
 
 
-def _refusal(where: str, files: Sequence[str], why: str, hint: str = "") -> PlanError:
-    names = some(list(files), MAX_NAMED)
+def _refusal(where: str, files: Iterable[str], why: str, hint: str = "") -> PlanError:
+    names = some([*files], MAX_NAMED)
     return PlanError(
         f"{where}: the optimizer's state cannot follow: {names} beside the weights: {why}", f"{hint}{DROP}"
     )
@@ -129,9 +134,10 @@ def works(
     bound = {one.file: one for one in bound_files(path, source, names=choice.names, allowing=options)}
     if lacking := [name for name in found.files if name not in bound]:
         raise _refusal(where.path, lacking, "no optimizer that paramtool knows is in it")
-    target = target_order(where, plan, is_given=found.has_config)
+    names = {name: one.window.shape for name, one in plan.names.items()}
+    target = target_order(where, names, prefix=_prefix(source, bound.values()), is_given=found.has_config)
     done = FollowingWork()
-    for name in found.files:
+    for name, files in found.files.items():
         one = bound[name]
         refuse_defects(one.checkpoint.files[0].path, one.bindings)
         refuse_unknown(one.checkpoint, one.bindings)
@@ -139,9 +145,8 @@ def works(
         ranks = target.ranks if target is not None else None
         state = moved(one.checkpoint, one.bindings, found.moves, found.renamed, model=source, ranks=ranks)
         if not state.bindings:
-            file = os.path.join(where.folder, name)
-            told = (*done.warnings, *_order_told(name, target))
-            done = replace(done, unchanged={**done.unchanged, name: file}, warnings=told)
+            told = (*done.warnings, *_order_told(one, target))
+            done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)
             continue
         done = _with_work(done, one, state, where=where, options=options, target=target)
     return done
@@ -163,7 +168,7 @@ def _with_work(
     expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
     made = outcome.made | state.names.keys()
     work = Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made)
-    warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one.file, target))
+    warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one, target))
     return replace(
         done,
         works=(*done.works, work),
@@ -185,10 +190,12 @@ def of_file(where: Destination, one: BoundFile) -> Destination:
 def state_name(file: str) -> WeightsName:
     """The name of a file with the state of an optimizer, in parts.
 
-    >>> state_name("optimizer_1.bin").file
-    'optimizer_1.bin'
+    >>> state_name("optimizer_1.bin").file, state_name("optimizer_0").file
+    ('optimizer_1.bin', 'optimizer_0/.metadata')
     """
     stem, suffix = os.path.splitext(file)
+    if not suffix and DCP.folder is not None:
+        return replace(DCP.folder, stem=f"{file}/")
     return WeightsName(stem, suffix=suffix)
 
 
@@ -205,23 +212,31 @@ class TargetOrder(NamedTuple):
     source: str
 
 
-def target_order(where: Destination, plan: Plan, *, is_given: bool = False) -> TargetOrder | None:
+def _prefix(source: Checkpoint, bound: Iterable[BoundFile]) -> str:
+    """What stands before the names of the model that the optimizers are of."""
+    section = next((binding.optimizer.section for one in bound for binding in one.bindings), "")
+    return next((one.prefix for one in source.sections if one.name == section), "") if section else ""
+
+
+def target_order(
+    where: Destination, shapes: Mapping[str, tuple[int, ...]], *, prefix: str, is_given: bool
+) -> TargetOrder | None:
     """The order of the class of the output's config.json; None where it is of another model, or nothing builds it.
 
     LayoutError where the config was given for the output, and is of another model.
     """
     config = where.sidecars.files.get(hf_config.NAME)
     found = class_parameters(config) if config else None
-    shapes = {name: one.window.shape for name, one in plan.names.items()}
     if found is None:
         return None
-    if why := _misfit(found, shapes):
+    own = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
+    if why := _misfit(found, own):
         if is_given:
             raise LayoutError(f"{config}: is not of the model that the output holds: {why}",
                               hint="--new-config is the config.json of the model that opens the output")  # fmt: skip
         return None
-    ranks = {name: rank for rank, one in enumerate(found.parameters) for name in one.names}
-    said = {name: trainer.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
+    ranks = {prefix + name: rank for rank, one in enumerate(found.parameters) for name in one.names}
+    said = {prefix + name: decays for name, decays in _decays(found).items()}
     return TargetOrder(ranks, said, found.source)
 
 
@@ -237,12 +252,13 @@ def _misfit(found: ClassParameters, shapes: Mapping[str, tuple[int, ...]]) -> st
     return next((f"{name!r} is not in {found.source}" for name in shapes if name not in own), "")
 
 
-def _order_told(name: str, target: TargetOrder | None) -> Iterator[str]:
-    """What was assumed of the order."""
-    if target is None:
+def _order_told(one: BoundFile, target: TargetOrder | None) -> Iterator[str]:
+    """What was assumed of the order; nothing where names bind the entries."""
+    keys = (entry.key for binding in one.bindings for entry in binding.optimizer.entries)
+    if target is None and not all(isinstance(key, str) for key in keys):
         yield (
-            f"{name}: its entries are in the order of the old parameters, new ones in the place of the first that they "
-            "are made of; programs bind them by position, and the order of the model that opens the output is not "
+            f"{one.file}: its entries are in the order of the old parameters, new ones in the place of the first that "
+            "they are made of; programs bind them by position, and the order of the model that opens the output is not "
             "known: --new-config CONFIG.json says which it is"
         )
 
@@ -279,13 +295,14 @@ def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> 
 def _old_decays(folder: str, source: Checkpoint) -> dict[str, bool | None]:
     """Which of the old parameters the Trainer applies weight decay to."""
     config = os.path.join(folder, hf_config.NAME)
-    found = class_parameters(config) if os.path.isfile(config) else None
-    known = {
-        name: trainer.decays(one.names[0], one.is_in_layer_norm)
-        for one in (found.parameters if found is not None else ())
-        for name in one.names
-    }
+    found = class_parameters(config)
+    known = _decays(found) if found is not None else {}
     return {name: known.get(name, trainer.may_decay(name)) for name in source.entries}
+
+
+def _decays(found: ClassParameters) -> dict[str, bool]:
+    """{each name of a parameter: whether the Trainer applies weight decay to it}"""
+    return {name: trainer.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
 
 
 def _by_name(names: Iterable[str]) -> dict[str, bool | None]:

@@ -22,8 +22,9 @@ from paramtool.commands.opening import Allowed, Allowing
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
+from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
-from paramtool.formats.folder.training_files import OPTIMIZER
+from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -112,10 +113,12 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
 
 
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
-    """The files of a folder that hold optimizers alone."""
+    """The files of a folder that hold optimizers alone, and its folders that do."""
     for name in sorted(os.listdir(folder)):
-        if OPTIMIZER.fullmatch(name):
-            place = os.path.join(folder, name)
+        place = os.path.join(folder, name)
+        if OPTIMIZER_FOLDER.fullmatch(name) and os.path.isfile(os.path.join(place, METADATA)):
+            place = os.path.join(place, METADATA)
+        if OPTIMIZER.fullmatch(name) or place.endswith(METADATA):
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 

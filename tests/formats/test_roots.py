@@ -31,7 +31,8 @@ def test_the_kind_of_a_folder(kind: str, tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = root_of(str(tmp_path))
     assert (found.kind if found else "") == kind
-    assert weights_of(str(tmp_path)) == (str(tmp_path / ".metadata") if kind == "dcp" else None)
+    inside = {"dcp": ".metadata", "fsdp": "pytorch_model_fsdp_0/.metadata"}.get(kind)
+    assert weights_of(str(tmp_path)) == (str(tmp_path / inside) if inside else None)
 
 
 def test_what_cannot_be_listed(tmp_path: Path) -> None:

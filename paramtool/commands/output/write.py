@@ -173,6 +173,8 @@ def place(
     refuse_shards(form, asked)
     kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
     own = _folder_names(target, format or kept, asked, form) if folder else None
+    if own is not None and given and (inside := os.path.relpath(os.path.dirname(opened.path), path)) != os.curdir:
+        own = replace(own, stem=f"{inside}/")  # the folder of a model in that of a training
     if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
         max_shard_size = SHARD_NBYTES
     weights = [file.path for file in whole.files]
@@ -224,6 +226,8 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
         outputs = where.writer.lay_out(plan, align)
         if where.is_folder:
             outputs = tuple(replace(out, name=where.name.file) for out in outputs)
+    if where.is_folder and where.name.stem.endswith("/"):
+        outputs = tuple(replace(out, name=f"{where.name.stem}{out.name}") for out in outputs)
     if where.is_folder:
         outputs = where.placed([*(OutputFile(name, (content,)) for name, content in where.made.items()), *outputs])
         check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
@@ -286,7 +290,8 @@ class Work:
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
             bring(staged, self.where.sidecars_inside(), progress)
-            make_folder(staged, self.where.inside)
+            for inside in dict.fromkeys((self.where.inside, *(os.path.dirname(out.name) for out in self.outputs))):
+                make_folder(staged, inside)
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance, counts=self.counts)
             self.judge(self.counts)

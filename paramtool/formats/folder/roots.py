@@ -7,7 +7,8 @@
     zero_pp_rank_0_mp_rank_00_optim_states.pt             deepspeed  a step of DeepSpeed, with ZeRO
     zero/                                                 universal  DeepSpeed's universal checkpoint
 
-A kind with a module is read by it; of the others the weights are files like any others.
+A kind with a module is read by it, the sharded weights of FSDP from the folder inside; of the others the weights are
+files like any others.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ _RESUMED = (r"scheduler(_\d+)?\.(pt|bin)", r"scaler\.pt", r"rng_state(_\d+)?\.pt
 ROOTS = (
     Root("dcp", (r"\.metadata", r".*\.distcp"), ".metadata", module="paramtool.formats.dcp.read"),
     # accelerate/utils/fsdp_utils.py of 1.15: FSDP_MODEL_NAME and OPTIMIZER_NAME
-    Root("fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0", (r"optimizer_\d+",), _RESUMED),
+    Root(
+        "fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0/.metadata", (r"optimizer_\d+",), _RESUMED,
+        module="paramtool.formats.dcp.read",
+    ),
     # transformers/trainer.py of 5.23
     Root(
         "trainer", (r"trainer_state\.json", r"optimizer\.(pt|bin)"), "", (r"optimizer\.(pt|bin)",),
@@ -85,6 +89,14 @@ def weights_of(folder: str) -> str | None:
     """The path from which the weights of a folder are read by the module of its kind; None where there is none."""
     root = root_of(folder)
     return os.path.join(folder, root.weights) if root and root.module else None
+
+
+def models_inside(folder: str) -> list[str]:
+    """The folders of models in a folder of accelerate's with FSDP, which has one for each; empty for other kinds."""
+    root = root_of(folder)
+    if root is None or root.kind != "fsdp":
+        return []
+    return sorted(name for name in os.listdir(folder or os.curdir) if _is_any(root.marks[0], [name]))
 
 
 def left_behind(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
 OPTIMIZER = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
 """Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
 accelerate 1.15 (utils/constants.py)."""
+OPTIMIZER_FOLDER = re.compile(r"optimizer_\d+")
+"""Names of folders that hold one, in the format of torch.distributed.checkpoint: accelerate 1.15 with FSDP
+(utils/fsdp_utils.py, `save_fsdp_optimizer`)."""
 
 
 def is_training_state(name: str) -> bool:
@@ -34,3 +37,14 @@ def is_training_state(name: str) -> bool:
     [True, True, False]
     """
     return TRAINING_STATE.fullmatch(name) is not None
+
+
+def optimizer_of(name: str) -> str:
+    """The file or the folder of an optimizer that a file is, or is in, given its name in a folder, with `/`.
+
+    >>> [optimizer_of(name) for name in ("optimizer.pt", "optimizer_0/.metadata", "scheduler.pt", "a/optimizer.pt")]
+    ['optimizer.pt', 'optimizer_0', '', '']
+    """
+    first, slash, _ = name.partition("/")
+    found = (OPTIMIZER_FOLDER if slash else OPTIMIZER).fullmatch(first)
+    return first if found else ""
