@@ -23,6 +23,7 @@ from paramtool.commands.output.sidecars import (
     check_resumes,
     link_warnings,
     sidecars_of,
+    without_training,
 )
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
@@ -150,13 +151,15 @@ def place(
     form: DialectFolder | None = None,
     format: str | None = None,
     keeps_format: bool = True,
+    keeps_training: bool = True,
 ) -> Destination:
     """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
 
     `form` says what a folder is like if it is in a dialect of its own, and `format` what it is written in: one of
     `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
 
-    Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
+    Those are files that are read beside the input, such as a list of names.  Files of a training come along if it
+    `keeps_training`.  A folder gives a folder, with one file or
     with shards as it has itself, unless the output is named as a file.
     """
     whole = opened.checkpoint
@@ -185,10 +188,12 @@ def place(
     if folder and given:
         beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
         is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
-        check_resumes(os.fspath(path), weights, beside, is_cut)
+        beside = beside if keeps_training else without_training(beside)
+        if keeps_training:
+            check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
-    name = opened.name if given or opened.name.is_usual else WeightsName()
+    name = opened.name if (given and keeps_training) or opened.name.is_usual else WeightsName()
     name, made, notes = (form.name, form.made, form.notes) if form is not None else (name, NOTHING_MADE, ())
     if own is not None:
         name, max_shard_size = own, None
