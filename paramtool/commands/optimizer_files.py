@@ -142,6 +142,7 @@ def works(
         refuse_defects(one.checkpoint.files[0].path, one.bindings)
         refuse_unknown(one.checkpoint, one.bindings)
         _refuse_misplaced(path, source, one, found, target=target)
+        _refuse_other_form(source, one, found, target=target)
         ranks = target.ranks if target is not None else None
         state = moved(one.checkpoint, one.bindings, found.moves, found.renamed, model=source, ranks=ranks)
         if not state.bindings:
@@ -283,6 +284,29 @@ def _refuse_misplaced(
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
             raise refusal(one.checkpoint.files[0].path, binding.optimizer.at,
                           f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
+
+
+def _refuse_other_form(source: Checkpoint, one: BoundFile, found: Following, *, target: TargetOrder | None) -> None:
+    """PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
+
+    A Mixtral trains with the experts of a layer in one tensor, and its files have them one by one.
+    """
+    for binding in one.bindings:
+        own = [name for name in binding.names.values() if name not in _names_of(source, binding)]
+        lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
+        if own and lost and target is None:
+            raise refusal(
+                one.checkpoint.files[0].path, binding.optimizer.at,
+                f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
+                f"{lost[0].old[0]!r} changes",
+            )  # fmt: skip
+
+
+def _names_of(source: Checkpoint, binding: Binding) -> set[str]:
+    """The names of the model of an optimizer, without their prefix."""
+    section = binding.optimizer.section
+    prefix = next((one.prefix for one in source.sections if one.name == section), "") if section else ""
+    return {name.removeprefix(prefix) for name in source.entries if name.startswith(prefix)}
 
 
 def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> bool:
