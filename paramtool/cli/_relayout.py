@@ -81,6 +81,9 @@ OPTIONS = (
                  "it, its share, nothing for all but the first, or one entry for all."),
     click.option("--tied-state", type=click.Choice(TIED),
                  help="Whose optimizer's state is kept where two parameters become one."),
+    click.option("--new-config", type=FILE, metavar="CONFIG.JSON",
+                 help="Copy this config.json, of the model that opens the output folder, in place of the input's, and "
+                 "put the entries of an optimizer beside the weights in the order of its parameters."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -111,6 +114,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "drop_optimizer": flags["drop_optimizer"],
         "untied_state": flags["untied_state"] or "",
         "tied_state": flags["tied_state"] or "",
+        "new_config": flags["new_config"],
         "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],
@@ -250,7 +254,14 @@ def _flag(found: Relayouted) -> str:
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
-    return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
+    return (
+        "--subset"
+        if renamed or lacking or drops or not found.keeps_ties
+        else ""
+        if found.keeps_objects
+        else "--tensors-only"
+    )
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

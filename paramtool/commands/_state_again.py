@@ -26,7 +26,7 @@ def with_state(
 
     They stay as they are where the output has none, or where its parameters are those of the source.
     """
-    moves = (*again.moves, *_of_networks(found, source))
+    moves = (*again.moves, *of_networks(found, source))
     if not changes(moves, again.renamed) or not has_state(source) or not has_state(found):
         return again
     known = record.decode(found.files[0].path, found.metadata)
@@ -35,17 +35,17 @@ def with_state(
         made = prepared(path, source, moves, again.renamed, choice=choice).state
     except (PlanError, LayoutError, Defects) as error:
         return replace(again, notes=(*again.notes, f"the optimizer's state was not moved again: {error.message}"))
-    return _added(again, made) if made is not None else again
+    return with_moved(again, made) if made is not None else again
 
 
-def _of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
+def of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
     """The moves of recurrent networks that the output's record describes."""
     modules = [module for module in found.modules if module not in source.modules]
     done = [converted_again(module, found, source) for module in modules]
     return moves_of_networks(source, [one for one in done if one is not None])
 
 
-def _added(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
+def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     """The expected checkpoint with the state in place of the old one."""
     expected = again.expected
     entries = {state.renamed.get(n, n): entry for n, entry in expected.entries.items() if n not in state.gone}

@@ -6,17 +6,14 @@ the plan is there, `finished` adds the new state.  What cannot follow is refused
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.commands.optimizers import STATE_FILES, bound_copies, bound_files, refuse_defects
-from paramtool.commands.output.sidecars import Sidecars
+from paramtool.commands.optimizers import bound_copies, bound_files, refuse_defects
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
-from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
@@ -40,7 +37,7 @@ class MovedOptimizer:
     """One optimizer whose state was moved."""
 
     at: str
-    """Its path in the checkpoint; empty where it is the whole file."""
+    """Its path in the checkpoint, after the name of the file where that is one of its own; empty for the whole file."""
     algorithm: str
     before: int
     """Entries that were joined or split; 0 where entries only have other names."""
@@ -62,6 +59,10 @@ class StateReport:
     read: frozenset[str] = frozenset()
     """The tensors of the source that have another form or name in the output."""
 
+    def with_files(self, other: StateReport) -> StateReport:
+        """With what became of files beside the weights."""
+        return replace(self, moved=(*self.moved, *other.moved), training=(*self.training, *other.training))
+
 
 class OptimizerChoice(NamedTuple):
     """What a user says of the optimizers."""
@@ -71,6 +72,8 @@ class OptimizerChoice(NamedTuple):
     drop: bool = False
     state: StateChoice = StateChoice()
     """What becomes of the state of parameters that are tied and untied."""
+    is_beside: bool = False
+    """Whether a file beside the checkpoint has an optimizer, too."""
     recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
@@ -98,7 +101,7 @@ def prepared(
             hint="change both (--at, --tie and --untie take several names), or --only SECTION takes the model alone",
         )
     if not has_state(checkpoint):
-        if choice.names is not None:
+        if choice.names is not None and not choice.is_beside:
             raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
         return Carried(checkpoint)
     if choice.drop:
@@ -107,20 +110,24 @@ def prepared(
         return Carried(checkpoint)
     bindings = _bindings(path, checkpoint, choice)
     bindings += tuple(one for binding in bindings for one in copies.masters(binding))
-    _refuse_unknown(checkpoint, bindings)
+    refuse_unknown(checkpoint, bindings)
     for binding in bindings:
         if moves and binding.optimizer.refused:
             raise refusal(checkpoint.files[0].path, binding.optimizer.at, binding.optimizer.refused)
     refuse_defects(checkpoint.files[0].path, bindings)
     averages = bound_copies(path, checkpoint, choice.recorded)
     following = (*bindings, *(one for one in averages if not one.defects))
-    state = moved(checkpoint, following, moves, renamed, choice.state)
+    state = moved(checkpoint, following, moves, renamed, choice=choice.state)
     unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
     state = replace(state, warnings=(*state.warnings, *unlike))
-    entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
-    rest = replace(checkpoint, entries=entries, objects=state.objects)
     bindings = (*bindings, *averages)
-    return Carried(rest, state, _report(bindings, state), bindings)
+    return Carried(without_moved(checkpoint, state), state, reported(bindings, state), bindings)
+
+
+def without_moved(checkpoint: Checkpoint, state: MovedState) -> Checkpoint:
+    """A checkpoint without the state that moves, and with the rest of it renumbered."""
+    entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
+    return replace(checkpoint, entries=entries, objects=state.objects)
 
 
 def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tuple[Binding, ...]:
@@ -129,12 +136,16 @@ def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tu
     return tuple(binding for file in found if not file.file for binding in file.bindings)
 
 
-def _report(bindings: Sequence[Binding], state: MovedState) -> StateReport:
+def reported(bindings: Sequence[Binding], state: MovedState, file: str = "", more: str = "") -> StateReport:
+    """What became of the optimizers of a checkpoint, or of a `file` beside it; `more` is said of each."""
     words = {binding.optimizer.at: binding for binding in bindings}
     found = (
-        MovedOptimizer(at, words[at].optimizer.algorithm, before, after, words[at].words)
+        MovedOptimizer(
+            ":".join(part for part in (file, at) if part), words[at].optimizer.algorithm, before, after,
+            f"{words[at].words}{more}",
+        )
         for at, (before, after) in state.counts.items()
-    )
+    )  # fmt: skip
     return StateReport(tuple(found), (), state.warnings, state.gone | state.renamed.keys())
 
 
@@ -145,7 +156,7 @@ def has_state(checkpoint: Checkpoint) -> bool:
     return bool(optimizers(checkpoint) or copies.averages(checkpoint))
 
 
-def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
+def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
     known = tuple(f"{binding.optimizer.at}." if binding.optimizer.at else "" for binding in bindings)
     others = [n for n, e in checkpoint.entries.items() if e.role == "optimizer" and not (known and n.startswith(known))]
@@ -183,18 +194,24 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
         before = subtree(source.objects, section) if section else source.objects
         objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
-    names = _in_tree_order({**plan.names, **state.names}, objects)
-    plan = replace(
+    plan = with_state(replace(plan, objects=objects), carried)
+    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
+    rest = replace(outcome.rest, metadata=plan.metadata)
+    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
+
+
+def with_state(plan: Plan, carried: Carried) -> Plan:
+    """A plan with the state that was moved, and the record of whose it is."""
+    state = carried.state
+    assert state is not None
+    names = _in_tree_order({**plan.names, **state.names}, plan.objects)
+    return replace(
         plan,
         metadata=_with_record(plan.metadata, carried),
-        objects=objects,
         targets=_in_order((*plan.targets, *state.targets), names),
         names=names,
         requires=(*plan.requires, *state.requires),
     )
-    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
-    rest = replace(outcome.rest, metadata=plan.metadata)
-    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
 
 
 def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str]:
@@ -226,38 +243,6 @@ def _in_order(targets: Sequence[Target], names: Mapping[str, Alias]) -> tuple[Ta
     for k, one in enumerate(names.values()):
         position.setdefault(one.owner, k)
     return tuple(sorted(targets, key=lambda target: position.get(target.name, 0)))
-
-
-# Files beside the weights
-
-
-def state_files(sidecars: Sidecars) -> list[str]:
-    """The files of a folder that hold the state of an optimizer."""
-    return [name for name in sidecars.files if is_optimizer(os.path.basename(name))]
-
-
-def is_optimizer(name: str) -> bool:
-    """Whether a file of this name holds the state of an optimizer."""
-    return bool(STATE_FILES.fullmatch(name)) or (is_training_state(name) and "optimizer" in name)
-
-
-def beside(sidecars: Sidecars, changes: bool, choice: OptimizerChoice, where: str) -> Sidecars:
-    """The files that come along beside new weights, without those of optimizers where these are dropped.
-
-    PlanError where parameters change, and a file beside them has the state of the old ones.
-    """
-    files = state_files(sidecars)
-    if not files or not (changes or choice.drop):
-        return sidecars
-    if not choice.drop:
-        raise PlanError(
-            f"{where}: the optimizer's state cannot follow: {some(files, MAX_NAMED)} beside the weights belong to the "
-            "old parameters, and this version moves state only where it is in one file with the model",
-            hint=DROP,
-        )
-    left = (f"{name}: as --drop-optimizer says" for name in files)
-    kept = {name: file for name, file in sidecars.files.items() if name not in files}
-    return replace(sidecars, files=kept, left=(*sidecars.left, *left))
 
 
 def changes(moves: Sequence[Move], renamed: Mapping[str, str]) -> bool:

@@ -22,7 +22,9 @@ from paramtool.commands.opening import Allowed, Allowing
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
+from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -35,9 +37,6 @@ from paramtool.passes.optimizer.read import optimizers, shapes_of
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
 
-STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
-"""Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
-accelerate 1.15 (utils/constants.py)."""
 TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 """Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
 _MOST_SECTIONS = 3
@@ -128,10 +127,12 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
 
 
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
-    """The files of a folder that hold optimizers alone."""
+    """The files of a folder that hold optimizers alone, and its folders that do."""
     for name in sorted(os.listdir(folder)):
-        if STATE_FILES.fullmatch(name):
-            place = os.path.join(folder, name)
+        place = os.path.join(folder, name)
+        if OPTIMIZER_FOLDER.fullmatch(name) and os.path.isfile(os.path.join(place, METADATA)):
+            place = os.path.join(place, METADATA)
+        if OPTIMIZER.fullmatch(name) or place.endswith(METADATA):
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 
@@ -209,9 +210,13 @@ def _source(checkpoint: Checkpoint, section: str | None) -> str:
 
 
 def _class_parameters(path: str, config: str | None) -> ClassParameters | None:
+    """The parameters of the class that a config names: the one that is given, or the one beside a checkpoint."""
+    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
+    return class_parameters(config or os.path.join(folder, hf_config.NAME))
+
+
+def class_parameters(config: str) -> ClassParameters | None:
     """The parameters of the class that a config names; None where there is no config, or nothing that builds it."""
-    if not config:
-        config = os.path.join(path if is_folder(path) else os.path.dirname(os.path.abspath(path)), hf_config.NAME)
     try:
         state = os.stat(config)
     except OSError:

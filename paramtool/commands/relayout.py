@@ -18,11 +18,10 @@ from paramtool.commands.optimizer_carry import (
     Carried,
     OptimizerChoice,
     StateReport,
-    beside,
-    changes,
     finished,
     prepared,
 )
+from paramtool.commands.optimizer_files import Following, FollowingWork, following, works
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
@@ -47,6 +46,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
+from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
@@ -139,6 +139,8 @@ class RelayoutOptions(ObjectOptions):
     """Names that become tensors of their own."""
     tie: Mapping[str, str] | None = None
     """{name: the other name whose tensor it becomes a name of}; their bytes have to be equal."""
+    new_config: Path | None = None
+    """The config.json of the model that opens the output folder; None keeps that of the input folder."""
     format: str | None = None
     """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
@@ -236,11 +238,17 @@ def relayout(
         return fill(path, output, found, options, progress=progress)
 
     def where() -> Destination:
-        more, called = options.layout_file, word or _word(options)
-        size, form = options.max_shard_size, _form(path, found, options)
-        return place(
-            path, output, found, size, force=options.force, word=called, others=more, form=form, format=options.format
-        )
+        called, size, form = word or _word(options), options.max_shard_size, _form(path, found, options)
+        config = os.fspath(options.new_config) if options.new_config is not None else ""
+        where = place(
+            path, output, found, size, force=options.force, word=called, others=options.layout_file, form=form,
+            brings={hf_config.NAME: config} if config else {}, format=options.format,
+        )  # fmt: skip
+        if config and not where.is_folder:
+            raise UsageError(
+                f"{where.path}: new_config (--new-config) goes beside the weights of a folder", "-o FOLDER"
+            )
+        return where
 
     report, work = _prepared(path, found, where, output, options=options)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
@@ -262,6 +270,8 @@ def relayout_each(
         raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
     if options.format is not None:
         raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
+    if options.new_config is not None:
+        raise UsageError("new_config (--new-config) is for one set of weights, and --each takes all")
     register_files(options.layout_file)
     return each(
         path,
@@ -311,7 +321,9 @@ def _prepared(
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
     ties = retied(checkpoint, options.untie, options.tie or {})
-    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change, ties=ties)
+    carried, where, change, found_files = _carried(
+        path, checkpoint, converted, where, options=options, change=change, ties=ties
+    )
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
     is_moved = carried.state is not None
@@ -319,13 +331,15 @@ def _prepared(
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
+    where, beside = _beside(path, source, found_files, plan, where=where, options=options)
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
     told += _casts.warnings(typed, where.sidecars.files)
-    told += _output_warnings(where, plan, options, outcome.untouched)
+    told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
+    written = [*outputs, *(out for work in beside.works for out in work.outputs)]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
@@ -338,24 +352,38 @@ def _prepared(
         rearranged=rearranged,
         typed=typed,
         losses=counts,
-        files=where.files(outputs),
+        files=where.files(written),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*gone, *carried.report.dropped, *where.sidecars.left),
+        left_out=(*gone, *carried.report.dropped, *where.sidecars.left, *beside.left_out),
         section=options.only,
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
-        needs=fitted.needs,
+        needs=tuple(dict.fromkeys((*fitted.needs, *beside.needs))),
         warnings=tuple(told),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
-        optimizer=carried.report,
+        optimizer=carried.report.with_files(beside.report),
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    return report, Work(checkpoint, plan, outputs, where, expected, outcome.windows, outcome.made, cast, counts, judge)
+    own = (expected, outcome.windows, outcome.made, cast, counts, judge, beside.works)
+    return report, Work(checkpoint, plan, outputs, where, *own)
+
+
+def _beside(
+    path: Path, source: Checkpoint, found: Following | None, plan: Plan, *, where: Destination,
+    options: RelayoutOptions,
+) -> tuple[Destination, FollowingWork]:  # fmt: skip
+    """The files with the state of optimizers beside the weights, and where all goes."""
+    if found is None:
+        return where, FollowingWork()
+    choice = OptimizerChoice(options.optimizer_names)
+    done = works(path, source, found, plan, where=where, options=options, choice=choice)
+    sidecars = replace(where.sidecars, files={**where.sidecars.files, **done.unchanged})
+    return where._replace(sidecars=sidecars), done
 
 
 def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set[str]:
@@ -369,8 +397,11 @@ def _carried(
     options: RelayoutOptions,
     change: HandedOver | None,
     ties: Retied,
-) -> tuple[Carried, Destination, HandedOver | None]:  # fmt: skip
-    """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once."""
+) -> tuple[Carried, Destination, HandedOver | None, Following | None]:  # fmt: skip
+    """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once.
+
+    The last are files beside it whose state has to follow.
+    """
     renamed: Mapping[str, str] = {}
     if change is not None:
         from paramtool.passes.parts.rearranged import HandedOver, renames
@@ -382,10 +413,11 @@ def _carried(
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
     choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
-    kept = beside(where.sidecars, changes(moves, renamed), choice, where.path)
+    kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
+    choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
     carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
-    return carried, where._replace(sidecars=kept), change
+    return carried, where._replace(sidecars=kept), change, files
 
 
 def _state_choice(options: RelayoutOptions) -> StateChoice:
@@ -647,7 +679,7 @@ def convert(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "",
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
@@ -692,6 +724,8 @@ def convert(
     untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
                        `zero` or `one` entry for all
     tied_state         whose state is kept where two parameters become one: `first` or `second`
+    new_config         the config.json of the model that opens the output folder: it is copied there, and the entries
+                       of an optimizer beside the weights get the order of its parameters
 
     With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
@@ -747,7 +781,7 @@ def fuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "",
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
@@ -767,7 +801,7 @@ def unfuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "",
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.

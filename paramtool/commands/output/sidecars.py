@@ -23,7 +23,7 @@ import os
 import re
 import stat
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
@@ -33,7 +33,7 @@ from paramtool.engine.write.writer import copy_whole
 from paramtool.errors import PlanError, UnsafeError, plural, some
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder.copies import MAIN, VARIANT
-from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.folder.training_files import is_of_training, is_training_state
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
 from paramtool.formats.table import SUFFIXES, suffixes
@@ -142,6 +142,14 @@ def sidecars_of(
     if found.hidden:
         found.left.append(f"hidden: {some(found.hidden, MAX_NAMED)}")
     return Sidecars(dict(sorted(found.files.items())), tuple(found.left), found.same)
+
+
+def without_training(found: Sidecars) -> Sidecars:
+    """What comes along beside a model alone, without the state of its training."""
+    kept = {name: file for name, file in found.files.items() if not is_of_training(name)}
+    gone = [name for name in found.files if name not in kept]
+    left = [f"of the training: {some(gone, MAX_NAMED)}"] if gone else []
+    return replace(found, files=kept, left=(*found.left, *left))
 
 
 def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:

@@ -51,16 +51,21 @@ def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:
 
 
 def moved(
-    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str],
-    choice: StateChoice = NOTHING_SAID,
+    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str], *,
+    choice: StateChoice = NOTHING_SAID, model: Checkpoint | None = None, ranks: Mapping[str, int] | None = None,
 ) -> MovedState:  # fmt: skip
     """What a plan has to have, so that the optimizers of a checkpoint fit its new parameters.
 
     `renamed` is {old name: new name} of tensors that only get another name, and `choice` says what becomes of the state
-    of parameters that are tied and untied.  PlanError says why the state of one cannot
-    follow.
+    of parameters that are tied and untied.  `model` has the parameters, where the optimizers are in a file of their
+    own.  `ranks` is {new name: its rank in the model that the output is for}: each group has that order.  PlanError
+    says why the state of one cannot follow.
     """
-    done = [_Moving(checkpoint, binding, moves, renamed, choice=choice).run() for binding in bindings]
+    parameters = model if model is not None else checkpoint
+    done = [
+        _Moving(checkpoint, binding, moves, renamed, choice=choice, parameters=parameters, ranks=ranks).run()
+        for binding in bindings
+    ]
     tree_of_all = checkpoint.objects
     for one, binding in zip(done, bindings, strict=True):
         if one.node is not None:
@@ -153,14 +158,16 @@ class _Moving:
 
     def __init__(
         self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str], *,
-        choice: StateChoice,
+        choice: StateChoice, parameters: Checkpoint, ranks: Mapping[str, int] | None,
     ) -> None:  # fmt: skip
         self.where = checkpoint.files[0].path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
-        self.rank = {name: k for k, name in enumerate(dict.fromkeys([*tree_names(checkpoint), *self.views]))}
+        self.weights = self.views if parameters is checkpoint else parameters.views()
+        self.rank = {name: k for k, name in enumerate(dict.fromkeys([*tree_names(parameters), *self.weights]))}
+        self.ranks = ranks
         self.objects = checkpoint.objects
-        prefix = next((one.prefix for one in checkpoint.sections if one.name == self.state.section), "")
+        prefix = next((one.prefix for one in parameters.sections if one.name == self.state.section), "")
         self.prefix = prefix if self.state.section else ""
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
         self.entries = {entry.key: _own(entry) for entry in self.state.entries}
@@ -168,7 +175,7 @@ class _Moving:
         self.made_by: dict[str, _Concerned] = {}
         self.moves, self.renamed, self.choice = moves, renamed, choice
         self.hint = ""
-        self.by_view = {self.views[name]: key for key, name in self.names.items() if name in self.views}
+        self.by_view = {self.weights[name]: key for key, name in self.names.items() if name in self.weights}
         self.done = _Done(self.state.at)
 
     def run(self) -> _Done:
@@ -179,7 +186,7 @@ class _Moving:
         moving = [*self.concerned()]
         if not moving and not any(self.new_name(key) != name for key, name in self.names.items()):
             return self.done
-        if not moving and not self.has_names():
+        if not moving and not self.has_names() and not self.is_reordered():
             return self.done
         self.check_form(bool(moving))
         made = {old: new for one in moving for old, new in self.joined(one)}
@@ -214,6 +221,10 @@ class _Moving:
         by_name = any(isinstance(key, str) for key in self.entries)
         return by_name or any(group.names for group in self.state.groups)
 
+    def is_reordered(self) -> bool:
+        """Whether the entries of a group have another order in the model that the output is for."""
+        return any([key for key, _ in self.in_group(one.keys, {})] != [*one.keys] for one in self.state.groups)
+
     def new_name(self, key: _Key) -> str:
         """The new name of the parameter of an entry that stays what it is."""
         return self.renamed.get(self.names[key], self.names[key])
@@ -232,7 +243,7 @@ class _Moving:
         seen: dict[_Key, frozenset[_Key]] = {}
         self.check_other_names()
         for move in self.moves:
-            keys = {name: self.by_view.get(self.views[name]) for name in move.old if name in self.views}
+            keys = {name: self.by_view.get(self.weights[name]) for name in move.old if name in self.weights}
             every = tuple(dict.fromkeys(key for key in keys.values() if key is not None))
             if not every:
                 continue
@@ -265,8 +276,10 @@ class _Moving:
         """PlanError where a parameter is joined or split under one of its names, and stays what it is under another."""
         read = {name for move in self.moves for name in move.old}
         made = {name for move in self.moves for name in move.new}
-        views = {self.views[name]: name for name in read if name in self.views and self.views[name] in self.by_view}
-        for name, view in self.views.items():
+        views = {
+            self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
+        }
+        for name, view in self.weights.items():
             if view in views and name not in read and name not in made:
                 raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
 
@@ -275,7 +288,7 @@ class _Moving:
         keys, move = one.keys, one.move
         self.hint = _TIE if move.twins and not self.choice.tied else ""
         self.check_groups(keys)
-        weights = self.through(move, {name: self.views[name] for name in move.old}, Slot("", "weight"))
+        weights = self.through(move, {name: self.weights[name] for name in move.old}, Slot("", "weight"))
         shares, without = self.untied(_alike(weights.targets))
         self.made_by |= dict.fromkeys(shares, one)
         if self.is_flat and (one.gone or len(shares) > len(_alike(weights.targets)) or weights.changes):
@@ -435,11 +448,12 @@ class _Moving:
         old = objects_at(self.objects, self.state.at)
         form, said = tree.form_of(self.state.form), self.said()
         there = dict(form.entries(old))
+        renumbers = bool(made) or self.is_reordered()
         for group in groups:
             listed.append([])
             for key, one in group:
                 name = self.called(key, one)
-                new = self.new_key(key, name, len(names), bool(made))
+                new = self.new_key(key, name, len(names), renumbers)
                 names[new] = name
                 settings[new] = key
                 places.setdefault(key, []).append(new)
@@ -450,7 +464,7 @@ class _Moving:
                     entries[new] = self.entry(new, one)
         if self.is_flat and made:
             entries[listed[0][0][0]] = self.vectors(there, groups, listed[0][0][0])
-        order = [*names] if made else [new for key in self.entries for new in places[key]]
+        order = [*names] if renumbers else [new for key in self.entries for new in places[key]]
         self.done.gone += [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
         gone = (k for k, group in enumerate(self.state.groups) if group.keys and not listed[k])
         self.done.emptied = frozenset(gone)
@@ -471,7 +485,7 @@ class _Moving:
         pairs = [pair for group in groups for pair in group]
         if others or {*self.names} != {*self.entries} or len(groups) > 1:
             raise self.refusal("L-BFGS keeps vectors over all parameters, and not all of them are known")
-        shapes = {self.names[key]: self.views[self.names[key]].shape for key in self.entries}
+        shapes = {self.names[key]: self.weights[self.names[key]].shape for key in self.entries}
 
         def make(held: Mapping[str, View]) -> Iterator[Target]:
             places = flat.windows(held[""], shapes)
@@ -489,19 +503,25 @@ class _Moving:
         self.done.gone += flat.vectors(node)
         return found
 
-    def new_key(self, key: _Key, name: str, number: int, is_made: bool) -> _Key:
+    def new_key(self, key: _Key, name: str, number: int, renumbers: bool) -> _Key:
         """The key of an entry in the output."""
         if isinstance(key, str):
             return self.relative(key, key, name) if name else key
-        return number if is_made else key
+        return number if renumbers else key
 
     def in_group(
         self, group: Sequence[_Key], made: Mapping[_Key, tuple[_NewEntry, ...]]
     ) -> list[tuple[_Key, _NewEntry | None]]:
-        """[(old entry, the new one at its place)] of a group, in the order of a module where the old ones were."""
+        """[(old entry, the new one at its place)] of a group.
+
+        They are in the order of the model that the output is for; where that is not known, in the order of a module if
+        the old ones were.
+        """
         order = [(key, one) for key in group for one in made.get(key, (None,))]
         old = [self.names.get(key, "") for key in group]
         by_name = {self.called(*pair): pair for pair in order}
+        if self.ranks is not None and len(by_name) == len(order) and by_name.keys() <= self.ranks.keys():
+            return [by_name[name] for name in sorted(by_name, key=self.ranks.__getitem__)]
         if not made or len(by_name) < len(order):
             return order
         if {*by_name, *old} <= self.rank.keys() and old == sorted(old, key=self.rank.__getitem__):

@@ -57,9 +57,7 @@ def sorted_out(change: Rearranged) -> SortedTensors:
     uses = Counter(chain.from_iterable(tensor.parts for tensor in change.made))
     read = [(tensor, tensor.parts) for tensor in change.read]
     holders = Counter(chain.from_iterable(parts for _, parts in read))
-    alone = {
-        parts[0]: tensor for tensor, parts in read if len(parts) == 1 and uses[parts[0]] == 1 == holders[parts[0]]
-    }
+    alone = {parts[0]: tensor for tensor, parts in read if len(parts) == 1 and uses[parts[0]] == 1 == holders[parts[0]]}
     renamed: dict[str, str] = {}
     made = []
     for tensor in change.made:
