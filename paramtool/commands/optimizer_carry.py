@@ -17,6 +17,7 @@ from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.msgpack.nested import nested
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
@@ -26,8 +27,8 @@ from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import tree
-from paramtool.passes.optimizer.move import moved, refusal
+from paramtool.passes.optimizer import optax, tree
+from paramtool.passes.optimizer.move import moved, objects_at, refusal
 from paramtool.passes.optimizer.read import optimizers
 from paramtool.passes.rewriting import Outcome
 
@@ -129,8 +130,10 @@ def has_state(checkpoint: Checkpoint) -> bool:
 
 def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
-    known = tuple(f"{binding.optimizer.at}." if binding.optimizer.at else "" for binding in bindings)
-    others = [n for n, e in checkpoint.entries.items() if e.role == "optimizer" and not (known and n.startswith(known))]
+    places = [binding.optimizer.at for binding in bindings]
+    known = {name for at in places for name in tensor_names(objects_at(checkpoint.objects, at))}
+    of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
+    others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
         where = checkpoint.files[0].path
         raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
@@ -161,7 +164,7 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     source, state = carried.checkpoint, carried.state
     if state is None:
         return plan, outcome
-    objects = plan.objects
+    objects = nested(source.objects, plan.objects)
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
         before = subtree(source.objects, section) if section else source.objects
         objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
@@ -185,6 +188,8 @@ def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str
     known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
     before = {binding.optimizer.at: binding.names for binding in carried.bindings}
     for one in carried.state.bindings:
+        if one.optimizer.form == optax.FORM:
+            continue  # its trees have the names
         at = one.optimizer.at
         known[at] = RecordedNames(at, _texts(one.names), _texts(before[at]))
     return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)

@@ -20,10 +20,10 @@ from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import Binding, Move, MovedState, OptimizerState, Slot, SlotTargets, StateEntry
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import tree
+from paramtool.passes.optimizer import optax, tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, trajectory
 
-MOVABLE = ("torch", "dcp")
+MOVABLE = ("torch", "dcp", optax.FORM)
 """Forms of optimizers whose trees are written."""
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
@@ -123,7 +123,10 @@ class _Moving:
             return self.done
         self.check_form(bool(moving))
         made = {old: new for keys, move in moving for old, new in self.joined(keys, move)}
-        self.write(made)
+        if self.state.form == optax.FORM:
+            self.write_trees(made)
+        else:
+            self.write(made)
         if moving and (told := trajectory(self.state.algorithm)):
             at = self.state.at or "the optimizer"
             self.done.warnings.append(f"{at}: the training that continues is not the same: {told}")
@@ -147,7 +150,7 @@ class _Moving:
         """PlanError where the optimizer is of a form, or of a kind, that is not moved."""
         if self.state.form not in MOVABLE:
             raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
-        if is_moved and self.state.refused:
+        if (is_moved or self.state.form == optax.FORM) and self.state.refused:
             raise self.refusal(self.state.refused)
         if is_moved and self.state.masters:
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
@@ -296,6 +299,52 @@ class _Moving:
         self.done.node = tree.renumbered(old, tree.Renumbered(listed, entries, order))
         own = {key: name.removeprefix(self.prefix) for key, name in names.items() if name}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
+
+    def write_trees(self, made: Mapping[_Key, tuple[_NewEntry, ...]]) -> None:
+        """The new node of optax, whose trees have the names of the parameters, and what it needs."""
+        paths = optax.paths(self.objects, self.names.values())
+        by_name = {name: path for path, name in paths.items()}
+        tensors: dict[tuple[str, tuple[str, ...]], str] = {}
+        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
+        names: dict[_Key, str] = {}
+        for key, name in self.names.items():
+            old = by_name[name]
+            for one in made.get(key, (None,)):
+                called = self.called(key, one)
+                path = old if called == name else self.path_in_tree(name, old, called)
+                new[old].append(path)
+                names[called.removeprefix(self.prefix)] = called
+                for slot, kept in self.kept_in_tree(key, path, one):
+                    tensors[slot, path] = kept
+        self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
+        node = objects_at(self.objects, self.state.at)
+        assert isinstance(node, objects.Mapping)
+        self.done.node = optax.rebuilt(node, optax.NewParameters(paths, new, tensors))
+        own = {key: name.removeprefix(self.prefix) for key, name in names.items()}
+        self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
+
+    def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
+        """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
+        holder = name.removesuffix(optax.SEPARATOR.join(path))
+        if not called.startswith(holder):
+            raise self.refusal(f"{called!r} is not in the mapping of {name!r}, whose names its trees have")
+        return tuple(called.removeprefix(holder).split(optax.SEPARATOR))
+
+    def kept_in_tree(self, key: _Key, path: tuple[str, ...], one: _NewEntry | None) -> Iterator[tuple[str, str]]:
+        """[(slot, the name of the tensor)] of an entry at its new path."""
+        base = self.state.at.replace(".", optax.SEPARATOR)
+        if one is None:
+            for slot in self.entries[key].slots:
+                name = optax.SEPARATOR.join((base, slot.key, *path))
+                if name != slot.tensor:
+                    self.done.renamed[slot.tensor] = name
+                yield slot.key, name
+            return
+        for called, value in one.slots:
+            assert isinstance(value, Target)
+            name = optax.SEPARATOR.join((base, called, *path))
+            self.done.targets.append(_renamed(value, name))
+            yield called, name
 
     def new_key(self, key: _Key, name: str, number: int, is_made: bool) -> _Key:
         """The key of an entry in the output."""

@@ -208,10 +208,17 @@ def expected_shape(
     return ExpectedShape(tuple(sorted(rules)))
 
 
+_FACTORED: Mapping[str, _How] = {
+    "row_var": "rows", "col_var": "columns", "exp_avg_sq_row": "rows", "exp_avg_sq_col": "columns",
+}  # fmt: skip
+"""The slots whose shape is the parameter's without its last axis, or without the one before; optax factors the two
+largest axes, and has placeholders for parameters that it does not factor."""
+
+
 def _how(slot: Slot) -> _How | None:
     """How the shape of a slot follows from its parameter's; None where it says nothing."""
     if slot.kind in OF_ONE_SHAPE or slot.key in ("state1", "state2"):
         return "whole"
     if slot.kind == "factored":
-        return "rows" if "row" in slot.key else "columns"
+        return _FACTORED.get(slot.key)
     return "blocks" if slot.key in ("absmax1", "absmax2") else None
