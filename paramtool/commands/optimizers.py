@@ -27,6 +27,7 @@ from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.passes.optimizer import keras, keras_order
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
 from paramtool.passes.optimizer.read import optimizers, shapes_of
@@ -92,6 +93,7 @@ def bound_files(
         return ()
     model = _model(path, checkpoint)
     known = _Orders([], []) if model is None else _orders(*model, config)
+    known = _Orders([*_of_libraries(checkpoint, [state for _, _, state in states]), *known.apart], known.joined)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
     trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
     shapes = {file: shapes_of(one) for file, one in read}
@@ -123,6 +125,8 @@ def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]
 
 def _bound(state: OptimizerState, known: _Orders, shapes: Mapping[str, tuple[int, ...]], trainer: bool) -> Binding:
     """The binding to one model; to several together, where the optimizer fits none of them alone."""
+    if state.refused and not state.entries:
+        return Binding(state, {}, "order", state.refused, False)
     found = bind(state, known.apart, shapes, trainer)
     if not found.defects or not known.joined:
         return found
@@ -188,6 +192,14 @@ def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
         source = sources[0] if all(sources) else ""
         joined = [orders.of_sections(checkpoint, some, source) for some in permutations(names)]
     return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
+
+
+def _of_libraries(checkpoint: Checkpoint, states: Sequence[OptimizerState]) -> Iterator[Order]:
+    """The orders in which other libraries than torch have the variables of a model."""
+    for state in states:
+        order = keras_order.order(checkpoint, state, shapes_of(checkpoint)) if state.form == keras.FORM else None
+        if order is not None:
+            yield order
 
 
 def _source(checkpoint: Checkpoint, section: str | None) -> str:
