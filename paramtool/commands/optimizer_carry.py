@@ -17,7 +17,7 @@ from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.folder.training_files import is_training_state
-from paramtool.formats.msgpack.nested import nested
+from paramtool.formats.msgpack.nested import SEPARATOR, nested
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
@@ -27,7 +27,7 @@ from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import optax, tree
+from paramtool.passes.optimizer import keras, keras_order, optax, tree
 from paramtool.passes.optimizer.move import moved, objects_at, refusal
 from paramtool.passes.optimizer.read import optimizers
 from paramtool.passes.rewriting import Outcome
@@ -156,6 +156,21 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     return Carried(rest, None, StateReport((), (text,), ()))
 
 
+def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
+    """PlanError where an output has no record, and the order of its names does not say whose the entries are.
+
+    The variables of Keras' optimizers are numbered in the order of the model's.
+    """
+    for one in carried.state.bindings if carried.state is not None and is_plain else ():
+        if one.optimizer.form == keras.FORM:
+            prefix = next((s.prefix for s in carried.checkpoint.sections if s.name == one.optimizer.section), "")
+            shapes = {target.name: target.shape for target in plan.targets if not target.name.startswith(f"{keras.AT}/")}
+            expected = keras_order.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
+            if [prefix + name for name in one.names.values()] != expected:
+                reason = "its entries are numbered, and such a file cannot say whose they are; -o NAME.safetensors can"
+                raise refusal(carried.checkpoint.files[0].path, one.optimizer.at, reason)
+
+
 def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outcome]:
     """A plan, and what happens to names, with the state that was moved.
 
@@ -187,11 +202,15 @@ def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str
     assert carried.state is not None
     known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
     before = {binding.optimizer.at: binding.names for binding in carried.bindings}
+    sections = carried.checkpoint.sections
+    outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}
+    """Prefixes of sections that an output does not have: only those with a dot are seen in a tree."""
     for one in carried.state.bindings:
         if one.optimizer.form == optax.FORM:
             continue  # its trees have the names
         at = one.optimizer.at
-        known[at] = RecordedNames(at, _texts(one.names), _texts(before[at]))
+        names = {key: outside.get(one.optimizer.section, "") + name for key, name in one.names.items()}
+        known[at] = RecordedNames(at, _texts(names), _texts(before[at]))
     return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)
 
 

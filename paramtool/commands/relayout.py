@@ -22,6 +22,7 @@ from paramtool.commands.optimizer_carry import (
     changes,
     finished,
     prepared,
+    refuse_unsaid,
 )
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
@@ -379,6 +380,7 @@ def _planned(
             merges=where.writer.is_graph,
         )
     plan, outcome = finished(plan, outcome, carried)
+    refuse_unsaid(plan, carried, where.writer.is_plain)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)

@@ -31,7 +31,7 @@ def nested(before: Node, after: Node) -> Node:
     ([(('a', 'c/d'), 'a/c/d')], [(('a', 'c', 'd'), 'a/c/d')])
     """
     old = {name: path for path, name in leaves(before)}
-    if not old or any(SEPARATOR.join(path) != name for name, path in old.items()):
+    if not old or any(path != tuple(name.split(SEPARATOR)) for name, path in old.items()):
         return after
     for path, name in [*leaves(after)]:
         place = tuple(name.split(SEPARATOR))

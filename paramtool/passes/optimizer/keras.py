@@ -201,6 +201,51 @@ def _possible(name: str) -> Iterator[Variables]:
                 yield from (_of_row(row, given, is_schedule) for is_schedule in (False, True))
 
 
+# Writing
+
+
+class NewNumbers(NamedTuple):
+    """The variables of an optimizer after a change of the model's."""
+
+    names: dict[str, str]
+    """{old variable that stays what it is: its new name}"""
+    made: dict[tuple[int, str], str]
+    """{(which variable of the model, slot): the name of the new variable}, of those that are made."""
+    items: tuple[tuple[str, str], ...]
+    """[(key in the tree, name)] of all, in order."""
+
+
+def numbered(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], kept: Sequence[int | None]) -> NewNumbers:
+    """The numbers of all variables, where the optimizer has an entry for each of `kept`: an old one, or a new one."""
+    found = variables(checkpoint, shapes)
+    assert isinstance(found, Variables)
+    old = listed(checkpoint)
+    outer = _numbered(found, old, kept, _VARS)
+    if not found.is_scaled:
+        return outer
+    own = 2 + _SCALER_OWN
+    inner = _numbered(found._replace(head=found.head - own), listed(checkpoint, _INNER), kept, _INNER)
+    made = {(k, f"inner_optimizer/{slot}"): name for (k, slot), name in inner.made.items()}
+    return NewNumbers({**outer.names, **inner.names}, {**outer.made, **made}, (*inner.items, *outer.items))
+
+
+def _numbered(found: Variables, old: Sequence[str], kept: Sequence[int | None], inside: str) -> NewNumbers:
+    before = {(k, slot): old[at] for at, k, slot in found.places(found.counted(len(old)) or 0)}
+    prefix = f"{AT}/{inside}/"
+    names = {name: name for name in old[: found.head]}
+    made: dict[tuple[int, str], str] = {}
+    last = found.head
+    for at, k, slot in found.places(len(kept)):
+        one, last = kept[k], at + 1
+        if one is None:
+            made[k, slot] = f"{prefix}{at}"
+        else:
+            names[before[one, slot]] = f"{prefix}{at}"
+    names |= {name: f"{prefix}{last + k}" for k, name in enumerate(old[len(old) - found.tail :] if found.tail else ())}
+    keys = [f"{inside}/{k}" for k in range(len(names) + len(made))]
+    return NewNumbers(names, made, tuple((key, f"{AT}/{key}") for key in keys))
+
+
 # Older files
 
 
