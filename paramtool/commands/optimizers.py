@@ -27,7 +27,7 @@ from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
-from paramtool.passes.optimizer import keras, keras_order
+from paramtool.passes.optimizer import gluon, keras, keras_order
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
 from paramtool.passes.optimizer.read import optimizers, shapes_of
@@ -35,9 +35,9 @@ from paramtool.passes.optimizer.read import optimizers, shapes_of
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
 
-STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
+STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)|.+\.states")
 """Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
-accelerate 1.15 (utils/constants.py)."""
+accelerate 1.15 (utils/constants.py), MXNet 1.9.1 (module/module.py, `save_checkpoint`; its guides for Gluon)."""
 TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 """Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
 _MOST_SECTIONS = 3
@@ -93,7 +93,8 @@ def bound_files(
         return ()
     model = _model(path, checkpoint)
     known = _Orders([], []) if model is None else _orders(*model, config)
-    known = _Orders([*_of_libraries(checkpoint, [state for _, _, state in states]), *known.apart], known.joined)
+    found_orders = _of_libraries(checkpoint if model is None else model[1], states)
+    known = _Orders([*found_orders, *known.apart], known.joined)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
     trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
     shapes = {file: shapes_of(one) for file, one in read}
@@ -194,10 +195,14 @@ def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
     return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
 
 
-def _of_libraries(checkpoint: Checkpoint, states: Sequence[OptimizerState]) -> Iterator[Order]:
+def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, OptimizerState]]) -> Iterator[Order]:
     """The orders in which other libraries than torch have the variables of a model."""
-    for state in states:
-        order = keras_order.order(checkpoint, state, shapes_of(checkpoint)) if state.form == keras.FORM else None
+    for _, checkpoint, state in states:
+        order = None
+        if state.form == keras.FORM:
+            order = keras_order.order(checkpoint, state, shapes_of(checkpoint))
+        elif state.form == gluon.FORM:
+            order = gluon.order(model)
         if order is not None:
             yield order
 

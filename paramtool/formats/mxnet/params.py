@@ -60,7 +60,7 @@ def read(path: str) -> Checkpoint:
     """Describe a file with MXNet's NDArray list; FormatError, or Defects if several names are wrong."""
     file, source = open_source(path)
     with file:
-        reader = _ParamsReader(file, source)
+        reader = ParamsReader(file, source)
         values = reader.arrays()
         names = reader.names(len(values))
     entries = {name: Entry(value, symbol.role(name)) for name, value in zip(names, values, strict=True)}
@@ -78,7 +78,7 @@ def read(path: str) -> Checkpoint:
     )
 
 
-class _ParamsReader:
+class ParamsReader:
     """A position in the file, and the storages found so far."""
 
     def __init__(self, file: BinaryIO, source: SourceFile) -> None:
