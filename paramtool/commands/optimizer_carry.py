@@ -12,24 +12,25 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.optimizers import STATE_FILES, bound_files, refuse_defects
 from paramtool.commands.output.sidecars import Sidecars
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.folder.training_files import is_training_state
-from paramtool.formats.msgpack.nested import SEPARATOR, nested
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import keras, keras_order, optax, tree
+from paramtool.passes.optimizer import optax, tree
 from paramtool.passes.optimizer.move import moved, objects_at, refusal
-from paramtool.passes.optimizer.read import optimizers
 from paramtool.passes.rewriting import Outcome
 
 DROP = "--drop-optimizer writes the model without it"
@@ -162,10 +163,14 @@ def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
     The variables of Keras' optimizers are numbered in the order of the model's.
     """
     for one in carried.state.bindings if carried.state is not None and is_plain else ():
-        if one.optimizer.form == keras.FORM:
+        if one.optimizer.form == keras_optimizer.FORM:
             prefix = next((s.prefix for s in carried.checkpoint.sections if s.name == one.optimizer.section), "")
-            shapes = {target.name: target.shape for target in plan.targets if not target.name.startswith(f"{keras.AT}/")}
-            expected = keras_order.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
+            shapes = {
+                target.name: target.shape
+                for target in plan.targets
+                if not target.name.startswith(f"{keras_optimizer.AT}/")
+            }
+            expected = keras_trained.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
             if [prefix + name for name in one.names.values()] != expected:
                 reason = "its entries are numbered, and such a file cannot say whose they are; -o NAME.safetensors can"
                 raise refusal(carried.checkpoint.files[0].path, one.optimizer.at, reason)

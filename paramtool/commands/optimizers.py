@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from paramtool import formats
 from paramtool.commands.name_lists import lines_of
 from paramtool.commands.opening import Allowed, Allowing
+from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
-from paramtool.passes.optimizer import gluon, keras, keras_order
+from paramtool.passes.optimizer import gluon
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
-from paramtool.passes.optimizer.read import optimizers, shapes_of
+from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
@@ -199,8 +201,8 @@ def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, Opt
     """The orders in which other libraries than torch have the variables of a model."""
     for _, checkpoint, state in states:
         order = None
-        if state.form == keras.FORM:
-            order = keras_order.order(checkpoint, state, shapes_of(checkpoint))
+        if state.form == keras_optimizer.FORM:
+            order = keras_trained.order(checkpoint, state, shapes_of(checkpoint))
         elif state.form == gluon.FORM:
             order = gluon.order(model)
         if order is not None:

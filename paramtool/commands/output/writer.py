@@ -137,7 +137,9 @@ def plain(
             head = f"{plan.source}: {name} files cannot store:"
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
-        apart = replace(separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=())
+        apart = replace(
+            separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=()
+        )
         refused = _refused(apart, refusals, unfit) if keeping.skip and not keeping.strict else {}
         apart = replace(
             apart,

@@ -18,9 +18,9 @@ from math import prod
 
 from paramtool.errors import PlanError
 from paramtool.formats.msgpack import codes
-from paramtool.formats.msgpack.nested import SEPARATOR, leaves, nested
 from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
 from paramtool.model import objects
+from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
 from paramtool.model.view import View, contiguous

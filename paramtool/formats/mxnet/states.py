@@ -15,9 +15,10 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from paramtool.formats.mxnet import params
+from paramtool.formats.mxnet.ndarray import NdArrayReader
 from paramtool.formats.pickle.numpy_values import SPELLINGS, TEXT_OF, NumpyArray, NumpyDtype, state_of
 from paramtool.formats.pickle.values import Global, Instance, PickledSpan
+from paramtool.model.objects import Node, Opaque, Sequence
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 
@@ -28,7 +29,8 @@ NAME = "mxnet states"
 OPTIMIZERS = "mxnet.optimizer.optimizer"
 _ARRAYS = ("mxnet.ndarray.ndarray.NDArray", "mxnet.numpy.multiarray.ndarray")
 _CLASSES = {
-    OPTIMIZERS: "SGD Signum FTML LARS LBSGD LAMB NAG SGLD DCASGD ccSGD Adam AdaGrad RMSProp AdaDelta Ftrl Adamax Nadam Test",
+    OPTIMIZERS: "SGD Signum FTML LARS LBSGD LAMB NAG SGLD DCASGD ccSGD Adam AdaGrad RMSProp AdaDelta Ftrl Adamax Nadam "
+    "Test",
     "mxnet.lr_scheduler": "LRScheduler FactorScheduler MultiFactorScheduler PolyScheduler CosineScheduler",
 }
 """Classes whose objects are numbers and mappings (MXNet 1.9.1: optimizer/optimizer.py, lr_scheduler.py)."""
@@ -60,7 +62,7 @@ class NdArray(NumpyArray):
 
     def _place(self, head: bytes, nbytes: int, span: PickledSpan | None) -> None:
         """Take what the header of an array says; a sparse array stays an object."""
-        reader = params.ParamsReader(BytesIO(head), SourceFile("", nbytes, 0))
+        reader = NdArrayReader(BytesIO(head), SourceFile("", nbytes, 0))
         found = reader.array()
         if not isinstance(found, View):
             return
@@ -81,6 +83,12 @@ def _numpy_dtype(dtype: DType) -> NumpyDtype:
     made = NumpyDtype(text[1:], False, True)
     made.build(state_of(text))
     return made
+
+
+def is_state(tree: Node) -> bool:
+    """Whether a pickle has an optimizer of MXNet beside its states, of which all may be None."""
+    last = tree.items[-1] if isinstance(tree, Sequence) and len(tree.items) == 2 else None
+    return isinstance(last, Opaque) and last.path.startswith(f"{OPTIMIZERS}.")
 
 
 def _object(path: str) -> Callable[..., object]:

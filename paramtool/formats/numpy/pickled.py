@@ -87,7 +87,8 @@ def read(path: str) -> Checkpoint:
             place = f"byte {array.span.start}: " if array.span else ""
             raise FormatError(f"{path}: {place}{name!r:.200}: {error}; the pickle is damaged") from None
     uses = [use for result in results for use in result.uses]
-    if not entries:
+    is_state = is_state or mxnet.is_state(tree)
+    if not entries and not is_state:
         raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=SAVE)
     notes = ["some names collide and have their dots escaped"] if escaped else []
     if rest := source.nbytes - results[-1].stop:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Map
 
 from paramtool.errors import some
-from paramtool.formats.mxnet.states import NAME, OPTIMIZERS
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Opaque, TensorRef, tensor_names
 from paramtool.model.objects import Sequence as Listed
@@ -23,17 +22,20 @@ from paramtool.model.optimizer import Group, OptimizerState, Order, Parameter, S
 from paramtool.model.view import View
 
 FORM = "gluon"
+NAME, OPTIMIZERS = "mxnet states", "mxnet.optimizer.optimizer"
+"""What the reader calls such a file, and the module of the optimizers."""
 _SLOTS = {
     "SGD": "mom", "ccSGD": "mom", "NAG": "mom", "LARS": "mom", "LBSGD": "mom", "Signum": "mom", "FTML": "d v z",
-    "LAMB": "mean var", "DCASGD": "mom previous_weight", "Adam": "mean var", "AdaGrad": "history", "RMSProp": "n g delta",
-    "AdaDelta": "acc_g acc_delta", "Ftrl": "z n", "Adamax": "m_t u_t", "Nadam": "m_t v_t", "SGLD": "", "Test": "state",
+    "LAMB": "mean var", "DCASGD": "mom previous_weight", "Adam": "mean var", "AdaGrad": "history",
+    "RMSProp": "n g delta", "AdaDelta": "acc_g acc_delta", "Ftrl": "z n", "Adamax": "m_t u_t", "Nadam": "m_t v_t",
+    "SGLD": "", "Test": "state",
 }  # fmt: skip
 """{class: what its state is, in order}: `create_state` in optimizer/optimizer.py of MXNet 1.9.1; RMSProp has all three
 where it is centered."""
 _KINDS: Map[str, SlotKind] = {
-    "mom": "first", "mean": "first", "var": "second", "history": "second", "n": "second", "g": "first", "delta": "first",
-    "acc_g": "second", "acc_delta": "second", "m_t": "first", "v_t": "second", "u_t": "magnitude", "v": "second",
-    "previous_weight": "weight",
+    "mom": "first", "mean": "first", "var": "second", "history": "second", "n": "second", "g": "first",
+    "delta": "first", "acc_g": "second", "acc_delta": "second", "m_t": "first", "v_t": "second", "u_t": "magnitude",
+    "v": "second", "previous_weight": "weight",
 }  # fmt: skip
 """{slot: its kind}; `d` and `z` of FTML, `z` of Ftrl and the state of Test are none of these."""
 _STATE_FIRST = frozenset({"SGD", "ccSGD", "NAG", "LARS", "LBSGD"})

@@ -16,14 +16,15 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import Binding, Move, MovedState, OptimizerState, Slot, SlotTargets, StateEntry
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import keras, optax, tree
+from paramtool.passes.optimizer import numbered, optax, tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, trajectory
 
-MOVABLE = ("torch", "dcp", optax.FORM, keras.FORM)
+MOVABLE = ("torch", "dcp", optax.FORM, numbered.FORM)
 """Forms of optimizers whose trees are written."""
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
@@ -99,7 +100,7 @@ class _Moving:
     def __init__(
         self, checkpoint: Checkpoint, binding: Binding, moves: Sequence[Move], renamed: Mapping[str, str]
     ) -> None:
-        self.where, self.checkpoint = checkpoint.files[0].path, checkpoint
+        self.where = checkpoint.files[0].path
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
         self.objects = checkpoint.objects
@@ -125,7 +126,7 @@ class _Moving:
         made = {old: new for keys, move in moving for old, new in self.joined(keys, move)}
         if self.state.form == optax.FORM:
             self.write_trees(made)
-        elif self.state.form == keras.FORM:
+        elif self.state.form == numbered.FORM:
             self.write_numbers(made)
         else:
             self.write(made)
@@ -329,42 +330,42 @@ class _Moving:
         """The new node of Keras, whose variables are numbered, and what it needs."""
         entries = [(key, one) for key in self.entries for one in made.get(key, (None,))]
         places = [*self.entries]
-        shapes = {name: view.shape for name, view in self.views.items()}
         kept = [places.index(key) if one is None else None for key, one in entries]
-        new = keras.numbered(self.checkpoint, shapes, kept)
+        new = numbered.numbered(self.state.numbered, kept)
         self.done.renamed |= {old: name for old, name in new.names.items() if old != name}
         self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
         for k, (_, one) in enumerate(entries):
             for slot, value in one.slots if one is not None else ():
                 assert isinstance(value, Target)
                 self.done.targets.append(_renamed(value, new.made[k, slot]))
-        self.done.node = objects.Mapping("dict", tuple((key, TensorRef(name)) for key, name in new.items))
+        pairs = ((name.removeprefix(f"{self.state.at}/"), TensorRef(name)) for name in new.order)
+        self.done.node = objects.Mapping("dict", tuple(pairs))
         names: dict[_Key, str] = {k: self.called(key, one) for k, (key, one) in enumerate(entries)}
         own = {k: name.removeprefix(self.prefix) for k, name in names.items()}
         self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
 
     def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
         """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
-        holder = name.removesuffix(optax.SEPARATOR.join(path))
-        if any(optax.SEPARATOR in part for part in path):
+        holder = name.removesuffix(SEPARATOR.join(path))
+        if any(SEPARATOR in part for part in path):
             raise self.refusal(f"{name!r} has a key with a slash, so the keys of {called!r} are not known")
         if not called.startswith(holder):
             raise self.refusal(f"{called!r} is not in the mapping of {name!r}, whose names its trees have")
-        return tuple(called.removeprefix(holder).split(optax.SEPARATOR))
+        return tuple(called.removeprefix(holder).split(SEPARATOR))
 
     def kept_in_tree(self, key: _Key, path: tuple[str, ...], one: _NewEntry | None) -> Iterator[tuple[str, str]]:
         """[(slot, the name of the tensor)] of an entry at its new path."""
-        base = self.state.at.replace(".", optax.SEPARATOR)
+        base = self.state.at.replace(".", SEPARATOR)
         if one is None:
             for slot in self.entries[key].slots:
-                name = optax.SEPARATOR.join((base, slot.key, *path))
+                name = SEPARATOR.join((base, slot.key, *path))
                 if name != slot.tensor:
                     self.done.renamed[slot.tensor] = name
                 yield slot.key, name
             return
         for called, value in one.slots:
             assert isinstance(value, Target)
-            name = optax.SEPARATOR.join((base, called, *path))
+            name = SEPARATOR.join((base, called, *path))
             self.done.targets.append(_renamed(value, name))
             yield called, name
 

@@ -8,8 +8,8 @@ A list or a tuple is a dict of "0", "1", ..., and a named tuple a dict of its fi
 `multi_transform`, `MultiSteps`), what it keeps for the parameters is a tree with the names of the parameters.
 `MaskedNode`, which stands for a parameter that a transformation leaves alone, is an empty dict.
 
-A mapping is such a tree if it has a tensor or an empty dict for every parameter, and nothing else.  So no word has to be
-known, and a parameter that is called `mu` is none of them.
+A mapping is such a tree if it has a tensor or an empty dict for every parameter, and nothing else.  So no word has to
+be known, and a parameter that is called `mu` is none of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import some
-from paramtool.formats.msgpack.nested import SEPARATOR, leaves
-from paramtool.formats.object_tree import role_of
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR, leaves
 from paramtool.model.objects import EMPTY, Key, Mapping, Node, TensorRef, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, SlotKind, StateEntry
 
@@ -34,7 +33,7 @@ KINDS: Map[str, SlotKind] = {
     **dict.fromkeys(("v_row", "v_col", "v"), "factored"),
 }  # fmt: skip
 """{field of a state: its kind}: optax 0.2.8, transforms/_accumulation.py (TraceState, EmaState, MultiStepsState),
-_src/transform.py (ScaleByAdamState, ScaleByAmsgradState, ScaleByRssState, ScaleByAdaDeltaState, ScaleByRpropState, ...),
+_src/transform.py (ScaleByAdamState, ScaleByAmsgradState, ScaleByRssState, ScaleByAdaDeltaState, ScaleByRpropState),
 _src/factorized.py (FactoredState), contrib/_schedule_free.py (ScheduleFreeState), contrib/_muon.py (MuonState).
 Adamax keeps a largest absolute value as `nu`, which has no sign, either."""
 _OF_ALL = ("ns_coeffs",)
@@ -66,7 +65,8 @@ class SlotTree(NamedTuple):
 def states(checkpoint: Checkpoint, shapes: Map[str, tuple[int, ...]]) -> Iterator[OptimizerState]:
     """The states of optax in a checkpoint; `shapes` are those of its tensors."""
     models = [*_models(checkpoint)]
-    for at, node in _optimizers(checkpoint.objects, ()):
+    roles = {name: entry.role for name, entry in checkpoint.entries.items()}
+    for at, node in _optimizers(checkpoint.objects, (), roles):
         for model in models:
             trees = slot_trees(node, model.names)
             if trees:
@@ -95,9 +95,7 @@ def _state(
     return OptimizerState(".".join(at), FORM, f"optax ({fields})", tuple(entries), (group,), refused=refused)
 
 
-def _slot(
-    tree: SlotTree, path: _Path, shapes: Map[str, tuple[int, ...]], shape: tuple[int, ...] | None
-) -> Slot:
+def _slot(tree: SlotTree, path: _Path, shapes: Map[str, tuple[int, ...]], shape: tuple[int, ...] | None) -> Slot:
     """What a transformation keeps for a parameter; it is of an unknown kind where it has another shape."""
     tensor = tree.tensors[path]
     kind = KINDS.get(tree.at[-1] if tree.at else "", "unknown")
@@ -107,7 +105,7 @@ def _slot(
 
 
 def slot_trees(node: Mapping, names: Map[_Path, str]) -> list[SlotTree]:
-    """The mappings below an optimizer that have the names of the parameters, in order; nothing inside one is looked at."""
+    """The mappings below an optimizer that have the names of the parameters, in order, and none that is inside one."""
     inner = {path[:k] for path in names for k in range(len(path) + 1)}
     found = []
     todo: list[tuple[_Path, Mapping]] = [((), node)]
@@ -144,29 +142,27 @@ def _slot_tree(at: _Path, node: Mapping, names: Map[_Path, str], inner: set[_Pat
     return SlotTree(at, tensors, masked)
 
 
-def _optimizers(node: Node, at: _Path) -> Iterator[tuple[_Path, Mapping]]:
-    """The mappings under keys that say that they are optimizers, with tensors in mappings of text alone."""
+def _optimizers(node: Node, at: _Path, roles: Map[str, str]) -> Iterator[tuple[_Path, Mapping]]:
+    """The outermost mappings that hold tensors of optimizers alone."""
     if isinstance(node, Mapping):
+        if at and {roles.get(name) for _, name in leaves(node)} == {"optimizer"}:
+            yield at, node
+            return
         for key, child in node.items:
-            if isinstance(key, str) and isinstance(child, Mapping):
-                if role_of(key, "model") == "optimizer":
-                    yield (*at, key), child
-                else:
-                    yield from _optimizers(child, (*at, key))
+            yield from _optimizers(child, (*at, word(key)), roles)
 
 
 def _models(checkpoint: Checkpoint) -> Iterator[Model]:
-    """Every mapping outside of optimizers that holds tensors of a model, the outer ones first."""
+    """Every mapping that holds no tensor of an optimizer, the outer ones first."""
     todo: list[tuple[_Path, Node]] = [((), checkpoint.objects)]
+    entries = checkpoint.entries
     while todo:
         at, node = todo.pop(0)
-        if not isinstance(node, Mapping) or (at and role_of(at[-1], "model") == "optimizer"):
-            continue
-        names = dict(leaves(node))
-        entries = checkpoint.entries
-        if names and at and all(name in entries and entries[name].role != "optimizer" for name in names.values()):
-            yield Model(at, names)
-        todo += [((*at, word(key)), child) for key, child in node.items]
+        if isinstance(node, Mapping):
+            names = dict(leaves(node))
+            if names and at and all(name in entries and entries[name].role != "optimizer" for name in names.values()):
+                yield Model(at, names)
+            todo += [((*at, word(key)), child) for key, child in node.items]
 
 
 def _prefixes(checkpoint: Checkpoint) -> Iterator[str]:
@@ -199,7 +195,7 @@ class NewParameters(NamedTuple):
 
 
 def paths(objects: Node, names: Collection[str]) -> dict[_Path, str]:
-    """{path below the mapping of the parameters: name}, of those with these names; empty where there is no such mapping."""
+    """{path below the mapping of the parameters: name}, of those with these names; empty where no mapping has them."""
     wanted = set(names)
     todo = [objects]
     while todo:
@@ -258,4 +254,3 @@ def _nested(items: Sequence[tuple[_Path, Node]]) -> Mapping:
         grouped.setdefault(path[0], []).append((path[1:], node))
     made = tuple((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in grouped.items())
     return Mapping("dict", made)
-

@@ -20,7 +20,7 @@ from paramtool.model.checkpoint import Checkpoint, pending
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
-from paramtool.passes.optimizer import gluon, keras, optax, slots
+from paramtool.passes.optimizer import slots
 
 _TORCH = ("state", "param_groups")
 _FLAT = ("state.", "param_groups.")
@@ -51,10 +51,6 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
     for one in _found(checkpoint.objects):
         read = _flattened(one, described, defects) if one.is_flat else _of_torch(one, described, defects)
         found.append(read)
-    if not found:
-        shapes = {name: shape for name, (_, shape) in described.tensors.items()}
-        kinds = (optax.states, keras.states, keras.named_states, gluon.states)
-        found = [state for states in kinds for state in states(checkpoint, shapes)]
     if defects.lines:
         raise Defects(checkpoint.files[0].path, defects.lines, hint="the optimizer's state is damaged, or was edited")
     return tuple(found)

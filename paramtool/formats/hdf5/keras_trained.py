@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from paramtool.formats.hdf5.keras_config import BACKWARD, FORWARD, KerasConfig, Layer, snake_case
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import OptimizerState, Order, Parameter, StateEntry
 from paramtool.model.view import View
-from paramtool.passes.optimizer.slots import OF_ONE_SHAPE
 
 SECTION = "layers"
 _INSIDE = {
@@ -54,7 +53,9 @@ class _Variable(NamedTuple):
 
 def order(checkpoint: Checkpoint, state: OptimizerState, shapes: Mapping[str, tuple[int, ...]]) -> Order | None:
     """The variables that the optimizer of a file of Keras has, in order; None where no order is known."""
-    entries = {n: e.value.shape for n, e in checkpoint.entries.items() if isinstance(e.value, View) and e.role != "optimizer"}
+    entries = {
+        n: e.value.shape for n, e in checkpoint.entries.items() if isinstance(e.value, View) and e.role != "optimizer"
+    }
     found = [*_variables(entries)]
     config = KerasConfig.of(checkpoint.metadata)
     if not found or len(found) < len(entries):
@@ -176,7 +177,10 @@ def _by_numbers(
         chains.setdefault(match["base"], {})[int(match["number"] or 0)] = top
         layers.setdefault(top, []).append((inside, one.number, one))
     ordered = [[top for _, top in sorted(chain.items())] for chain in chains.values()]
-    trained = {top: _trained_of(top, [one for *_, one in sorted(ones, key=lambda row: row[:2])]) for top, ones in layers.items()}
+    trained = {
+        top: _trained_of(top, [one for *_, one in sorted(ones, key=lambda row: row[:2])])
+        for top, ones in layers.items()
+    }
     if sum(map(len, trained.values())) != len(wanted) or None in wanted:
         return None
     rows = [[tuple(one.shape for one in trained[group]) for group in chain] for chain in ordered]
@@ -193,12 +197,12 @@ def _by_numbers(
 
 def _shape(entry: StateEntry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
     """The shape of the variable of an entry."""
-    kept = (slot.tensor for slot in entry.slots if slot.kind in OF_ONE_SHAPE)
+    kept = (slot.tensor for slot in entry.slots if slot.kind not in ("factored", "unknown", "scalar"))
     return next((shapes[name] for name in kept if name in shapes), None)
 
 
 def _trained_of(top: str, ones: Sequence[_Variable]) -> Sequence[_Variable]:
-    """The trained variables of a layer of which only the class is known: of a BatchNormalization the last two are not."""
+    """The trained variables of a layer of which only the class is known: not the last two of a BatchNormalization."""
     ones = [one for one in ones if one.group.rpartition("/")[2] != _STATE]
     word = _NUMBERED.sub(r"\g<base>", top, count=1)
     if word in _NOT_TRAINED_WORDS:
@@ -214,7 +218,7 @@ def _merged(rows: Sequence[Sequence[tuple[object, ...]]], wanted: tuple[object, 
     """
     tried = 0
 
-    @lru_cache(maxsize=None)
+    @cache
     def ways(places: tuple[int, ...], at: int) -> int:
         nonlocal tried
         tried += 1
