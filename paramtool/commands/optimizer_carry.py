@@ -11,21 +11,23 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.optimizers import bound_copies, bound_files, refuse_defects
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import copies, tree
-from paramtool.passes.optimizer.move import moved, refusal
-from paramtool.passes.optimizer.read import optimizers
+from paramtool.passes.optimizer import copies, optax, tree
+from paramtool.passes.optimizer.move import moved, objects_at, refusal
 from paramtool.passes.rewriting import Outcome
 
 DROP = "--drop-optimizer writes the model without it"
@@ -158,8 +160,10 @@ def has_state(checkpoint: Checkpoint) -> bool:
 
 def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
-    known = tuple(f"{binding.optimizer.at}." if binding.optimizer.at else "" for binding in bindings)
-    others = [n for n, e in checkpoint.entries.items() if e.role == "optimizer" and not (known and n.startswith(known))]
+    places = [binding.optimizer.at for binding in bindings]
+    known = {name for at in places for name in tensor_names(objects_at(checkpoint.objects, at))}
+    of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
+    others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
         where = checkpoint.files[0].path
         raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
@@ -182,6 +186,25 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     return Carried(rest, None, StateReport((), (text,), ()))
 
 
+def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
+    """PlanError where an output has no record, and the order of its names does not say whose the entries are.
+
+    The variables of Keras' optimizers are numbered in the order of the model's.
+    """
+    for one in carried.state.bindings if carried.state is not None and is_plain else ():
+        if one.optimizer.form == keras_optimizer.FORM:
+            prefix = next((s.prefix for s in carried.checkpoint.sections if s.name == one.optimizer.section), "")
+            shapes = {
+                target.name: target.shape
+                for target in plan.targets
+                if not target.name.startswith(f"{keras_optimizer.AT}/")
+            }
+            expected = keras_trained.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
+            if [prefix + name for name in one.names.values()] != expected:
+                reason = "its entries are numbered, and such a file cannot say whose they are; -o NAME.safetensors can"
+                raise refusal(carried.checkpoint.files[0].path, one.optimizer.at, reason)
+
+
 def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outcome]:
     """A plan, and what happens to names, with the state that was moved.
 
@@ -190,7 +213,7 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     source, state = carried.checkpoint, carried.state
     if state is None:
         return plan, outcome
-    objects = plan.objects
+    objects = nested(source.objects, plan.objects)
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
         before = subtree(source.objects, section) if section else source.objects
         objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
@@ -219,9 +242,15 @@ def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str
     assert carried.state is not None
     known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
     before = {binding.optimizer.at: binding.names for binding in carried.bindings}
+    sections = carried.checkpoint.sections
+    outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}
+    """Prefixes of sections that an output does not have: only those with a dot are seen in a tree."""
     for one in carried.state.bindings:
+        if one.optimizer.form == optax.FORM:
+            continue  # its trees have the names
         at = one.optimizer.at
-        known[at] = RecordedNames(at, _texts(one.names), _texts(before[at]))
+        names = {key: outside.get(one.optimizer.section, "") + name for key, name in one.names.items()}
+        known[at] = RecordedNames(at, _texts(names), _texts(before[at]))
     return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)
 
 

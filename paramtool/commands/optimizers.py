@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from paramtool import formats
 from paramtool.commands.name_lists import lines_of
 from paramtool.commands.opening import Allowed, Allowing
+from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
-from paramtool.passes.optimizer import copies
+from paramtool.passes.optimizer import copies, gluon
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
-from paramtool.passes.optimizer.read import optimizers, shapes_of
+from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
@@ -92,6 +94,8 @@ def bound_files(
         return ()
     model = _model(path, checkpoint)
     known = _Orders([], []) if model is None else _orders(*model, config)
+    found_orders = _of_libraries(checkpoint if model is None else model[1], states)
+    known = _Orders([*found_orders, *known.apart], known.joined)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
     trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
     shapes = {file: shapes_of(one) for file, one in read}
@@ -138,6 +142,8 @@ def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]
 
 def _bound(state: OptimizerState, known: _Orders, shapes: Mapping[str, tuple[int, ...]], trainer: bool) -> Binding:
     """The binding to one model; to several together, where the optimizer fits none of them alone."""
+    if state.refused and not state.entries:
+        return Binding(state, {}, "order", state.refused, False)
     found = bind(state, known.apart, shapes, trainer)
     if not found.defects or not known.joined:
         return found
@@ -203,6 +209,18 @@ def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
         source = sources[0] if all(sources) else ""
         joined = [orders.of_sections(checkpoint, some, source) for some in permutations(names)]
     return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
+
+
+def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, OptimizerState]]) -> Iterator[Order]:
+    """The orders in which other libraries than torch have the variables of a model."""
+    for _, checkpoint, state in states:
+        order = None
+        if state.form == keras_optimizer.FORM:
+            order = keras_trained.order(checkpoint, state, shapes_of(checkpoint))
+        elif state.form == gluon.FORM:
+            order = gluon.order(model)
+        if order is not None:
+            yield order
 
 
 def _source(checkpoint: Checkpoint, section: str | None) -> str:

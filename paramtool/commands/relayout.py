@@ -20,6 +20,7 @@ from paramtool.commands.optimizer_carry import (
     StateReport,
     finished,
     prepared,
+    refuse_unsaid,
 )
 from paramtool.commands.optimizer_files import Following, FollowingWork, following, works
 from paramtool.commands.output import unsafe_sidecars
@@ -449,6 +450,7 @@ def _planned(
             merges=where.writer.is_graph,
         )
     plan, outcome = finished(plan, outcome, carried)
+    refuse_unsaid(plan, carried, where.writer.is_plain)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)

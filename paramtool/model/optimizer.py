@@ -1,5 +1,6 @@
 """What an optimizer keeps for the parameters of a model, and the proof of which entry belongs to which parameter.
 
+    NumberedSlots           where the tensors of an optimizer are, if that is by numbers
     OptimizerState          one optimizer of a checkpoint, as the file has it: entries with keys, in groups
     Order                   the parameters that it may have been made with, and whether their order is known
     Binding                 {key: name of a parameter}, how it was found, and whether it is the only possibility
@@ -11,7 +12,7 @@ An optimizer that numbers its entries does not say which parameters they are for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Literal, NamedTuple
 
@@ -72,13 +73,49 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedSlots:
+    """A list of tensors, numbered, in which those of the parameters follow each other."""
+
+    prefix: str
+    """What comes before the number in their names."""
+    names: tuple[str, ...]
+    """All of them, in order."""
+    head: int
+    """Single numbers before the slots."""
+    blocks: tuple[tuple[str, ...], ...]
+    """The slots of each parameter, as `Slot.key`: those of the first, then of the next; then the next block."""
+    tail: int = 0
+    """Single numbers behind the slots."""
+
+    def places(self, count: int) -> Iterator[tuple[int, int, str]]:
+        """[(number, which parameter, slot)] for so many parameters."""
+        at = self.head
+        for block in self.blocks:
+            for k in range(count):
+                for slot in block:
+                    yield at, k, slot
+                    at += 1
+
+    @property
+    def count(self) -> int:
+        """How many parameters it has."""
+        each = sum(map(len, self.blocks))
+        return (len(self.names) - self.head - self.tail) // each if each and len(self.names) > self.head else 0
+
+    @property
+    def singles(self) -> tuple[str, ...]:
+        """The tensors that are of no parameter."""
+        return (*self.names[: self.head], *(self.names[-self.tail :] if self.tail and self.count else ()))
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerState:
     """One optimizer in a checkpoint."""
 
     at: str
     """The path of its mapping in the tree: `optimizer`, `optimizer_states.0`; empty where it is the whole file."""
     form: str
-    """`torch`, `dcp`, `dcp-flat`, `deepspeed`, `keras`, `optax` or `gluon`."""
+    """`torch`, `dcp`, `dcp-flat`, `deepspeed`, `keras`, `keras-h5`, `optax` or `gluon`."""
     algorithm: str
     """`Adam`, `SGD`, ... by its slots and settings; empty where that is not sure."""
     entries: tuple[StateEntry, ...]
@@ -90,6 +127,8 @@ class OptimizerState:
     """{key: the float32 copy of the parameter}."""
     refused: str = ""
     """Why its state can never be moved."""
+    numbered: tuple[NumberedSlots, ...] = ()
+    """Where its tensors are, if that is by numbers: Keras."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ TRAINING_STATE = re.compile(
 accelerate 1.15 (checkpointing.py, `save_accelerator_state` and `save_custom_state`; utils/fsdp_utils.py), and of
 DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
 
-OPTIMIZER = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
+OPTIMIZER = re.compile(r"optimizer(_\d+)?\.(pt|bin)|[^/]+\.states")
 """Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
-accelerate 1.15 (utils/constants.py)."""
+accelerate 1.15 (utils/constants.py), MXNet 1.9.1 (module/module.py, `save_checkpoint`; its guides for Gluon)."""
 OPTIMIZER_FOLDER = re.compile(r"optimizer_\d+")
 """Names of folders that hold one, in the format of torch.distributed.checkpoint: accelerate 1.15 with FSDP
 (utils/fsdp_utils.py, `save_fsdp_optimizer`)."""

@@ -16,6 +16,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import EMPTY, Key, Leaf, Node, TensorRef
 from paramtool.model.optimizer import (
     Binding,
@@ -29,11 +30,11 @@ from paramtool.model.optimizer import (
 )
 from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.view import View
-from paramtool.passes.optimizer import blocks, copies, flat, schedules, tree
+from paramtool.passes.optimizer import blocks, copies, flat, numbered, optax, schedules, tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, last_part, power_of, trajectory
 
 NOTHING_SAID = StateChoice()
-MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM)
+MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM, optax.FORM, numbered.FORM)
 """Forms of optimizers whose trees are written."""
 _UNTIE = "--untied-state copy, split, zero or one says what they get"
 _TIE = "--tied-state first or second says whose is kept"
@@ -190,7 +191,12 @@ class _Moving:
             return self.done
         self.check_form(bool(moving))
         made = {old: new for one in moving for old, new in self.joined(one)}
-        self.write(made)
+        if self.state.form == optax.FORM:
+            self.write_trees(made)
+        elif self.state.form == numbered.FORM:
+            self.write_numbers(made)
+        else:
+            self.write(made)
         if moving and self.state.form != copies.FORM:
             self.done.warnings += self.trajectory()
         before = sum(len(one.keys) + len(one.gone) for one in moving)
@@ -233,7 +239,7 @@ class _Moving:
         """PlanError where the optimizer is of a form, or of a kind, that is not moved."""
         if self.state.form not in MOVABLE:
             raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
-        if is_moved and self.state.refused:
+        if (is_moved or self.state.form == optax.FORM) and self.state.refused:
             raise self.refusal(self.state.refused)
         if is_moved and not copies.are_listed(self.state):
             raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
@@ -502,6 +508,72 @@ class _Moving:
         self.done.targets += targets
         self.done.gone += flat.vectors(node)
         return found
+
+    def write_trees(self, made: Mapping[_Key, tuple[_NewEntry, ...]]) -> None:
+        """The new node of optax, whose trees have the names of the parameters, and what it needs."""
+        paths = optax.paths(self.objects, self.names.values())
+        by_name = {name: path for path, name in paths.items()}
+        tensors: dict[tuple[str, tuple[str, ...]], str] = {}
+        new: dict[tuple[str, ...], list[tuple[str, ...]]] = {path: [] for path in paths}
+        names: dict[_Key, str] = {}
+        for key, name in self.names.items():
+            old = by_name[name]
+            for one in made.get(key, (None,)):
+                called = self.called(key, one)
+                path = old if called == name else self.path_in_tree(name, old, called)
+                new[old].append(path)
+                names[called.removeprefix(self.prefix)] = called
+                for slot, kept in self.kept_in_tree(key, path, one):
+                    tensors[slot, path] = kept
+        self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
+        node = objects_at(self.objects, self.state.at)
+        assert isinstance(node, objects.Mapping)
+        self.done.node = optax.rebuilt(node, optax.NewParameters(paths, new, tensors))
+        own = {key: name.removeprefix(self.prefix) for key, name in names.items()}
+        self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
+
+    def write_numbers(self, made: Mapping[_Key, tuple[_NewEntry, ...]]) -> None:
+        """The new node of Keras, whose variables are numbered, and what it needs."""
+        entries = [(key, one) for key in self.entries for one in made.get(key, (None,))]
+        places = [*self.entries]
+        kept = [places.index(key) if one is None else None for key, one in entries]
+        new = numbered.numbered(self.state.numbered, kept)
+        self.done.renamed |= {old: name for old, name in new.names.items() if old != name}
+        self.done.gone = [slot.tensor for key in made for slot in self.entries[key].slots if slot.tensor]
+        for k, (_, one) in enumerate(entries):
+            for slot, value in one.slots if one is not None else ():
+                assert isinstance(value, Target)
+                self.done.targets.append(_renamed(value, new.made[k, slot]))
+        pairs = ((name.removeprefix(f"{self.state.at}/"), TensorRef(name)) for name in new.order)
+        self.done.node = objects.Mapping("dict", tuple(pairs))
+        names: dict[_Key, str] = {k: self.called(key, one) for k, (key, one) in enumerate(entries)}
+        own = {k: name.removeprefix(self.prefix) for k, name in names.items()}
+        self.done.binding = replace(self.binding, optimizer=self.renewed(names), names=own)
+
+    def path_in_tree(self, name: str, path: tuple[str, ...], called: str) -> tuple[str, ...]:
+        """The path of a new parameter in the trees of optax: it is where its name says, beside the old one."""
+        holder = name.removesuffix(SEPARATOR.join(path))
+        if any(SEPARATOR in part for part in path):
+            raise self.refusal(f"{name!r} has a key with a slash, so the keys of {called!r} are not known")
+        if not called.startswith(holder):
+            raise self.refusal(f"{called!r} is not in the mapping of {name!r}, whose names its trees have")
+        return tuple(called.removeprefix(holder).split(SEPARATOR))
+
+    def kept_in_tree(self, key: _Key, path: tuple[str, ...], one: _NewEntry | None) -> Iterator[tuple[str, str]]:
+        """[(slot, the name of the tensor)] of an entry at its new path."""
+        base = self.state.at.replace(".", SEPARATOR)
+        if one is None:
+            for slot in self.entries[key].slots:
+                name = SEPARATOR.join((base, slot.key, *path))
+                if name != slot.tensor:
+                    self.done.renamed[slot.tensor] = name
+                yield slot.key, name
+            return
+        for called, value in one.slots:
+            assert isinstance(value, Target)
+            name = SEPARATOR.join((base, called, *path))
+            self.done.targets.append(_renamed(value, name))
+            yield called, name
 
     def new_key(self, key: _Key, name: str, number: int, renumbers: bool) -> _Key:
         """The key of an entry in the output."""

@@ -245,11 +245,18 @@ def expected_shape(
     return ExpectedShape(tuple(sorted(rules)))
 
 
+_FACTORED: Mapping[str, _How] = {
+    "row_var": "rows", "col_var": "columns", "exp_avg_sq_row": "rows", "exp_avg_sq_col": "columns",
+}  # fmt: skip
+"""The slots whose shape is the parameter's without its last axis, or without the one before; optax factors the two
+largest axes, and has placeholders for parameters that it does not factor."""
+
+
 def _how(slot: Slot) -> _How | None:
     """How the shape of a slot follows from its parameter's; None where it says nothing."""
     key = last_part(slot.key)
     if slot.kind in OF_ONE_SHAPE or key in ("state1", "state2"):
         return "whole"
     if slot.kind == "factored":
-        return "rows" if "row" in key else "columns"
+        return _FACTORED.get(key)
     return "blocks" if key in ("absmax1", "absmax2") else None
