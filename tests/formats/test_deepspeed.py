@@ -179,6 +179,7 @@ def test_commands(name: str, command: str, tmp_path: Path) -> None:
     ran = quick(command, "ck", *words, "-o", "out", cwd=tmp_path)
     assert ran.code == 0, ran
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors"}
+    assert "DeepSpeed resumes from the files of its ranks" in ran.out + ran.err
     expected, found = loaded(folder_of(name)), loaded(tmp_path / "out" / "model.safetensors")
     assert found.keys() == expected.keys()
     for key, value in expected.items():

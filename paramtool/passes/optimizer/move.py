@@ -23,7 +23,7 @@ from paramtool.model.view import View
 from paramtool.passes.optimizer import tree
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, trajectory
 
-MOVABLE = ("torch", "dcp")
+MOVABLE = ("torch", "dcp", "deepspeed")
 """Forms of optimizers whose trees are written."""
 _DROP = "--drop-optimizer writes the model without it"
 _SHOWN = 4
