@@ -4,7 +4,8 @@
 #   make test     run every test; the tests of reflinks only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
 #   make check    run the linter, the formatter, the type checker and the import contracts
 #   make hard     test every fault instead of a sample: each system call of each command fails, each boundary gets each
-#                 signal, 2,000 kills at any moment, and the heavy tests of hostile files
+#                 signal, 2,000 kills at any moment, the heavy tests of hostile files, and every law with three times
+#                 the examples
 #   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
 #                 findings, the exit status is 2 and build/fuzz/ has them
 #   make oracles  check against other libraries: each framework runs what was converted for it, in its own environment
@@ -31,7 +32,8 @@ ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),p
 ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
-BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed rearrange_speed
+BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed rearrange_speed \
+    training
 GB ?= 4
 MINUTES ?= 30
 PROCESSES ?= 1
@@ -46,6 +48,7 @@ META = llama-models==0.3.0 transformers==4.46.3
 AWQ = autoawq==0.2.9
 GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
+HARDER = faults hostile fuzz contracts laws formats layouts passes
 
 .PHONY: demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
@@ -83,7 +86,7 @@ test: $(VENV)/stamp-test
 
 hard: $(VENV)/stamp-test
 	PARAMTOOL_HARD=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal \
-	    $(wildcard tests/faults tests/hostile tests/fuzz tests/contracts)
+	    $(wildcard $(HARDER:%=tests/%))
 
 fuzz: $(VENV)/stamp-test
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) --start '$(START)'

@@ -8,6 +8,8 @@ python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice,
 python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
 python inputs.py experts FOLDER NBYTES RUN COUNT a Qwen3-MoE of COUNT experts, each matrix RUN bytes
+python inputs.py training FILE.pt NBYTES         layers with queries, keys and values apart, and AdamW's state of them
+python inputs.py ranks FOLDER NBYTES COUNT       the same in a folder of torch.distributed.checkpoint, by COUNT ranks
 python inputs.py attention FOLDER NBYTES         queries, keys and values of 32 heads, each a matrix of 2048 x 2048
 """
 
@@ -153,6 +155,74 @@ def attention(folder: str, nbytes: int) -> None:
     _folder(folder, None, shapes)
 
 
+def training(nbytes: int) -> dict[str, object]:
+    """A model of a third of `nbytes`, and the state of AdamW after one step: matrices of 2048 x 2048 in float32."""
+    children = [f"self_attn.{child}_proj" for child in "qkvo"] + ["mlp.up_proj", "mlp.down_proj"]
+    layers = max(1, nbytes // (len(children) * 3 * 4 * 2048 * 2048))
+    names = [f"model.layers.{k}.{child}.weight" for k in range(layers) for child in children]
+    state = {k: {"step": torch.tensor(1.0), **{slot: _ramp(2048, 2048) for slot in SLOTS}} for k in range(len(names))}
+    (group,) = torch.optim.AdamW([torch.zeros(1)]).state_dict()["param_groups"]
+    group["params"] = list(state)
+    return {
+        "model": {name: _ramp(2048, 2048) for name in names},
+        "optimizer": {"state": state, "param_groups": [group]},
+    }
+
+
+SLOTS = ("exp_avg", "exp_avg_sq")
+
+
+def _ramp(*shape: int) -> torch.Tensor:
+    """Random values that are quick to make: the same rows, in another order each time."""
+    return BASE[torch.randperm(BASE.shape[0], generator=ORDER)][: shape[0], : shape[1]].clone()
+
+
+BASE = values(2048, 2048)
+ORDER = torch.Generator().manual_seed(0)
+
+
+def ranks(folder: str, nbytes: int, count: int) -> None:
+    """The same, each tensor split by rows among `count` ranks, as each rank would write its file.
+
+    The metadata is what torch.distributed.checkpoint's planner makes of as many processes.
+    """
+    import pickle
+
+    from torch.distributed.checkpoint import metadata as dm
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    whole = training(nbytes)
+    tensors = {f"model.{name}": value for name, value in whole["model"].items()}
+    moments = whole["optimizer"]["state"].values()
+    for name, state in zip(whole["model"], moments, strict=True):
+        tensors |= {f"optim.state.{name}.{slot}": state[slot] for slot in SLOTS}
+    os.makedirs(folder)
+    described: dict[str, object] = {}
+    places = {}
+    for rank in range(count):
+        file = f"__{rank}_0.distcp"
+        with open(f"{folder}/{file}", "wb") as out:
+            for name, tensor in tensors.items():
+                part = tensor.chunk(count)[rank].clone()
+                start = out.tell()
+                torch.save(part, out)
+                at = torch.Size((rank * part.shape[0], 0))
+                places[dm.MetadataIndex(name, at, rank)] = _StorageInfo(file, start, out.tell() - start)
+                known = described.setdefault(
+                    name, dm.TensorStorageMetadata(dm.TensorProperties(dtype=tensor.dtype), tensor.shape, [])
+                )
+                known.chunks.append(dm.ChunkStorageMetadata(at, part.shape))
+    split = {name: tuple(name.split(".", 1)) if name.startswith("model.") else _place(name) for name in tensors}
+    with open(f"{folder}/.metadata", "wb") as out:
+        pickle.dump(dm.Metadata(described, split, places, None, "1.0.0"), out)
+
+
+def _place(name: str) -> tuple[str, ...]:
+    """The keys of a moment: `optim`, `state`, the parameter, the slot."""
+    top, kind, rest = name.split(".", 2)
+    return (top, kind, *rest.rsplit(".", 1))
+
+
 def _folder(folder: str, config: dict[str, object] | None, shapes: dict[str, tuple[int, ...]]) -> None:
     """A folder with a config, shards and their index."""
     os.makedirs(folder)
@@ -182,15 +252,14 @@ def _folder(folder: str, config: dict[str, object] | None, shapes: dict[str, tup
 def main() -> None:
     """Make one file, or the files of a family."""
     kind, path, *words = sys.argv[1:]
-    if kind in ("experts", "attention"):
-        {"experts": experts, "attention": attention}[kind](path, *map(int, words))
+    if kind in ("experts", "attention", "ranks"):
+        {"experts": experts, "attention": attention, "ranks": ranks}[kind](path, *map(int, words))
         return
     if kind == "family":
         family(path, *map(int, words))
         return
-    state = {"aliases": aliases, "distinct": distinct, "many": many, "ties": ties, "lstm": lstm, "content": content}[
-        kind
-    ](*(int(word) if word.isdecimal() else word for word in words))
+    state = {"aliases": aliases, "distinct": distinct, "many": many, "ties": ties, "lstm": lstm, "content": content,
+             "training": training}[kind](*(int(word) if word.isdecimal() else word for word in words))  # fmt: skip
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 E = TypeVar("E", bound="ParamtoolError")
 
 MAX_LISTED = 20
-"""So many lines of one kind are shown; the others are counted."""
+"""The most lines of one kind that are shown; the others are counted."""
 
 
 MAX_LINE = 1000
@@ -94,9 +94,9 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 LIKENESS = 0.6
-"""From 0 to 1: a name that is less like another was not meant for it."""
+"""The least similarity, from 0 to 1, at which a name is suggested."""
 MUCH_LESS = 0.2
-"""A name that is so much less like another than the first is not named beside it."""
+"""A name is not suggested if it is less similar than the first suggestion by this much."""
 
 
 def listed(head: str, lines: Sequence[str], more: int = 0) -> str:

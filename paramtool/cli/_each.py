@@ -20,7 +20,7 @@ EACH = click.option("--each", is_flag=True,
                     help="Write every set of weights of a folder and of the folders inside it.")  # fmt: skip
 FORMAT = click.option("--format", type=click.Choice(["safetensors", "dcp"]),
                       help="Write a folder in this format; dcp is torch.distributed.checkpoint.")  # fmt: skip
-"""What an output folder is written in."""
+"""The format of an output folder."""
 
 
 def report(

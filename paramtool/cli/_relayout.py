@@ -27,6 +27,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.layouts import evidence
+from paramtool.model.optimizer import TIED, UNTIED
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
@@ -75,6 +76,14 @@ OPTIONS = (
     click.option("--optimizer-names", type=FILE, metavar="FILE",
                  help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
     click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
+    click.option("--untied-state", type=click.Choice(UNTIED),
+                 help="What each of several parameters gets of the optimizer's state of the one that they were: all of "
+                 "it, its share, nothing for all but the first, or one entry for all."),
+    click.option("--tied-state", type=click.Choice(TIED),
+                 help="Whose optimizer's state is kept where two parameters become one."),
+    click.option("--new-config", type=FILE, metavar="CONFIG.JSON",
+                 help="Copy this config.json, of the model that opens the output folder, in place of the input's, and "
+                 "put the entries of an optimizer beside the weights in the order of its parameters."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -103,6 +112,9 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "drop_kept": flags["drop_kept"],
         "optimizer_names": flags["optimizer_names"],
         "drop_optimizer": flags["drop_optimizer"],
+        "untied_state": flags["untied_state"] or "",
+        "tied_state": flags["tied_state"] or "",
+        "new_config": flags["new_config"],
         "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],
@@ -242,7 +254,14 @@ def _flag(found: Relayouted) -> str:
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
-    return "--subset" if renamed or lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
+    return (
+        "--subset"
+        if renamed or lacking or drops or not found.keeps_ties
+        else ""
+        if found.keeps_objects
+        else "--tensors-only"
+    )
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

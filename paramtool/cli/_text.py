@@ -117,12 +117,13 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
-    It repeats the --allow-class, --allow-unknown and --weights that the user gave.
+    It repeats the --allow-class, --allow-unknown, --new-config and --weights that the user gave.
     """
     given = context.params if (context := click.get_current_context(silent=True)) else {}
     words = ["paramtool verify", quoted(output), "--against", quoted(source)]
     words += ["--only", quoted(only)] if only is not None else []
     words += ["--weights", quoted(given["weights"])] if given.get("weights") and not each else []
+    words += ["--new-config", quoted(given["new_config"])] if given.get("new_config") and not each else []
     words += ["--each"] if each else []
     words += [flag] if flag else []
     words += (f"--allow-class {shlex.quote(name)}" for name in given.get("allow_class", ()))

@@ -9,6 +9,7 @@ import click
 from paramtool.cli import _completion, _each, _relayout
 from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
+from paramtool.commands.name_lists import pairs
 
 
 @click.command("convert", cls=Command, epilog=_relayout.EPILOG)
@@ -34,6 +35,20 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 @click.option("--map", multiple=True, metavar="A=B",
               help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
               "shape where only one fits]")  # fmt: skip
+@click.option(
+    "--untie",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=_completion.names,
+    help="Make NAME, which shares its tensor with other names, a tensor of its own.  Repeatable.",
+)
+@click.option(
+    "--tie",
+    multiple=True,
+    metavar="NAME=OTHER",
+    shell_complete=_completion.names,
+    help="Make NAME another name of the tensor OTHER, which must have the same bytes.  Repeatable.",
+)
 @_each.FORMAT
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
@@ -49,6 +64,8 @@ def command(
     allow_overflow: bool,
     into: str | None,
     map: tuple[str, ...],
+    untie: tuple[str, ...],
+    tie: tuple[str, ...],
     format: str | None,
     **flags: Any,
 ) -> None:
@@ -64,9 +81,10 @@ def command(
     $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
     $ paramtool convert mixtral/ -o out/ --to transformers-5
     $ paramtool convert out/ -o back/ --to transformers-4
+    $ paramtool convert train.pt -o untied.pt --untie model.lm_head.weight --untied-state copy
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
     asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
-    asked["format"] = format
+    asked |= {"format": format, "untie": untie, "tie": pairs(tie, "--tie")}
     types: dict[str, Any] = {"dtype": dtype, "keep_float32": keep_float32, "allow_overflow": allow_overflow}
     _relayout.run(path, output, "convert", flags, **asked, **types)

@@ -117,7 +117,7 @@ def command(
         from paramtool.cli import _json
 
         if options.pop("format") is not None:
-            raise click.BadParameter("is of one set of weights, and --each takes all", param_hint="--format")
+            raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--format")
         del options["like_only"]
         progress = options.pop("progress")
         _each.report(

@@ -144,7 +144,7 @@ def _refused(found: Inspection) -> Failure | None:
 
 
 def _contradicted(found: Inspection) -> Failure | None:
-    """Why the state of an optimizer cannot be of the model, where it was listed all the same."""
+    """The contradiction between a listed optimizer and the model; None if there is none."""
     if not found.optimizers:
         return None
     from paramtool.commands.optimizers import refuse_defects

@@ -31,6 +31,7 @@ from paramtool.commands import verify as verify_command
 @click.option("--map", multiple=True, metavar="A=B", help="With --into: as it was given to `convert`.  Repeatable.")
 @click.option("--from", "source", metavar="LAYOUT", help="With --into: as it was given to `convert`.")
 @click.option("--spec", default="", metavar="WORDS", help="With --into: as it was given to `convert`.")
+@click.option("--new-config", type=FILE, metavar="CONFIG.JSON", help="As it was given to the conversion of a folder.")
 @click.option("--weights", metavar="FILE", help="Compare with this set of weights, where the folder CKPT has several.")
 @click.option(
     "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
@@ -50,6 +51,7 @@ def command(
     map: tuple[str, ...],
     source: str | None,
     spec: str,
+    new_config: str | None,
     each: bool,
     as_json: bool,
     **allowed: Any,
@@ -62,13 +64,18 @@ def command(
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
     run: Callable[..., verify_command.Verified]
-    if each and (weights is not None or only is not None or into is not None):
-        raise click.UsageError("--each compares all sets of weights, so it excludes --weights, --only and --into")
+    if each and any(one is not None for one in (weights, only, into, new_config)):
+        raise click.UsageError(
+            "--each compares all sets of weights, so it excludes --weights, --only, --into and --new-config"
+        )
     run = (
         verify_command.verify_each
         if each
-        else partial(verify_command.verify, only=only, weights=weights, into=into, map=map, source=source, spec=spec)
-    )
+        else partial(
+            verify_command.verify, only=only, weights=weights, into=into, map=map, source=source, spec=spec,
+            new_config=new_config,
+        )
+    )  # fmt: skip
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from paramtool.errors import some
-from paramtool.parts.low_rank import module_of
+from paramtool.parts.schemes import module_of
 from paramtool.passes.parts.rearranged import Rearranged
 
 NAME = "adapter_config.json"

@@ -9,6 +9,7 @@ from paramtool import errors
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record import optimizer as optimizer_record
 from paramtool.formats.record import parts as parts_record
+from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -16,6 +17,8 @@ from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison
 
+_RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
+"""Metadata that commands write."""
 WITH_METADATA = ("safetensors", "sharded", "torch", "dcp")
 """What the names of formats begin with whose writers keep the metadata of a source."""
 
@@ -58,7 +61,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     absent = []
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
-        if one == other or key in ("format", types_record.KEY, parts_record.KEY, optimizer_record.KEY):
+        if one == other or key == "format" or key in _RECORDS:
             continue
         if one is None and not found.format.startswith(WITH_METADATA):
             absent.append(key)

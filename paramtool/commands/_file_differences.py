@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
 from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.lazy_dataclass import dataclass
+
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +23,33 @@ class Beside:
     """What does not come along when one of the folders is written again, and why."""
 
 
-def beside(output: str, found: Sets, against: str, expected: Sets, *, progress: Progress) -> Beside:
+def beside(
+    output: str, found: Sets, against: str, expected: Sets, *, progress: Progress, without: Collection[str] = (),
+    instead: Mapping[str, str] = NOTHING,
+) -> Beside:  # fmt: skip
     """Compare every file that comes along from `against`, and look for others in `output`.
 
+    Files `without` are compared otherwise, and `instead` has those that took the place of the source's, or were added.
     FormatError where a file or a folder cannot be read.
     """
     try:
         mine, theirs = _all(output, found, against), _all(against, expected, output)
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or output), error) from None
-    total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
+    own, other = (_left(files, without) for files in (mine.files, {**theirs.files, **instead}))
+    total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
-        differences = tuple(_differences(mine.files, theirs.files, advance, _made(against, expected)))
+        made = _made(against, expected)
+        gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
+        there = {name: path for name, path in other.items() if name not in gone}
+        differences = tuple(_differences(own, there, advance, made))
     notes = [f"not compared: {text}" for text in theirs.left]
     notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
     return Beside(differences, tuple(notes))
+
+
+def _left(files: Mapping[str, str], without: Collection[str]) -> dict[str, str]:
+    return {name: path for name, path in files.items() if name not in without}
 
 
 def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:
@@ -57,6 +71,11 @@ def _made(folder: str, sets: Sets) -> dict[str, bytes]:
         if mine
         for name, content in made_of(os.path.join(folder, place) if place else folder, mine[0]).items()
     }
+
+
+def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:
+    """Files that an output lacks, and that are calculated of it again, to the byte."""
+    return [name for name in names if name in made and holds(files[name], made[name])]
 
 
 def _differences(

@@ -167,7 +167,7 @@ def _of_record(
 def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOptions) -> None:
     """LayoutError if what is fused or taken apart contradicts its neighbours, unless it is chosen, or the config.
 
-    What an earlier command did to some layers is in the record, and no contradiction.
+    What an earlier command did to some layers is in the record and does not count.
     """
     if not options.at:
         done = {consistency.module_of(one.tensor) for one in (*source.record.fused, *source.record.unfused)}

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from paramtool.commands.progress import Path
 
 
-def allowed_flags(allow_class: Sequence[str], allow_unknown: bool) -> list[str]:
-    """The flags for what a file's pickles may hold, as they are typed."""
-    return [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
-
-
 TARGETS = (None, "onnx")
 """What unfuse writes: torch's layout where it can hold the networks, else that of ONNX, which lacks the least."""
 
@@ -70,17 +65,30 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Tries:
-    """A checkpoint on which lines are tried, without writing anything."""
+class TriedOn:
+    """A checkpoint on which lines are tried, without writing anything, and what the user says of it."""
 
     path: Path
     checkpoint: Checkpoint
     spec: str
-    """What the user says of all networks."""
+    """What the user says of all networks, or of all groups of parts."""
     values: bool
-    """Whether bytes are read for what a conversion requires of them."""
+    """Whether bytes may be read for what a line requires of them."""
     allow_class: Sequence[str] = ()
     allow_unknown: bool = False
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags for what the file's pickles may hold, as they are typed."""
+        allowed = [f"--allow-class {shlex.quote(name)}" for name in self.allow_class]
+        return allowed + ["--allow-unknown"] * self.allow_unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """The lines for networks of a checkpoint, each of them tried."""
+
+    on: TriedOn
 
     def all(self, found: Sequence[Guess]) -> Tried:
         """The fewest lines that give all of these networks."""
@@ -124,14 +132,14 @@ class Tries:
         whole = found[0].spec if len(found) == 1 else ""
         for target in TARGETS:
             for source in [None, *sources] if said else [*sources, None]:
-                yield UnfuseCall(source, target, (), self.spec)
-                yield UnfuseCall(source, target, ats, self.spec)
+                yield UnfuseCall(source, target, (), self.on.spec)
+                yield UnfuseCall(source, target, ats, self.on.spec)
             for source in sources if whole else ():
                 yield UnfuseCall(source, target, ats, whole)
 
     def _prove(self, line: UnfuseCall, found: Sequence[Guess]) -> None:
         """LayoutError or another error where the line does not give these networks, or cannot be carried out."""
-        got = find(self.checkpoint, NetworkRequest(line.source, parse(line.spec), line.at, described=True))
+        got = find(self.on.checkpoint, NetworkRequest(line.source, parse(line.spec), line.at, described=True))
         wanted = {frozenset(one.tensors.values()): one for one in found}
         for one in got:
             network = one.network
@@ -143,11 +151,11 @@ class Tries:
         if wanted:
             raise LayoutError(f"it leaves out {next(iter(wanted.values())).at!r}")
         target, options = layouts.parse(line.target or "torch")
-        views = self.checkpoint.views()
+        views = self.on.checkpoint.views()
         for one in got:
             name, chosen = (target, options) if line.target or not one.parts else layouts.parse(one.parts)
             relayout_pass.convert(one.network, views, layouts.find(name), chosen, at=one.network.at)
-        if self.values:
+        if self.on.values:
             self._carry_out(line)
 
     def _carry_out(self, line: UnfuseCall) -> None:
@@ -155,7 +163,7 @@ class Tries:
         from paramtool.commands.relayout import relayout
 
         relayout(
-            self.path,
+            self.on.path,
             source=line.source,
             target=line.target,
             described=True,
@@ -163,6 +171,6 @@ class Tries:
             at=line.at,
             dry_run=True,
             force=True,
-            allow_class=self.allow_class,
-            allow_unknown=self.allow_unknown,
+            allow_class=self.on.allow_class,
+            allow_unknown=self.on.allow_unknown,
         )

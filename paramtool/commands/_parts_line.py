@@ -7,18 +7,16 @@ a dialect is converted to another.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.commands._guess_line import allowed_flags, facts, places, typed
+from paramtool.commands._guess_line import TriedOn, facts, places, typed
 from paramtool.commands.seen_parts import fused_place
 from paramtool.errors import ParamtoolError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from paramtool.commands.progress import Path
     from paramtool.commands.relayout import RelayoutOptions
     from paramtool.passes.parts.groups import SeenGroup, SeenParts
 
@@ -62,16 +60,9 @@ class _PartsCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartsTries:
-    """A checkpoint on which lines are tried, without writing anything."""
+    """The lines for groups of parts of a checkpoint, each of them tried."""
 
-    path: Path
-    checkpoint: Checkpoint
-    spec: str
-    """What the user says of all groups."""
-    values: bool
-    """Whether bytes may be read for what a line requires of them."""
-    allow_class: Sequence[str] = ()
-    allow_unknown: bool = False
+    on: TriedOn
 
     def all(self, seen: SeenParts | None, at: str | None) -> PartsTried:
         """The lines for these groups; `at` is where the user looks."""
@@ -79,7 +70,7 @@ class PartsTries:
             return PartsTried()
         lines: list[str] = []
         refused: dict[str, str] = {}
-        if at is None and seen.dialect and not self.spec:
+        if at is None and seen.dialect and not self.on.spec:
             lines += self._converted(seen.dialect)
         for call in self._calls(seen, at):
             if why := self._refused(call):
@@ -89,8 +80,7 @@ class PartsTries:
         return PartsTried(tuple(lines), refused)
 
     def _line(self, call: _PartsCall, output: str = "") -> str:
-        flags = allowed_flags(self.allow_class, self.allow_unknown)
-        return " ".join([call.text(os.fspath(self.path), self.spec, output), *flags])
+        return " ".join([call.text(os.fspath(self.on.path), self.on.spec, output), *self.on.flags])
 
     def _calls(self, seen: SeenParts, at: str | None) -> Iterator[_PartsCall]:
         """One for all fused tensors, if it works, else one for each group; one for all parts of a kind.
@@ -120,26 +110,26 @@ class PartsTries:
         target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
         call = _PartsCall("convert", target=target)
         try:
-            change = rearrangement(self.checkpoint, call.options("")).change
+            change = rearrangement(self.on.checkpoint, call.options("")).change
         except ParamtoolError:
             return
         if set(change.read) != set(change.made) and not self._refused(call):
-            is_folder = self.checkpoint.format.startswith("sharded")
-            yield self._line(call, default_output(self.path, is_folder, target))
+            is_folder = self.on.checkpoint.format.startswith("sharded")
+            yield self._line(call, default_output(self.on.path, is_folder, target))
 
     def _refused(self, call: _PartsCall) -> str:
         """Why a call does not work; empty if it does."""
         from paramtool.commands.rearrange import rearrangement
         from paramtool.commands.relayout import relayout
 
-        options = call.options(self.spec)
+        options = call.options(self.on.spec)
         try:
-            if not self.values:
-                rearrangement(self.checkpoint, options)
+            if not self.on.values:
+                rearrangement(self.on.checkpoint, options)
                 return ""
             word = call.target or f"{call.command}d"
-            options = replace(options, allow_class=self.allow_class, allow_unknown=self.allow_unknown)
-            found = relayout(self.path, None, options, word=word)
+            options = replace(options, allow_class=self.on.allow_class, allow_unknown=self.on.allow_unknown)
+            found = relayout(self.on.path, None, options, word=word)
         except ParamtoolError as error:
             return " ".join(error.message.split())
         return "" if found.rearranged is not None else "it takes a recurrent network"

@@ -61,8 +61,9 @@ def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:
 
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors that are views."""
-    return {name: view.shape for name, view in checkpoint.views().items()}
+    """The shapes of the tensors that are views, without those of optimizers, which follow the others."""
+    entries = checkpoint.entries
+    return {name: view.shape for name, view in checkpoint.views().items() if entries[name].role != "optimizer"}
 
 
 def record_of(checkpoint: Checkpoint) -> PartsRecord:

@@ -202,8 +202,10 @@ def _dialect_change(
             back = before.dialect == name and before.source == target
             one = without_old_names(shapes, views, (name, target), model) if back else shapes
             one, joints = with_parts(one, before, name, model, views=views)
-            new = dialect_change(one, (name, target), model, before.added, joints=joints) if name != target else None
-            change = new.change if new is not None else None
+            change = None
+            if name != target:
+                added, prefix = before.added, before.prefix if before.dialect == name else ""
+                change = dialect_change(one, (name, target), model, added, joints=joints, prefix=prefix).change
         except LayoutError as error:
             problem = problem or error
             continue

@@ -10,38 +10,42 @@ from paramtool.commands.progress import Path
 from paramtool.errors import Defects, LayoutError, PlanError
 from paramtool.formats.record import optimizer as record
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Move, MovedState
-from paramtool.passes.optimizer import tree
+from paramtool.model.optimizer import Move, MovedState, StateChoice
+from paramtool.passes.optimizer import schedules, tree
 from paramtool.passes.optimizer.move import objects_at
 from paramtool.passes.rnn.again import converted_again
 from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
 
-def with_state(found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain) -> RearrangedAgain:
-    """What a source has to give, with its optimizers as those of the output should be.
+def with_state(
+    found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain, state: StateChoice
+) -> RearrangedAgain:
+    """What the source has to give, with its optimizers as the output should have them.
+
+    `state` is what became of the state of parameters that were tied and untied.
 
     They stay as they are where the output has none, or where its parameters are those of the source.
     """
-    moves = (*again.moves, *_of_networks(found, source))
+    moves = (*again.moves, *of_networks(found, source))
     if not changes(moves, again.renamed) or not has_state(source) or not has_state(found):
         return again
     known = record.decode(found.files[0].path, found.metadata)
-    choice = OptimizerChoice(recorded={one.at: one.before for one in known})
+    choice = OptimizerChoice(state=state, recorded={one.at: one.before for one in known})
     try:
-        state = prepared(path, source, moves, again.renamed, choice=choice).state
+        made = prepared(path, source, moves, again.renamed, choice=choice).state
     except (PlanError, LayoutError, Defects) as error:
         return replace(again, notes=(*again.notes, f"the optimizer's state was not moved again: {error.message}"))
-    return _added(again, state) if state is not None else again
+    return with_moved(again, made) if made is not None else again
 
 
-def _of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
-    """The moves of recurrent networks that the output's record speaks of."""
+def of_networks(found: Checkpoint, source: Checkpoint) -> tuple[Move, ...]:
+    """The moves of recurrent networks that the output's record describes."""
     modules = [module for module in found.modules if module not in source.modules]
     done = [converted_again(module, found, source) for module in modules]
     return moves_of_networks(source, [one for one in done if one is not None])
 
 
-def _added(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
+def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     """The expected checkpoint with the state in place of the old one."""
     expected = again.expected
     entries = {state.renamed.get(n, n): entry for n, entry in expected.entries.items() if n not in state.gone}
@@ -50,5 +54,7 @@ def _added(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     for one in state.bindings:
         node = objects_at(state.objects, one.optimizer.at)
         objects = tree.changed(objects, one.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
+    for count, gone in state.emptied:
+        objects = schedules.without_groups(objects, count, gone)
     expected = replace(expected, entries={**entries, **new}, storages=storages, objects=objects)
     return replace(again, expected=expected, targets=(*again.targets, *state.targets))

@@ -40,12 +40,16 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         check_params(os.path.dirname(where), source.config)
     if old == target:
         raise UsageError(f"{where}: is in the dialect {target} already; nothing was written")
-    is_back = known.source == target and known.dialect == old
+    first = known.source if known.source and known.dialect == old else old
+    is_back = first == target
     shapes: Mapping[str, tuple[int, ...]] = source.shapes
     if is_back:
         shapes = without_old_names(shapes, views, (old, target), model)
     shapes, joints = with_parts(shapes, known, old, model, views=views)
-    done = dialect_change(shapes, (old, target), model, known.added, joints=joints)
+    order, prefix = (known.order, known.prefix) if known.dialect == old else ((), "")
+    done = dialect_change(
+        shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order, prefix=prefix
+    )  # fmt: skip
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
     kept = carried(known, renamed)
@@ -59,15 +63,17 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         record=replace(
             kept,
             dialect="" if is_back else target,
-            source="" if is_back else old,
+            source="" if is_back else first,
             added={} if is_back else done.added,
+            order=() if is_back else done.order,
+            prefix="" if is_back else done.prefix,
         ),
         warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
     )
 
 
 def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:
-    """The dialect of the file; by its record of parts, if its names alone are those of none."""
+    """The dialect of the file; that of its record of parts, if its names alone belong to no dialect."""
     try:
         return dialect_of(source.where, source.shapes, model)
     except LayoutError:
@@ -92,10 +98,10 @@ def _check_options(source: PartsSource, options: RelayoutOptions) -> None:
     """UsageError for options that do not go with a dialect, and without a config."""
     for text, flag in ((options.target, "--to"), (options.source, "--from")):
         if text is not None and text not in dialects.NAMES:
-            raise UsageError(f"{flag} {text} is no dialect; expected one of: {', '.join(dialects.NAMES)}")
+            raise UsageError(f"{flag} {text} is not a dialect; expected one of: {', '.join(dialects.NAMES)}")
     if not source.config:
         raise UsageError(
-            f"{source.where}: no {hf_config.NAME} beside it, which says of which model it is",
+            f"{source.where}: no {hf_config.NAME} beside it, which would say which model it is",
             hint="put the model's config.json beside the file; fuse and unfuse need none",
         )
     if given := [flag for flag, value in (("--at", options.at), ("--rename", options.rename)) if value]:
@@ -124,7 +130,7 @@ def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
     count = len(known.fused) + len(known.unfused) - len(kept.fused) - len(kept.unfused)
     if count:
         yield (
-            f"the record of {plural(count, 'fused tensor')} ends here: the new tensors are made of its parts, and "
+            f"the record of {plural(count, 'fused tensor')} is not kept: the new tensors are made of its parts, and "
             "fusing or taking apart does not restore the old ones"
         )
 
@@ -135,5 +141,5 @@ def _unchanged(change: Rearranged, ways: tuple[str, str], model: KnownModel) -> 
         which = dialects.architecture(model.config) or "this model"
         yield (
             f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
-            "if that is a surprise, config.json is of another model"
+            "if that is unexpected, config.json is of another model"
         )

@@ -109,7 +109,7 @@ class DedupOptions(ObjectOptions):
     memory: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
     format: str | None = None
-    """What a folder is written in: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
+    """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         ObjectOptions.__post_init__(self)
@@ -157,8 +157,8 @@ def dedup(
     fold_constants     store a tensor that repeats one value as that value
     share_renamed      of a folder: share equal bytes under different names; other programs then miss these names
     memory             how many bytes comparing may hold in memory
-    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it
-                       what the input is
+    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
+                       it `dcp` if the input is such a folder, else `safetensors`
     skip_unsupported   leave out tensors and objects that the output has no form for
     plain              in a torch file, write objects as dicts, lists, numbers and strings
     strict             raise where objects would be left out
@@ -220,7 +220,7 @@ def dedup_each(
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties, --ties-from-config) are those of one set of weights, and --each takes all")
     if options.format is not None:
-        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
+        raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
     return each(
         path,
         output,

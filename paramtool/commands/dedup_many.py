@@ -42,7 +42,7 @@ from paramtool.passes import select
 from paramtool.passes.dedup import many as family_pass
 
 OPEN_FILES = 192
-"""About so many files are open at once, of all inputs together: some systems allow 256 for a process."""
+"""About this many files are open at once, of all inputs together: some systems allow 256 for a process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
-from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
+from paramtool.commands.output.write import FOLDER_FORMATS, Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
+from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
@@ -86,7 +87,7 @@ class ExportOptions(WriteOptions):
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
     format: str | None = None
-    """What a folder is written in: `safetensors` or `dcp`.  None: safetensors."""
+    """The format of an output folder: `safetensors` or `dcp`.  None: safetensors."""
 
     def __post_init__(self) -> None:
         WriteOptions.__post_init__(self)
@@ -116,6 +117,10 @@ def export(
                        For an input that lacks these names, those that save_pretrained gives such a model
     all_names          every name of the input
 
+    Without any of these, `only` takes every name of that section.  `only` leaves files of the training behind; in a
+    folder with a config.json, names are as its model wants them: of tied names the first is written, and one that is
+    missing is an error.
+
     The other keywords, or `options` in their place:
 
     prefix             take the names that begin with it, without it
@@ -123,7 +128,7 @@ def export(
     ties               {wanted name: the first of the names that are one tensor}: one that the file lacks is written
                        from another
     max_bytes          how many bytes one expanded tensor may grow to
-    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint)
+    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.
@@ -135,11 +140,18 @@ def export(
     def where() -> Destination:
         return place(
             path, output, found, options.max_shard_size, force=options.force, word="export",
-            brings=wanted.brings, others=wanted.reads, format=options.format, keeps_format=False,
+            brings=wanted.brings, others=wanted.reads, format=_format(output, options, wanted), keeps_format=False,
+            keeps_training=not wanted.is_model,
         )  # fmt: skip
 
-    report, work = _prepared(path, found, where, options, wanted=wanted)
+    report, work = _prepared(path, found, where, options, wanted=wanted, progress=progress)
     return done(report, work, options, progress)
+
+
+def _format(output: Path, options: ExportOptions, wanted: _Request) -> str | None:
+    """What a folder is written in: a model goes into one wherever the output is not named as a file."""
+    is_file = os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
+    return options.format or (None if is_file or not wanted.is_model else FOLDER_FORMATS[0])
 
 
 @limiting
@@ -156,7 +168,7 @@ def export_each(
     """
     options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights", "format"))
     if options.format is not None:
-        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
+        raise UsageError("format (--format) is for one set of weights, and --each takes all")
     return each(
         path,
         output,
@@ -174,6 +186,7 @@ def _prepared(
     options: ExportOptions,
     *,
     wanted: _Request,
+    progress: Progress = silent,
 ) -> tuple[Exported, Work]:
     """The report of what will be written, and the work."""
     where_from = os.fspath(path)
@@ -183,11 +196,13 @@ def _prepared(
         raise _missing(where_from, part.missing, len(part.wanted.shapes), part.old, more=wanted.advice)
     if not part.wanted.shapes:
         raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
+    is_saved = part is not parts[0]
+    where = choose()
+    part, told = _as_configured(where_from, part, where, options, wanted=wanted, progress=progress)
     entries = part.entries
     chosen = replace(part.checkpoint, entries=entries, metadata=_metadata(part))
     _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
-    where = choose()
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
     outputs = laid_out(plan, where, options.align)
@@ -201,19 +216,46 @@ def _prepared(
         like_section=wanted.section,
         renamed={new: part.old[new] for new in plan.order if part.old.get(new, new) != new},
         tied=part.tied,
-        left_out=(*_objects_left(part.checkpoint), *where.sidecars.left),
+        left_out=(*_objects_left(part.checkpoint), *part.left_out, *where.sidecars.left),
         sidecars=tuple(where.sidecars.files),
         warnings=(
+            *told,
             *_apart(entries, part.wanted.ties),
             *name_warnings(where),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
-            *([AS_SAVED] if part is not parts[0] else []),
+            *([AS_SAVED] if is_saved else []),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )
     return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _as_configured(
+    where_from: str, part: _ExportedPart, where: Destination, options: ExportOptions, *, wanted: _Request,
+    progress: Progress,
+) -> tuple[_ExportedPart, tuple[str, ...]]:  # fmt: skip
+    """The part of a training that is its model, under the names that its config wants; and what is to be said of it.
+
+    UsageError where the model has names that the part lacks.
+    """
+    if not wanted.is_model or not where.is_folder or where.writer is not SAFETENSORS:
+        return part, ()
+    config = where.sidecars.files.get(NAME)
+    if config is None:
+        return part, (
+            f"{where.path}: has no {NAME}, which from_pretrained needs: --keys-from-config FOLDER brings one",
+        )
+    from paramtool.commands._export_model import as_configured
+
+    found = as_configured(replace(part.checkpoint, entries=part.entries), config, progress)
+    if found.missing:
+        more = f"; with --all-names the names of the file are written, whatever {config} says"
+        raise _missing(where_from, list(found.missing), found.wanted, part.old, more=more)
+    shapes = {name: part.wanted.shapes.get(name) for name in found.entries}
+    names = replace(part.wanted, shapes=shapes, ties={})
+    return replace(part, entries=found.entries, wanted=names, tied=found.tied, left_out=found.left_out), found.warnings
 
 
 def _metadata(part: _ExportedPart) -> Mapping[str, str]:
@@ -252,6 +294,8 @@ class _Request:
     """The section of another checkpoint that the names are of."""
     advice: str = ""
     """More of it where names are missing."""
+    is_model: bool = False
+    """Whether a section was asked for, and no names: it is written as the config of its model wants it."""
 
 
 def _wanted(
@@ -264,10 +308,12 @@ def _wanted(
     all_names: bool,
 ) -> _Request:
     """The names that were asked for in one of the ways; UsageError for none of them and for several."""
-    if (names is not None) + (like is not None) + (keys_from_config is not None) + all_names != 1:
+    given = (names is not None) + (like is not None) + (keys_from_config is not None) + all_names
+    if given > 1 or (not given and options.only is None):
         raise UsageError(
             "choose exactly one: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
-            "(keys_from_config, --keys-from-config), or all_names (--all-names)"
+            "(keys_from_config, --keys-from-config), or all_names (--all-names); only (--only SECTION) alone takes all "
+            "names of a section"
         )
     refuse_string("names", names)
     if like is None and options.like_only is not None:
@@ -276,17 +322,33 @@ def _wanted(
         raise UsageError("ties are those of the config's model where keys_from_config is given; leave out ties")
     if keys_from_config is not None:
         model = model_of(keys_from_config, path)
-        brings = {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
+        brings = _settings(keys_from_config) if keys_from_config else {}
+        brings |= {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
         return _Request([model.own, *([model.saved] if model.saved else [])], [model.config], brings)
     if like is not None:
         return _wanted_like(like, options)
-    if names is None:
+    if all_names:
         return _Request()
+    if names is None:
+        return _Request(brings=_settings_beside(path), is_model=True)
     if isinstance(names, os.PathLike):
         file = os.fspath(names)
         reads = [] if file == STANDARD_INPUT else [file]
         return _Request([NamedShapes(_shapes(read_names(file)), with_firsts(options.ties))], reads)
     return _Request([NamedShapes(_shapes(names), with_firsts(options.ties))])
+
+
+def _settings(config: Path) -> dict[str, str]:
+    """{name: file} of a tokenizer and other settings, where a folder is given and not its config alone."""
+    from paramtool.commands._export_model import settings_of
+
+    return settings_of(os.fspath(config)) if is_folder(config) else {}
+
+
+def _settings_beside(path: Path) -> dict[str, str]:
+    from paramtool.commands._export_model import settings_beside
+
+    return settings_beside(path)
 
 
 def _wanted_like(like: Path, options: ExportOptions) -> _Request:
@@ -326,6 +388,8 @@ class _ExportedPart:
     missing: list[str]
     tied: Mapping[str, str]
     """{wanted name that is missing: the name, after the rules, that it is tied to}"""
+    left_out: tuple[str, ...] = ()
+    """Tensors that follow from others, for people."""
 
 
 def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _ExportedPart:

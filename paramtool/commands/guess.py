@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
-from paramtool.commands._guess_line import Tries, allowed_flags
+from paramtool.commands._guess_line import TriedOn, Tries
 from paramtool.commands._parts_line import PartsTries
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.seen_parts import seen_at
@@ -151,9 +151,9 @@ def guess(
         raise UsageError(f"limit (--limit) is {limit}; expected 1 or more")
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     is_of_parts = spec.split()[:1] in ([kind] for kind in KINDS)
-    allowed = (allow_class, allow_unknown)
+    on = TriedOn(path, checkpoint, spec, values, allow_class, allow_unknown)
     parts = seen_at(checkpoint, at, from_spec(spec)[1].sizes if is_of_parts else {})
-    of_parts = PartsTries(path, checkpoint, spec if is_of_parts else "", values, *allowed).all(parts, at)
+    of_parts = PartsTries(on if is_of_parts else replace(on, spec="")).all(parts, at)
     if is_of_parts or (at is not None and parts is not None):
         return Guessed(os.fspath(path), checkpoint, (), (), of_parts.lines, parts, of_parts.refused)
     facts = parse(spec)
@@ -161,13 +161,12 @@ def guess(
     places = _ranked(seen, _places(seen, at, facts), values, progress)
     places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
     decided = [found[0] for place, found in places if found and not place.decide]
-    tried = Tries(path, checkpoint, spec, values, *allowed).all(decided)
+    tried = Tries(on).all(decided)
     places = [(_refused(place, found, tried.refused), found) for place, found in places]
     places += [(place, []) for place in _computed(seen, at)]
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
-    flags = allowed_flags(*allowed)
-    lines = (*(line.text(os.fspath(path), flags) for line in tried.lines), *of_parts.lines)
+    lines = (*(line.text(os.fspath(path), on.flags) for line in tried.lines), *of_parts.lines)
     return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused)
 
 

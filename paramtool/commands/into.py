@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
+from paramtool.commands.into_state import with_state
 from paramtool.commands.networks import networks as networks_seen
 from paramtool.commands.output.models import ModelFormat, format_of
 from paramtool.commands.output.options import ALIGN
@@ -23,7 +24,7 @@ from paramtool.engine.write.places import check_beside, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import same_target
 from paramtool.engine.write.writer import write
-from paramtool.errors import LayoutError, UsageError, listed, plural, some
+from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder, same_ranges
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hdf5.keras_config import KerasConfig
@@ -138,6 +139,8 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
     container = format_of(model)
     where = _destination(output, model, whole, options)
     into, more = planned(checkpoint, model, options)
+    state = with_state(checkpoint, model, into, options.drop_optimizer)
+    into = state.into
     made = Plan(
         tuple(into.targets.values()),
         source=checkpoint.files[0].path,
@@ -160,9 +163,20 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in model.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*other_sections(whole, options.only), *(f"tensor {name!r}" for name in into.unused)),
+        left_out=(
+            *other_sections(whole, options.only),
+            *(f"tensor {name!r}" for name in into.unused),
+            *state.report.dropped,
+        ),
+        optimizer=state.report,
         section=options.only,
-        warnings=(*checkpoint.notes, *warnings, *more, *_warnings(into, model), *_of_keras(into, checkpoint, model)),
+        warnings=(
+            *checkpoint.notes,
+            *warnings,
+            *more,
+            *_warnings(into, model, state.is_carried),
+            *_of_keras(into, checkpoint, model),
+        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )
@@ -171,6 +185,20 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
 
 def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
     """What is not as `fill` writes it in a file that exists; how many tensors are filled, and warnings."""
+    tried = []
+    for drop in (False, True):  # nothing in a model says whether the state was dropped
+        try:
+            tried.append(_wrong(output, source, replace(options, drop_optimizer=drop)))
+        except PlanError:
+            if drop:
+                raise
+            continue
+        if not tried[-1][0]:
+            return tried[-1]
+    return tried[0]
+
+
+def _wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
     report, work = prepared(source.checkpoint.files[0].path, output, source, options)
     with Source(work.checkpoint) as opened:
         prove(work.plan.requires, opened)
@@ -276,7 +304,7 @@ def _alias(name: str, view: View) -> Alias:
     return Alias(name, replace(view, storage=name), name, "storage", "storage", view, False, "")
 
 
-def _warnings(into: Into, model: Checkpoint) -> Iterator[str]:
+def _warnings(into: Into, model: Checkpoint, has_its_state: bool) -> Iterator[str]:
     """What a person has to know of a model with new weights."""
     yield from into.notes
     yield from model.notes
@@ -288,7 +316,7 @@ def _warnings(into: Into, model: Checkpoint) -> Iterator[str]:
     if into.unfilled:
         left = plural(len(into.unfilled), "tensor of the model keeps its", "tensors of the model keep their")
         yield f"{left} old values: {some(into.unfilled, SHOWN)}"
-    if any(entry.role == "optimizer" for entry in model.entries.values()):
+    if not has_its_state and any(entry.role == "optimizer" for entry in model.entries.values()):
         yield "the model's optimizer state is left unchanged: it belongs to the old weights"
 
 

@@ -26,7 +26,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def lines_of(path: str) -> list[str]:
-    """The lines of a text file; `-` is standard input.  UsageError where it cannot be read, or is no UTF-8 text."""
+    """The lines of a text file; `-` is standard input.  UsageError where it cannot be read, or is not UTF-8 text."""
     try:
         if path == STANDARD_INPUT:
             if sys.stdin is None:  # closed

@@ -6,29 +6,28 @@ the plan is there, `finished` adds the new state.  What cannot follow is refused
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.commands.optimizers import STATE_FILES, bound_files, refuse_defects
-from paramtool.commands.output.sidecars import Sidecars
+from paramtool.commands.optimizer_states import optimizers
+from paramtool.commands.optimizers import bound_copies, bound_files, refuse_defects
 from paramtool.commands.progress import Path
 from paramtool.errors import PlanError, UsageError, plural, some
-from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import Node, subtree, tensor_names
-from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.objects_differ import without
-from paramtool.passes.optimizer import tree
-from paramtool.passes.optimizer.move import moved, refusal
-from paramtool.passes.optimizer.read import optimizers
+from paramtool.passes.optimizer import copies, optax, tree
+from paramtool.passes.optimizer.move import moved, objects_at, refusal
 from paramtool.passes.rewriting import Outcome
 
 DROP = "--drop-optimizer writes the model without it"
@@ -40,7 +39,7 @@ class MovedOptimizer:
     """One optimizer whose state was moved."""
 
     at: str
-    """Its path in the checkpoint; empty where it is the whole file."""
+    """Its path in the checkpoint, after the name of the file where that is one of its own; empty for the whole file."""
     algorithm: str
     before: int
     """Entries that were joined or split; 0 where entries only have other names."""
@@ -62,6 +61,10 @@ class StateReport:
     read: frozenset[str] = frozenset()
     """The tensors of the source that have another form or name in the output."""
 
+    def with_files(self, other: StateReport) -> StateReport:
+        """With what became of files beside the weights."""
+        return replace(self, moved=(*self.moved, *other.moved), training=(*self.training, *other.training))
+
 
 class OptimizerChoice(NamedTuple):
     """What a user says of the optimizers."""
@@ -69,6 +72,10 @@ class OptimizerChoice(NamedTuple):
     names: Path | None = None
     """A file with the names of the parameters."""
     drop: bool = False
+    state: StateChoice = StateChoice()
+    """What becomes of the state of parameters that are tied and untied."""
+    is_beside: bool = False
+    """Whether a file beside the checkpoint has an optimizer, too."""
     recorded: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """{path of an optimizer: the names that an output records}, where its source is asked whose its entries are."""
 
@@ -90,8 +97,13 @@ def prepared(
 
     `moves` are the new parameters, and `renamed` is {old name: new name} of those that stay what they are.
     """
+    if stale := copies.stale(checkpoint, moves):
+        raise PlanError(
+            f"{checkpoint.files[0].path}: {stale[0]!r} would change, and {stale[1]!r} of an average of it would not",
+            hint="change both (--at, --tie and --untie take several names), or --only SECTION takes the model alone",
+        )
     if not has_state(checkpoint):
-        if choice.names is not None:
+        if choice.names is not None and not choice.is_beside:
             raise UsageError(f"{checkpoint.files[0].path}: has no optimizer that --optimizer-names could be of")
         return Carried(checkpoint)
     if choice.drop:
@@ -99,12 +111,25 @@ def prepared(
     if not moves and all(old == new for old, new in renamed.items()):
         return Carried(checkpoint)
     bindings = _bindings(path, checkpoint, choice)
-    _refuse_unknown(checkpoint, bindings)
+    bindings += tuple(one for binding in bindings for one in copies.masters(binding))
+    refuse_unknown(checkpoint, bindings)
+    for binding in bindings:
+        if moves and binding.optimizer.refused:
+            raise refusal(checkpoint.files[0].path, binding.optimizer.at, binding.optimizer.refused)
     refuse_defects(checkpoint.files[0].path, bindings)
-    state = moved(checkpoint, bindings, moves, renamed)
+    averages = bound_copies(path, checkpoint, choice.recorded)
+    following = (*bindings, *(one for one in averages if not one.defects))
+    state = moved(checkpoint, following, moves, renamed, choice=choice.state)
+    unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
+    state = replace(state, warnings=(*state.warnings, *unlike))
+    bindings = (*bindings, *averages)
+    return Carried(without_moved(checkpoint, state), state, reported(bindings, state), bindings)
+
+
+def without_moved(checkpoint: Checkpoint, state: MovedState) -> Checkpoint:
+    """A checkpoint without the state that moves, and with the rest of it renumbered."""
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
-    rest = replace(checkpoint, entries=entries, objects=state.objects)
-    return Carried(rest, state, _report(bindings, state), bindings)
+    return replace(checkpoint, entries=entries, objects=state.objects)
 
 
 def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tuple[Binding, ...]:
@@ -113,24 +138,32 @@ def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tu
     return tuple(binding for file in found if not file.file for binding in file.bindings)
 
 
-def _report(bindings: Sequence[Binding], state: MovedState) -> StateReport:
+def reported(bindings: Sequence[Binding], state: MovedState, file: str = "", more: str = "") -> StateReport:
+    """What became of the optimizers of a checkpoint, or of a `file` beside it; `more` is said of each."""
     words = {binding.optimizer.at: binding for binding in bindings}
     found = (
-        MovedOptimizer(at, words[at].optimizer.algorithm, before, after, words[at].words)
+        MovedOptimizer(
+            ":".join(part for part in (file, at) if part), words[at].optimizer.algorithm, before, after,
+            f"{words[at].words}{more}",
+        )
         for at, (before, after) in state.counts.items()
-    )
+    )  # fmt: skip
     return StateReport(tuple(found), (), state.warnings, state.gone | state.renamed.keys())
 
 
 def has_state(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has the state of an optimizer."""
-    return any(entry.role == "optimizer" for entry in checkpoint.entries.values()) or bool(optimizers(checkpoint))
+    """Whether a checkpoint has the state of an optimizer, or copies of its parameters in a list."""
+    if any(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+        return True
+    return bool(optimizers(checkpoint) or copies.averages(checkpoint))
 
 
-def _refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
+def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
-    known = tuple(f"{binding.optimizer.at}." if binding.optimizer.at else "" for binding in bindings)
-    others = [n for n, e in checkpoint.entries.items() if e.role == "optimizer" and not (known and n.startswith(known))]
+    places = [binding.optimizer.at for binding in bindings]
+    known = {name for at in places for name in tensor_names(objects_at(checkpoint.objects, at))}
+    of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
+    others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:
         where = checkpoint.files[0].path
         raise refusal(where, "", f"which parameters {some(others, MAX_NAMED)} belong to is not known")
@@ -153,6 +186,25 @@ def dropped(checkpoint: Checkpoint) -> Carried:
     return Carried(rest, None, StateReport((), (text,), ()))
 
 
+def refuse_unsaid(plan: Plan, carried: Carried, is_plain: bool) -> None:
+    """PlanError where an output has no record, and the order of its names does not say whose the entries are.
+
+    The variables of Keras' optimizers are numbered in the order of the model's.
+    """
+    for one in carried.state.bindings if carried.state is not None and is_plain else ():
+        if one.optimizer.form == keras_optimizer.FORM:
+            prefix = next((s.prefix for s in carried.checkpoint.sections if s.name == one.optimizer.section), "")
+            shapes = {
+                target.name: target.shape
+                for target in plan.targets
+                if not target.name.startswith(f"{keras_optimizer.AT}/")
+            }
+            expected = keras_trained.names_in_order(shapes, carried.checkpoint.metadata, len(one.names))
+            if [prefix + name for name in one.names.values()] != expected:
+                reason = "its entries are numbered, and such a file cannot say whose they are; -o NAME.safetensors can"
+                raise refusal(carried.checkpoint.files[0].path, one.optimizer.at, reason)
+
+
 def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outcome]:
     """A plan, and what happens to names, with the state that was moved.
 
@@ -161,22 +213,28 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     source, state = carried.checkpoint, carried.state
     if state is None:
         return plan, outcome
-    objects = plan.objects
+    objects = nested(source.objects, plan.objects)
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
         before = subtree(source.objects, section) if section else source.objects
         objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]
-    names = _in_tree_order({**plan.names, **state.names}, objects)
-    plan = replace(
+    plan = with_state(replace(plan, objects=objects), carried)
+    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
+    rest = replace(outcome.rest, metadata=plan.metadata)
+    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
+
+
+def with_state(plan: Plan, carried: Carried) -> Plan:
+    """A plan with the state that was moved, and the record of whose it is."""
+    state = carried.state
+    assert state is not None
+    names = _in_tree_order({**plan.names, **state.names}, plan.objects)
+    return replace(
         plan,
         metadata=_with_record(plan.metadata, carried),
-        objects=objects,
         targets=_in_order((*plan.targets, *state.targets), names),
         names=names,
         requires=(*plan.requires, *state.requires),
     )
-    made, warnings = outcome.made | state.names.keys(), (*outcome.warnings, *state.warnings)
-    rest = replace(outcome.rest, metadata=plan.metadata)
-    return plan, replace(outcome, made=made, warnings=warnings, rest=rest)
 
 
 def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str]:
@@ -184,9 +242,15 @@ def _with_record(metadata: Mapping[str, str], carried: Carried) -> dict[str, str
     assert carried.state is not None
     known = {one.at: one for one in record.decode(carried.checkpoint.files[0].path, metadata)}
     before = {binding.optimizer.at: binding.names for binding in carried.bindings}
+    sections = carried.checkpoint.sections
+    outside = {one.name: one.prefix for one in sections if one.prefix.endswith(SEPARATOR)}
+    """Prefixes of sections that an output does not have: only those with a dot are seen in a tree."""
     for one in carried.state.bindings:
+        if one.optimizer.form == optax.FORM:
+            continue  # its trees have the names
         at = one.optimizer.at
-        known[at] = RecordedNames(at, _texts(one.names), _texts(before[at]))
+        names = {key: outside.get(one.optimizer.section, "") + name for key, name in one.names.items()}
+        known[at] = RecordedNames(at, _texts(names), _texts(before[at]))
     return {**metadata, record.KEY: record.encode(known.values())} if known else dict(metadata)
 
 
@@ -208,38 +272,6 @@ def _in_order(targets: Sequence[Target], names: Mapping[str, Alias]) -> tuple[Ta
     for k, one in enumerate(names.values()):
         position.setdefault(one.owner, k)
     return tuple(sorted(targets, key=lambda target: position.get(target.name, 0)))
-
-
-# Files beside the weights
-
-
-def state_files(sidecars: Sidecars) -> list[str]:
-    """The files of a folder that hold the state of an optimizer."""
-    return [name for name in sidecars.files if is_optimizer(os.path.basename(name))]
-
-
-def is_optimizer(name: str) -> bool:
-    """Whether a file of this name holds the state of an optimizer."""
-    return bool(STATE_FILES.fullmatch(name)) or (is_training_state(name) and "optimizer" in name)
-
-
-def beside(sidecars: Sidecars, changes: bool, choice: OptimizerChoice, where: str) -> Sidecars:
-    """The files that come along beside new weights, without those of optimizers where these are dropped.
-
-    PlanError where parameters change, and a file beside them has the state of the old ones.
-    """
-    files = state_files(sidecars)
-    if not files or not (changes or choice.drop):
-        return sidecars
-    if not choice.drop:
-        raise PlanError(
-            f"{where}: the optimizer's state cannot follow: {some(files, MAX_NAMED)} beside the weights belong to the "
-            "old parameters, and this version moves state only where it is in one file with the model",
-            hint=DROP,
-        )
-    left = (f"{name}: as --drop-optimizer says" for name in files)
-    kept = {name: file for name, file in sidecars.files.items() if name not in files}
-    return replace(sidecars, files=kept, left=(*sidecars.left, *left))
 
 
 def changes(moves: Sequence[Move], renamed: Mapping[str, str]) -> bool:

@@ -19,28 +19,30 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from paramtool import formats
 from paramtool.commands.name_lists import lines_of
 from paramtool.commands.opening import Allowed, Allowing
+from paramtool.commands.optimizer_states import optimizers
 from paramtool.commands.progress import Path
 from paramtool.errors import Defects, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import hf_config
+from paramtool.formats.dcp.metadata import NAME as METADATA
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder.training_files import OPTIMIZER, OPTIMIZER_FOLDER
+from paramtool.formats.hdf5 import keras_optimizer, keras_trained
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
+from paramtool.passes.optimizer import copies, gluon
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
-from paramtool.passes.optimizer.read import optimizers, shapes_of
+from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
     from paramtool.passes.optimizer.order import ClassParameters
 
-STATE_FILES = re.compile(r"optimizer(_\d+)?\.(pt|bin)")
-"""Names of files that hold an optimizer alone, beside the model: transformers 5.23 (trainer.py, `OPTIMIZER_NAME`),
-accelerate 1.15 (utils/constants.py)."""
 TRAINER_FILES = ("trainer_state.json", "training_args.bin")
 """Files that the Trainer of transformers 5.23 writes (trainer.py, trainer_callback.py)."""
 _MOST_SECTIONS = 3
-"""Of more sections, no orders are tried together."""
+"""The most sections whose orders are tried together."""
 _NOTHING = Allowed()
 _NO_NAMES: Mapping[str, Mapping[str, str]] = {}
 _HEADER = re.compile(r"\[(.*)\]")
@@ -92,6 +94,8 @@ def bound_files(
         return ()
     model = _model(path, checkpoint)
     known = _Orders([], []) if model is None else _orders(*model, config)
+    found_orders = _of_libraries(checkpoint if model is None else model[1], states)
+    known = _Orders([*found_orders, *known.apart], known.joined)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
     trainer = any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES)
     shapes = {file: shapes_of(one) for file, one in read}
@@ -106,6 +110,19 @@ def bound_files(
     return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
 
 
+def bound_copies(
+    path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
+) -> tuple[Binding, ...]:
+    """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
+    states = copies.averages(checkpoint)
+    model = _model(os.fspath(path), checkpoint) if states else None
+    known = _Orders([], []) if model is None else _orders(*model, None)
+    shapes, said = shapes_of(checkpoint) if states else {}, recorded or _recorded(checkpoint)
+    return tuple(
+        _by_record(one, said.get(one.at), known, shapes) or _bound(one, known, shapes, False) for one in states
+    )
+
+
 def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
     """Defects where the state of an optimizer contradicts the model."""
     lines = [line for binding in found for line in binding.defects]
@@ -114,15 +131,19 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
 
 
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
-    """The files of a folder that hold optimizers alone."""
+    """The files of a folder that hold optimizers alone, and its folders that do."""
     for name in sorted(os.listdir(folder)):
-        if STATE_FILES.fullmatch(name):
-            place = os.path.join(folder, name)
+        place = os.path.join(folder, name)
+        if OPTIMIZER_FOLDER.fullmatch(name) and os.path.isfile(os.path.join(place, METADATA)):
+            place = os.path.join(place, METADATA)
+        if OPTIMIZER.fullmatch(name) or place.endswith(METADATA):
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 
 def _bound(state: OptimizerState, known: _Orders, shapes: Mapping[str, tuple[int, ...]], trainer: bool) -> Binding:
     """The binding to one model; to several together, where the optimizer fits none of them alone."""
+    if state.refused and not state.entries:
+        return Binding(state, {}, "order", state.refused, False)
     found = bind(state, known.apart, shapes, trainer)
     if not found.defects or not known.joined:
         return found
@@ -190,14 +211,30 @@ def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
     return _Orders(sorted(found, key=lambda order: bool(order.missing)), joined)
 
 
+def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, OptimizerState]]) -> Iterator[Order]:
+    """The orders in which other libraries than torch have the variables of a model."""
+    for _, checkpoint, state in states:
+        order = None
+        if state.form == keras_optimizer.FORM:
+            order = keras_trained.order(checkpoint, state, shapes_of(checkpoint))
+        elif state.form == gluon.FORM:
+            order = gluon.order(model)
+        if order is not None:
+            yield order
+
+
 def _source(checkpoint: Checkpoint, section: str | None) -> str:
     return "the state dict's order" if orders.is_ordered(checkpoint, section) else ""
 
 
 def _class_parameters(path: str, config: str | None) -> ClassParameters | None:
+    """The parameters of the class that a config names: the one that is given, or the one beside a checkpoint."""
+    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
+    return class_parameters(config or os.path.join(folder, hf_config.NAME))
+
+
+def class_parameters(config: str) -> ClassParameters | None:
     """The parameters of the class that a config names; None where there is no config, or nothing that builds it."""
-    if not config:
-        config = os.path.join(path if is_folder(path) else os.path.dirname(os.path.abspath(path)), hf_config.NAME)
     try:
         state = os.stat(config)
     except OSError:
@@ -220,7 +257,7 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 
 
 def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
-    """{the position of an optimizer: the names of its entries}; UsageError where a list is of none of them."""
+    """{the position of an optimizer: the names of its entries}; UsageError where a list belongs to none of them."""
     lists = _lists(path)
     places = {_place(file, state): k for k, (file, state) in enumerate(states)}
     if "" in lists and len(lists) == 1 and len(states) == 1:

@@ -7,6 +7,7 @@ and from `--spec`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,8 +20,11 @@ from paramtool.commands._to_dialect import to_dialect
 from paramtool.commands.layouts import of_parts
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, some
+from paramtool.formats import hf_config
+from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record.moved import with_record
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.parts import config_types
 from paramtool.passes.parts.rearranged import HandedOver
 from paramtool.passes.parts.rewrite import rewritten
 
@@ -34,6 +38,10 @@ OF_NETWORKS_ONLY = {
     "stack": "--stack", "ignore": "--ignore", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
 }  # fmt: skip
 """{an option that only recurrent networks have: its flag}"""
+
+
+SAFETENSORS = "safetensors"
+"""The format of which a file may have no `format` in its metadata."""
 
 
 def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
@@ -80,6 +88,8 @@ def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrange
             f"{given[0]} is for recurrent networks; it does not go with {options.target or options.source}"
         )
     source = parts_source(checkpoint)
+    if source.config:
+        config_types.check(source.config, os.path.join(os.path.dirname(source.where), hf_config.NAME))
     try:
         if options.target in dialects.NAMES or options.source in dialects.NAMES:
             done = to_dialect(source, options)
@@ -104,8 +114,14 @@ def planned(
     if wanted.is_dialect and dialects.file_of(wanted.target) and not writer.aliases_equal_bytes:
         unread = {one.name for one in plan.aliases} - outcome.windows.keys()
         outcome = replace(outcome, warnings=(*outcome.warnings, *_unread(sorted(unread), wanted.target)))
-    metadata = with_record(plan.metadata, wanted.record)
-    return replace(plan, metadata=metadata), replace(outcome, rest=replace(outcome.rest, metadata=metadata))
+    known = record_of(checkpoint)
+    is_first = checkpoint.format == SAFETENSORS and not parts_record.encode(known)
+    is_bare = known.is_bare or (is_first and "format" not in checkpoint.metadata)
+    metadata = with_record(plan.metadata, replace(wanted.record, is_bare=is_bare))
+    if is_bare := is_bare and parts_record.KEY not in metadata:
+        metadata.pop("format", None)
+    plan = replace(plan, metadata=metadata, is_bare=is_bare)
+    return plan, replace(outcome, rest=replace(outcome.rest, metadata=metadata))
 
 
 def _unread(names: Sequence[str], target: str) -> Iterator[str]:

@@ -50,6 +50,6 @@ class Rearrangement:
             self,
             change=Rearranged((), ()),
             read=tuple(one.name for one in self.change.read),
-            split=tuple(one.name for one in self.change.read if len(one.pieces) > 1),
-            joined=tuple(one.name for one in self.change.made if len(one.pieces) > 1),
+            split=tuple(one.name for one in self.change.read if len(one.parts) > 1),
+            joined=tuple(one.name for one in self.change.made if len(one.parts) > 1),
         )

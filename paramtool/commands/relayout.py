@@ -11,22 +11,23 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts
+from paramtool.commands import _casts, _ties
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
     Carried,
     OptimizerChoice,
     StateReport,
-    beside,
-    changes,
     finished,
     prepared,
+    refuse_unsaid,
 )
+from paramtool.commands.optimizer_files import Following, FollowingWork, following, works
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
+from paramtool.commands.output.sidecars import check_config
 from paramtool.commands.output.write import (
     Destination,
     Work,
@@ -46,6 +47,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
+from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
@@ -57,8 +59,10 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
+from paramtool.passes.retied import Retied, applied, retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
@@ -128,18 +132,44 @@ class RelayoutOptions(ObjectOptions):
     """A file with the names of an optimizer's parameters, one for each of its entries."""
     drop_optimizer: bool = False
     """Leave out the state of optimizers."""
+    untied_state: str = ""
+    """What each of several parameters gets of the state of the one that they were: `copy`, `split`, `zero`, `one`."""
+    tied_state: str = ""
+    """Whose state is kept where parameters become one: `first` or `second`."""
+    untie: Sequence[str] = ()
+    """Names that become tensors of their own."""
+    tie: Mapping[str, str] | None = None
+    """{name: the other name whose tensor it becomes a name of}; their bytes have to be equal."""
+    new_config: Path | None = None
+    """The config.json of the model that opens the output folder; None keeps that of the input folder."""
     format: str | None = None
-    """What a folder is written in: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
+    """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
 
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
         ObjectOptions.__post_init__(self)
+        _check_ties(self)
         given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
         if self.as_is and given:
             raise UsageError(
                 f"{given[0]} says how networks are converted, and no layout is given to convert them to",
                 hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
             )
+
+
+def _check_ties(options: RelayoutOptions) -> None:
+    """UsageError for choices that there are not, and for ties that change beside layouts."""
+    for flag, value, known in (
+        ("--untied-state", options.untied_state, UNTIED),
+        ("--tied-state", options.tied_state, TIED),
+    ):
+        if value and value not in known:
+            raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
+    if (options.untie or options.tie) and (options.target or options.source or options.into is not None):
+        raise UsageError(
+            "--tie and --untie change which names are one tensor, and not the layout of tensors",
+            hint="convert without --to and --into first, and then the output --to another layout",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -209,11 +239,17 @@ def relayout(
         return fill(path, output, found, options, progress=progress)
 
     def where() -> Destination:
-        more, called = options.layout_file, word or _word(options)
-        size, form = options.max_shard_size, _form(path, found, options)
-        return place(
-            path, output, found, size, force=options.force, word=called, others=more, form=form, format=options.format
-        )
+        called, size, form = word or _word(options), options.max_shard_size, _form(path, found, options)
+        config = os.fspath(options.new_config) if options.new_config is not None else ""
+        where = place(
+            path, output, found, size, force=options.force, word=called, others=options.layout_file, form=form,
+            brings={hf_config.NAME: config} if config else {}, format=options.format,
+        )  # fmt: skip
+        if config and not where.is_folder:
+            raise UsageError(
+                f"{where.path}: new_config (--new-config) goes beside the weights of a folder", "-o FOLDER"
+            )
+        return where
 
     report, work = _prepared(path, found, where, output, options=options)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
@@ -234,7 +270,9 @@ def relayout_each(
     if options.into is not None:
         raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
     if options.format is not None:
-        raise UsageError("format (--format) is of one set of weights, and --each keeps that of each")
+        raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
+    if options.new_config is not None:
+        raise UsageError("new_config (--new-config) is for one set of weights, and --each takes all")
     register_files(options.layout_file)
     return each(
         path,
@@ -279,21 +317,30 @@ def _prepared(
     warnings = allow(checkpoint, output)
     where = choose()
     rearranged, change = _rearrangement(checkpoint, options)
+    if rearranged is not None:
+        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)
+    ties = retied(checkpoint, options.untie, options.tie or {})
+    carried, where, change, found_files = _carried(
+        path, checkpoint, converted, where, options=options, change=change, ties=ties
+    )
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
+    is_moved = carried.state is not None
+    planned, outcome = _ties.recorded(planned, outcome, ties, _state_choice(options), is_moved=is_moved)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
+    where, beside = _beside(path, source, found_files, plan, where=where, options=options)
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
     told += _casts.warnings(typed, where.sidecars.files)
-    told += _output_warnings(where, plan, options, outcome.untouched)
+    told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
+    written = [*outputs, *(out for work in beside.works for out in work.outputs)]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
@@ -306,24 +353,38 @@ def _prepared(
         rearranged=rearranged,
         typed=typed,
         losses=counts,
-        files=where.files(outputs),
+        files=where.files(written),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*gone, *carried.report.dropped, *where.sidecars.left),
+        left_out=(*gone, *carried.report.dropped, *where.sidecars.left, *beside.left_out),
         section=options.only,
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
-        needs=fitted.needs,
+        needs=tuple(dict.fromkeys((*fitted.needs, *beside.needs))),
         warnings=tuple(told),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
-        optimizer=carried.report,
+        optimizer=carried.report.with_files(beside.report),
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    return report, Work(checkpoint, plan, outputs, where, expected, outcome.windows, outcome.made, cast, counts, judge)
+    own = (expected, outcome.windows, outcome.made, cast, counts, judge, beside.works)
+    return report, Work(checkpoint, plan, outputs, where, *own)
+
+
+def _beside(
+    path: Path, source: Checkpoint, found: Following | None, plan: Plan, *, where: Destination,
+    options: RelayoutOptions,
+) -> tuple[Destination, FollowingWork]:  # fmt: skip
+    """The files with the state of optimizers beside the weights, and where all goes."""
+    if found is None:
+        return where, FollowingWork()
+    choice = OptimizerChoice(options.optimizer_names)
+    done = works(path, source, found, plan, where=where, options=options, choice=choice)
+    sidecars = replace(where.sidecars, files={**where.sidecars.files, **done.unchanged})
+    return where._replace(sidecars=sidecars), done
 
 
 def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set[str]:
@@ -336,8 +397,12 @@ def _carried(
     path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
     options: RelayoutOptions,
     change: HandedOver | None,
-) -> tuple[Carried, Destination, HandedOver | None]:  # fmt: skip
-    """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once."""
+    ties: Retied,
+) -> tuple[Carried, Destination, HandedOver | None, Following | None]:  # fmt: skip
+    """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once.
+
+    The last are files beside it whose state has to follow.
+    """
     renamed: Mapping[str, str] = {}
     if change is not None:
         from paramtool.passes.parts.rearranged import HandedOver, renames
@@ -347,11 +412,17 @@ def _carried(
         moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
         change = HandedOver(taken)
     else:
-        moves = moves_of_networks(checkpoint, converted)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer)
-    kept = beside(where.sidecars, changes(moves, renamed), choice, where.path)
+        moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
+    kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
+    choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
-    return carried, where._replace(sidecars=kept), change
+    carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
+    return carried, where._replace(sidecars=kept), change, files
+
+
+def _state_choice(options: RelayoutOptions) -> StateChoice:
+    return StateChoice(options.untied_state, options.tied_state)
 
 
 def _planned(
@@ -379,6 +450,7 @@ def _planned(
             merges=where.writer.is_graph,
         )
     plan, outcome = finished(plan, outcome, carried)
+    refuse_unsaid(plan, carried, where.writer.is_plain)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
@@ -526,7 +598,7 @@ def _words(one: Guess) -> str:
 
 
 LIKELY = 5
-"""So many networks that a vector could be are named in an error."""
+"""The most networks that a vector could be, in an error."""
 
 
 def _look_closer(where: str) -> str:
@@ -604,10 +676,12 @@ def convert(
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
     into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
+    untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
     skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
@@ -642,11 +716,18 @@ def convert(
                        in its layout; everything else of it stays byte for byte
     map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
                        join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
-    format             what a folder is written in: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it
-                       what the input is
+    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
+                       it `dcp` if the input is such a folder, else `safetensors`
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
+    untie              names that become tensors of their own
+    tie                {name: the other name whose tensor it becomes a name of}; their bytes have to be equal
+    untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
+                       `zero` or `one` entry for all
+    tied_state         whose state is kept where two parameters become one: `first` or `second`
+    new_config         the config.json of the model that opens the output folder: it is copied there, and the entries
+                       of an optimizer beside the weights get the order of its parameters
 
     With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
@@ -670,7 +751,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     """
     if options.into is not None:
         if options.format is not None:
-            raise UsageError("the output is a model (--into), and --format is of folders of weights")
+            raise UsageError("the output is a model (--into), and --format is for folders of weights")
         if options.dtype or options.keep_float32 or options.allow_overflow:
             raise UsageError(
                 "the types of tensors are those of the model (--into), and --dtype gives others",
@@ -702,6 +783,7 @@ def fuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
@@ -721,6 +803,7 @@ def unfuse(
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
+    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.
@@ -740,6 +823,6 @@ def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
 
 _FIXED: Mapping[str, Any] = {
     "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "into": None,
-    "map": (), "format": None,
+    "map": (), "format": None, "untie": (), "tie": None,
 }  # fmt: skip
 """Fields that not all three have a keyword for."""

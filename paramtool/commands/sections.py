@@ -8,10 +8,29 @@ from paramtool.formats.record.moved import carried_metadata
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
 
+MODEL = "model"
+"""The section that every checkpoint with weights has: the one of this name, else the only one of that role."""
+
+
+def named(whole: Checkpoint, name: str) -> str | None:
+    """The section that a user means by a name; None where that is the whole checkpoint.
+
+    `model` means the model, whatever its section is called: `state_dict` in a checkpoint of Lightning.
+    """
+    if name != MODEL or any(one.name == name for one in whole.sections):
+        return name
+    if not whole.sections and any(entry.role == MODEL for entry in whole.entries.values()):
+        return None
+    models = [one.name for one in whole.sections if one.role == MODEL]
+    return models[0] if len(models) == 1 else name
+
 
 def section_of(whole: Checkpoint, name: str) -> Checkpoint:
     """Only one section, with its prefix stripped from every name; errors as of `select.section`."""
-    found = select.section(whole, name)
-    prefix = next(section.prefix for section in whole.sections if section.name == name)
+    meant = named(whole, name)
+    if meant is None:
+        return whole
+    found = select.section(whole, meant)
+    prefix = next(section.prefix for section in whole.sections if section.name == meant)
     renamed = {f"{prefix}{name}": name for name in found.entries}
     return replace(found, metadata=carried_metadata(whole.files[0].path, whole.metadata, renamed))

@@ -6,7 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from paramtool.commands import _ties
 from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
@@ -24,6 +26,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
+from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
@@ -99,6 +102,7 @@ def verify(
     map: Sequence[str] = (),
     source: str | None = None,
     spec: str = "",
+    new_config: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -113,7 +117,8 @@ def verify(
     networks that the output's record says were converted, if they cannot be converted again, which is a warning.
     Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
     `convert` put the weights of `against` into: the weights are compared with what the same `map`, `source` and `spec`
-    give, and every other byte with the model's.
+    give, and every other byte with the model's.  `new_config` is the config.json that a conversion of a folder put in
+    place of the source's.
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
@@ -126,7 +131,8 @@ def verify(
     expected = opened(against, weights, progress, allowed)
     asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
-    return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress=progress)
+    instead = {hf_config.NAME: os.fspath(new_config)} if new_config is not None else {}
+    return _with_files(result, found, expected, asked, allowing=allowed, instead=instead, progress=progress)
 
 
 def _filled(output: Path, against: Weights, said: tuple[Path, Sequence[str], str | None, str, str | None]) -> Verified:
@@ -182,7 +188,7 @@ def verify_each(
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
     result = replace(result, differences=differences)
-    return _with_files(result, found, expected, asked, progress=progress)
+    return _beside(result, found, expected, asked, progress=progress)
 
 
 def _same_choice(output: Path, weights: str | None) -> str | None:
@@ -205,13 +211,42 @@ def _by_other_names(
     return {others.get(key[0], key): one for key, one in mine.items()}
 
 
-def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Compared, *, progress: Progress) -> Verified:
+def _with_files(
+    result: Verified, found: Weights, expected: Weights, asked: _Compared, *, allowing: Allowed,
+    instead: Mapping[str, str], progress: Progress,
+) -> Verified:  # fmt: skip
+    """A result with what the files beside one set of weights say, the state of optimizers among them."""
+    if not _are_whole(result, asked):
+        return result
+    from paramtool.commands._state_files_again import state_files_again
+
+    state = state_files_again(result.output, found.checkpoint, result.against, expected.checkpoint, allowing=allowing)
+    result = replace(
+        result,
+        differences=(*result.differences, *state.differences),
+        warnings=(*result.warnings, *state.notes),
+    )
+    sets = {"": [found]}, {"": [expected]}
+    return _beside(result, *sets, asked, progress=progress, without=state.compared, instead=instead)
+
+
+def _are_whole(result: Verified, asked: _Compared) -> bool:
+    """Whether two folders are compared with all that is in them."""
+    return asked.all and is_folder(result.output) and is_folder(result.against)
+
+
+def _beside(
+    result: Verified, found: Sets, expected: Sets, asked: _Compared, *, progress: Progress,
+    without: Collection[str] = (), instead: Mapping[str, str] = MappingProxyType({}),
+) -> Verified:  # fmt: skip
     """A result with what the files beside the weights say, where two folders are compared as a whole."""
-    if not (asked.all and is_folder(result.output) and is_folder(result.against)):
+    if not _are_whole(result, asked):
         return result
     from paramtool.commands import _file_differences
 
-    files = _file_differences.beside(result.output, found, result.against, expected, progress=progress)
+    files = _file_differences.beside(
+        result.output, found, result.against, expected, progress=progress, without=without, instead=instead
+    )
     return replace(
         result,
         differences=(*result.differences, *files.differences),
@@ -227,7 +262,9 @@ def _compared(
     if asked.only is not None:
         expected = section_of(expected, asked.only)
     source, output_whole, output_name = expected, found, found.files[0].path
-    moved = with_state(found, source, against, rearranged_again(found, expected))
+    expected, moves, choice = _ties.again(found, expected)
+    moved = rearranged_again(found, expected)
+    moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), choice)
     expected = whole = moved.expected
     found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)

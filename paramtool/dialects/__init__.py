@@ -4,13 +4,14 @@
     transformers-5   what version 5 has in memory, and writes with save_original_format=False
     vllm, megatron, meta, torch-mha, timm, gluonnlp, gluonnlp-interleaved
 
-A dialect says of each of its tensors which elements of which tensors of transformers 4 it holds.  So there is no code
-for a pair of dialects, and going back is the same.
+A dialect says of each of its tensors which elements of which tensors of transformers 4 it holds.  So no pair of
+dialects needs code of its own, and neither does the way back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,7 +48,7 @@ class OpenedDialect(Protocol):
 
     @property
     def tied(self) -> tuple[str, str] | None:
-        """(head, embedding), two names of one tensor that the dialect's program wants both, also in a tied model."""
+        """(head, embedding): the dialect's program wants tensors of both names, also where a tied model has one."""
         ...
 
     def read(self, tensors: Shapes) -> list[Stored]:
@@ -56,6 +57,10 @@ class OpenedDialect(Protocol):
 
     def write(self, hub: Shapes) -> list[Stored]:
         """What this dialect stores for tensors of transformers 4."""
+        ...
+
+    def prefix(self, hub: Collection[str]) -> str:
+        """What this dialect has in front of all names, where those of transformers 4 lack it; "" for nothing."""
         ...
 
     def joins(self, name: str) -> bool:
@@ -80,6 +85,9 @@ class _Hub:
     def write(self, hub: Shapes) -> list[Stored]:
         return self.read(hub)
 
+    def prefix(self, hub: Collection[str]) -> str:
+        return ""
+
     def joins(self, name: str) -> bool:
         return False
 
@@ -90,12 +98,13 @@ class _Hub:
 class _Tabled:
     """A dialect of a table."""
 
-    def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf) -> None:
+    def __init__(self, name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> None:
         from paramtool.dialects.dialect import Dialect
 
         self._dialect = Dialect(_table(name), architecture(config))
         self._config = config
         self._facts = facts
+        self._prefix = prefix
         size = config.get("vocab_size")
         self._vocabulary = size if isinstance(size, int) else 0
 
@@ -108,16 +117,36 @@ class _Tabled:
         return self._dialect.table.tied.get(self._dialect.architecture)
 
     def read(self, tensors: Shapes) -> list[Stored]:
-        return self._dialect.read(tensors, self._sizes, self._vocabulary)
+        return _without(self._dialect.read(tensors, self._sizes, self._vocabulary), self._prefix)
 
     def write(self, hub: Shapes) -> list[Stored]:
         from paramtool.dialects.counts import check_lists
 
         check_lists(hub, self._facts)
-        made = self._dialect.write(hub, self._sizes)
+        prefix = self.prefix(hub)
+        made = _without(self._dialect.write({f"{prefix}{name}": hub[name] for name in hub}, self._sizes), prefix)
         if check := self._dialect.table.check:
             check(self._config, {one.name: one.shape for one in made})
         return made
+
+    def prefix(self, hub: Collection[str]) -> str:
+        """As of `OpenedDialect`; LayoutError if the program has something in front of names, and it is not known what.
+
+        transformers saves a model alone as it is inside another: `layers.0`, for what LlamaForCausalLM has as
+        `model.layers.0`.  vLLM has the second, whichever class the config says (vLLM 0.33 models/adapters.py).
+        """
+        table, name = self._dialect.table, self._dialect.architecture
+        embedding = table.embeddings.get(name, "")
+        ends = [embedding[k + 1 :] for k, letter in enumerate(embedding) if letter == "."]
+        found = next((end for end in ends if end in hub), "") if embedding not in hub else ""
+        if (found and HEAD in hub) or (not found and table.embeddings and _is_alone(name, hub)):
+            first = next(one for one in hub if one != HEAD)
+            raise LayoutError(
+                f"{first!r}: {table.name} has something in front of this name in {name}, as in 'model.{first}'",
+                hint="the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+                "it, as in --rename '*=model.*'",
+            )
+        return embedding.removesuffix(found) if found else ""
 
     def leaves(self, hub: Iterable[str]) -> bool:
         """Whether names of transformers 4 have layers of the table at a place where it has none."""
@@ -131,6 +160,27 @@ class _Tabled:
 
     def _sizes(self, name: str) -> Sizes:
         return Sizes(self._facts(name).sizes)
+
+
+HEAD = "lm_head.weight"
+"""An output head, which has nothing in front of its name."""
+ALONE = re.compile(r"(layers|h|blocks)\.[0-9]+\.")
+"""How the names of a model's layers begin where the model is saved alone."""
+
+
+def _is_alone(architecture: str, names: Iterable[str]) -> bool:
+    """Whether names are those of a model alone, and the architecture is one around it."""
+    return architecture.endswith(("ForCausalLM", "LMHeadModel")) and any(map(ALONE.match, names))
+
+
+def _without(found: list[Stored], prefix: str) -> list[Stored]:
+    """Tensors whose parts are called without a prefix."""
+    if not prefix:
+        return found
+    return [
+        one._replace(pieces=tuple(piece._replace(part=piece.part.removeprefix(prefix)) for piece in one.pieces))
+        for one in found
+    ]
 
 
 class _Memory:
@@ -151,6 +201,9 @@ class _Memory:
         from paramtool.dialects import transformers
 
         return transformers.write(hub, self._config)
+
+    def prefix(self, hub: Collection[str]) -> str:
+        return ""
 
     def joins(self, name: str) -> bool:
         from paramtool.dialects import recognition
@@ -188,8 +241,8 @@ def architectures_of(name: str) -> frozenset[str]:
     return frozenset(model for family in _table(name).families for model in family.models)
 
 
-def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialect:
-    """A dialect for the model of a config.
+def opened(name: str, config: Mapping[str, Any], facts: FactsOf, prefix: str = "") -> OpenedDialect:
+    """A dialect for the model of a config; `prefix` is what a record says that its file has in front of all names.
 
     UsageError if there is no dialect of that name, LayoutError if it has no table for the model.
     """
@@ -198,7 +251,7 @@ def opened(name: str, config: Mapping[str, Any], facts: FactsOf) -> OpenedDialec
     if name == MEMORY:
         return _Memory(config)
     if name in TABLES:
-        return _Tabled(name, config, facts)
+        return _Tabled(name, config, facts, prefix)
     raise UsageError(f"no dialect is called {name!r}; expected one of: {', '.join(NAMES)}")
 
 

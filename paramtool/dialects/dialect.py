@@ -120,7 +120,7 @@ class Dialect:
                 yield name, inside[found[0]]
 
     def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
-        """LayoutError if a layer of the table has a prefix in the model that the program does not read."""
+        """LayoutError if the model has a layer of the table under a prefix that the program does not read."""
         for name, text in self.elsewhere(kept):
             raise LayoutError(
                 f"{name!r}: {self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*",
@@ -130,9 +130,15 @@ class Dialect:
 
     def _unmixed(self, kept: Iterable[str]) -> None:
         """LayoutError if names that stand for themselves are parts of what this dialect fuses."""
-        fused = Templates(template for row in self.rows if row.row.is_fused for template in row.parts.values())
+        rows = [(row, template) for row in self.rows if row.row.is_fused for template in row.parts.values()]
+        fused = Templates(template for _, template in rows)
+        names = {*kept}
         for name in kept:
-            if fused.match(name) is not None and self._of_dialect(name)[0] is None:
+            found = fused.match(name)
+            when = rows[found[0]][0].when if found is not None else None
+            if found is None or (when is not None and when.filled(found[1]) not in names):
+                continue  # DeepSeek-V2-Lite has no q_a_proj, which kv_a_proj_with_mqa would be fused with
+            if self._of_dialect(name)[0] is None:
                 raise LayoutError(
                     f"{name!r} is a part that {self.table.name} stores fused with others",
                     hint="the file mixes two dialects; see `paramtool inspect`",

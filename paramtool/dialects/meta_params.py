@@ -34,7 +34,7 @@ FIXED: Mapping[str, Any] = {"hidden_act": "silu", "attention_bias": False, "mlp_
 SCALING: Mapping[str, Any] = {"low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
 """The constants of `apply_scaling`, under the names of transformers."""
 NOT_SAID = "max_position_embeddings, bos_token_id and eos_token_id"
-"""What a config has and Meta's params.json has not."""
+"""Settings of a config that Meta's params.json does not have."""
 _MAX_DIGITS = 17
 _LIMIT = 1 << 40
 _FROM = f"{NAME} and config.json of a Llama are calculated from each other"
@@ -176,7 +176,7 @@ def _check_shape(shapes: Mapping[str, tuple[int, ...]], name: str, expected: tup
 
 
 def contradictions(params: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """Where a params.json says something else than one that would be made from a config, for people."""
+    """Where a params.json differs from the one that would be made from a config, for people."""
     mine, theirs = (_comparable(one) for one in (_inner(params), params_of(config)))
     for key, expected in theirs.items():
         if mine[key] != expected:
@@ -208,7 +208,7 @@ def _width(params: Mapping[str, Any]) -> int:
 
 
 def _size(settings: Mapping[str, Any], key: str, default: int = 0) -> int:
-    """A setting that is a positive whole number; LayoutError if it is something else, or lacks and has no default."""
+    """A setting that is a positive whole number; LayoutError if it is anything else, or missing without a default."""
     found = default if settings.get(key) is None else settings[key]
     if type(found) is not int or not 0 < found < _LIMIT:
         raise LayoutError(f"{key} is {settings.get(key)!r:.60}; expected a positive whole number", hint=_FROM)
@@ -216,7 +216,7 @@ def _size(settings: Mapping[str, Any], key: str, default: int = 0) -> int:
 
 
 def _number(settings: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """A setting that is a positive number; LayoutError if it is something else, or lacks and has no default."""
+    """A setting that is a positive number; LayoutError if it is anything else, or is missing without a default."""
     found = settings.get(key)
     if found is None and default is not None:
         return default

@@ -168,3 +168,5 @@ class DialectTable:
     tied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """{architecture: (head, embedding)}: the program wants a tensor under both names, also where the config ties them.
     """
+    embeddings: Mapping[str, str] = field(default_factory=dict)
+    """{architecture: its embedding}, which says what is in front of all names, where a file may lack that."""

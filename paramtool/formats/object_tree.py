@@ -507,6 +507,7 @@ def _sections(objects: Node, outer: str) -> list[Section]:
 
 def _section_role(key: str, child: Node) -> str:
     keys = {k for k, _ in child.items if isinstance(k, str)} if isinstance(child, Mapping) else set()
-    if "other" in (held := set(roles(child).values())) and len(held) == 1:
-        return "other"
+    held = set(roles(child).values())
+    if held in ({"other"}, {"ema"}):
+        return held.pop()
     return "optimizer" if keys >= _OPTIMIZER else role_of(key, "model")

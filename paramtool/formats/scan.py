@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, open_source
+from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -225,7 +226,7 @@ def _hold(path: str) -> Callable[..., Instance]:
 
 
 LOAD = "torch.storage._load_from_bytes"
-_HELD = {path: _hold(path) for path in CONSTRUCTORS}
+_HELD = {path: _hold(path) for path in (*CONSTRUCTORS, *mxnet.CONSTRUCTORS)}
 
 
 # --- archives that no other reader opens --------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 MAX_LINES = 10
-"""Of a text, its first line included."""
+"""The most lines of a value as text, its first line included."""
 FEW, MANY = 4, 50
-"""Of things of one kind so many are shown, as text and in a table."""
+"""How many things of one kind are shown, as text and in a table."""
 MAX_CELL = 160
 """Characters of one row."""
 

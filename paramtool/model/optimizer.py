@@ -1,5 +1,6 @@
 """What an optimizer keeps for the parameters of a model, and the proof of which entry belongs to which parameter.
 
+    NumberedSlots           where the tensors of an optimizer are, if that is by numbers
     OptimizerState          one optimizer of a checkpoint, as the file has it: entries with keys, in groups
     Order                   the parameters that it may have been made with, and whether their order is known
     Binding                 {key: name of a parameter}, how it was found, and whether it is the only possibility
@@ -11,9 +12,9 @@ An optimizer that numbers its entries does not say which parameters they are for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
@@ -22,13 +23,15 @@ from paramtool.model.objects import Node
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 
-SlotKind = Literal["weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "unknown"]
+SlotKind = Literal[
+    "weight", "first", "second", "magnitude", "scalar", "factored", "blockwise", "global", "derived", "unknown"
+]
 """How a slot follows its parameter.
 
 `weight`: as the parameter does.  `first`: linear in the gradient, so signs follow.  `second`: linear in its square, so
 signs do not.  `magnitude`: neither sign nor square.  `scalar`: one number, the same for the parts of a parameter.
 `factored`: statistics of rows and columns.  `blockwise`: quantised in blocks of elements.  `global`: of all parameters
-together.  `unknown`: it follows a parameter that is only renamed.
+together.  `derived`: it is calculated anew at each step.  `unknown`: it follows a parameter that is only renamed.
 """
 How = Literal["names", "order", "shapes", "given", "record"]
 
@@ -70,13 +73,49 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedSlots:
+    """A list of tensors, numbered, in which those of the parameters follow each other."""
+
+    prefix: str
+    """What comes before the number in their names."""
+    names: tuple[str, ...]
+    """All of them, in order."""
+    head: int
+    """Single numbers before the slots."""
+    blocks: tuple[tuple[str, ...], ...]
+    """The slots of each parameter, as `Slot.key`: those of the first, then of the next; then the next block."""
+    tail: int = 0
+    """Single numbers behind the slots."""
+
+    def places(self, count: int) -> Iterator[tuple[int, int, str]]:
+        """[(number, which parameter, slot)] for so many parameters."""
+        at = self.head
+        for block in self.blocks:
+            for k in range(count):
+                for slot in block:
+                    yield at, k, slot
+                    at += 1
+
+    @property
+    def count(self) -> int:
+        """How many parameters it has."""
+        each = sum(map(len, self.blocks))
+        return (len(self.names) - self.head - self.tail) // each if each and len(self.names) > self.head else 0
+
+    @property
+    def singles(self) -> tuple[str, ...]:
+        """The tensors that are of no parameter."""
+        return (*self.names[: self.head], *(self.names[-self.tail :] if self.tail and self.count else ()))
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerState:
     """One optimizer in a checkpoint."""
 
     at: str
     """The path of its mapping in the tree: `optimizer`, `optimizer_states.0`; empty where it is the whole file."""
     form: str
-    """`torch`, `dcp`, `dcp-flat`, `deepspeed`, `keras`, `optax` or `gluon`."""
+    """`torch`, `dcp`, `dcp-flat`, `deepspeed`, `keras`, `keras-h5`, `optax` or `gluon`."""
     algorithm: str
     """`Adam`, `SGD`, ... by its slots and settings; empty where that is not sure."""
     entries: tuple[StateEntry, ...]
@@ -88,6 +127,8 @@ class OptimizerState:
     """{key: the float32 copy of the parameter}."""
     refused: str = ""
     """Why its state can never be moved."""
+    numbered: tuple[NumberedSlots, ...] = ()
+    """Where its tensors are, if that is by numbers: Keras."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +176,7 @@ class Binding:
     unbound: tuple[str, ...] = ()
     """Parameters without an entry."""
     defects: tuple[str, ...] = ()
-    """Contradictions between the optimizer and the model: errors, and no ambiguity."""
+    """Contradictions between the optimizer and the model: errors, not ambiguities."""
 
     @property
     def words(self) -> str:
@@ -191,6 +232,20 @@ class SlotTargets:
     """What will not be the same in training: `two biases were summed: ...`."""
 
 
+class StateChoice(NamedTuple):
+    """What becomes of the state of a parameter that becomes several, and of several that become one."""
+
+    untied: str = ""
+    """`copy`: each has all of it.  `split`: each has its share of the gradients' averages.  `zero`: the first keeps it,
+    and the others start without.  `one`: one entry stays for all of them.  Empty: it is refused."""
+    tied: str = ""
+    """`first` or `second`: whose state is kept.  Empty: it is refused where both differ."""
+
+
+UNTIED = ("copy", "split", "zero", "one")
+TIED = ("first", "second")
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """New parameters that are made of old ones, and how the same map is asked for any slot."""
@@ -201,6 +256,8 @@ class Move:
     """The windows of one slot of the old parameters, by their names, and the kind of the slot."""
     is_elementwise: bool
     """False where parameters are joined or split."""
+    twins: tuple[tuple[str, ...], ...] = ()
+    """Sets of old parameters that hold the same and become one, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +279,5 @@ class MovedState:
     """{tensor: its new name} of entries that stay what they are, and have another number."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """{path of an optimizer: how many entries were joined or split, and how many they became}"""
+    emptied: tuple[tuple[int, frozenset[int]], ...] = ()
+    """(how many groups an optimizer has, those of them that have no parameter any more)"""

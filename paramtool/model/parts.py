@@ -47,10 +47,16 @@ class PartsRecord:
 
     dialect: str = ""
     source: str = ""
-    """The dialect that the names were converted from."""
+    """The dialect that the names were first converted from."""
     fused: tuple[FusedTensor, ...] = ()
     """Tensors of the file that hold parts."""
     unfused: tuple[FusedTensor, ...] = ()
     """Tensors that the file does not have and whose parts it has."""
     added: Mapping[str, str] = field(default_factory=dict)
     """{a tensor that the dialect's program wants: the tensor of the file that it repeats}"""
+    order: tuple[int, ...] = ()
+    """The order of the tensors before the first conversion: of transformers 4's names, sorted, the rank of each."""
+    prefix: str = ""
+    """What the dialect has in front of all names of transformers 4, which lack it."""
+    is_bare: bool = False
+    """Whether the file had no `format` in its metadata before it was rearranged for the first time."""

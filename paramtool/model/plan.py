@@ -27,7 +27,7 @@ from paramtool.model.view import View, contiguous
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Fill one window of a target with the signed sum of windows of the source, plus a number.
+    """Fill one window of a target with the signed sum of windows of the source, times `scale`, plus a number.
 
     A single term of the target's dtype with sign +1 and no shift copies bytes unchanged.  Without terms the shift is
     written, which is mostly zero.  Anything else is arithmetic, in the type of the terms; where the target has another
@@ -39,6 +39,8 @@ class Copy:
     shift: float = 0.0
     names: tuple[str, ...] = field(default=(), compare=False)
     """The tensors of a converted network that the terms come from.  A window does not say: tensors can share it."""
+    scale: float = 1.0
+    """1 except for what an optimizer keeps for a parameter that becomes several."""
 
     @property
     def is_plain(self) -> bool:
@@ -47,8 +49,8 @@ class Copy:
 
     @property
     def is_exact(self) -> bool:
-        """Whether converting back gives the same bytes: one term and no shift (a sign only flips a bit)."""
-        return len(self.terms) == 1 and not self.shift
+        """Whether converting back gives the same bytes: one term alone (a sign only flips a bit)."""
+        return len(self.terms) == 1 and not self.shift and self.scale == 1
 
     @property
     def is_cast(self) -> bool:
@@ -142,6 +144,8 @@ class Plan(Displayed):
     modules: tuple[Module, ...] = ()
     """What is known about the recurrent networks in it, for its record."""
     requires: tuple[Requirement, ...] = ()
+    is_bare: bool = False
+    """Whether safetensors gets no `format` in its metadata, as the file had none that is restored."""
 
     @property
     def nbytes(self) -> int:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from paramtool.model.view import View, overlaps
 
 MANY = 64
-"""Of so many windows that nothing tells apart, pairs are compared; of more, every byte is marked."""
+"""The most windows that are compared in pairs where nothing else tells them apart; of more, every byte is marked."""
 
 
 class _Box(NamedTuple):

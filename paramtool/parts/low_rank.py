@@ -2,91 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from paramtool.errors import LayoutError
-from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, image, lengths, roles
-from paramtool.parts.packing import WRITERS, Packing
+from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, roles
+from paramtool.parts.followers import Followers
+from paramtool.parts.packing import WRITERS
 from paramtool.parts.pieces import Digit, Piece, Stored
-
-
-def factor_of(suffix: str) -> str:
-    """`A` or `B` for a low-rank factor: `lora_A.weight`, `lora_B.default.weight`, `lora_A`."""
-    words = suffix.split(".")
-    if words[0] in ("lora_A", "lora_B") and words[-1] in ("weight", words[0]):
-        return words[0][-1]
-    return ""
-
-
-def module_of(name: str) -> str:
-    """The module that a low-rank factor belongs to; empty for other tensors.
-
-    >>> module_of("h.0.qkv_proj.lora_A.default.weight"), module_of("h.0.qkv_proj.weight")
-    ('h.0.qkv_proj', '')
-    """
-    words = name.split(".")
-    at = next((k for k in range(len(words)) if factor_of(".".join(words[k:]))), 0)
-    return ".".join(words[:at])
-
+from paramtool.parts.schemes import factor_of
 
 MERGE = "merge the adapter into the weights first, and convert those"
 
 
-class _Factors(NamedTuple):
-    """The factors A, or those B, of a fused weight and of its parts."""
-
-    weight: Stored
-    letter: str
-    """`A` or `B`."""
-    names: Mapping[str, str]
-    """{weight: its factor}"""
-    shapes: Mapping[str, tuple[int, ...]]
-
-    @property
-    def fused(self) -> str:
-        return self.names[self.weight.name]
-
-    @property
-    def own(self) -> list[tuple[int, ...]]:
-        """The shapes of those of the parts that are there."""
-        names = (self.names[part] for part in lengths(self.weight))
-        return [self.shapes[name] for name in names if name in self.shapes]
-
-    @property
-    def rank_axis(self) -> int:
-        return 0 if self.letter == "A" else 1
-
-    def image(self, rank: int) -> Image:
-        """The factors as images of the weight: an axis of `rank`, and the weight's rows or inputs."""
-        axis = Axis(WHOLE, 1, rank)
-        axes = (axis, Axis(IN)) if self.letter == "A" else (Axis(OUT), axis)
-        return image(self.weight, axes, self.fused, {part: self.names[part] for part in lengths(self.weight)})
-
-
-def low_rank(
-    weight: Stored,
-    factor: str,
-    names: Mapping[str, str],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    packing: Packing,
-) -> Image:
-    """The factors A [rank, inputs] and B [outputs, rank] of W + B A.
+def low_rank(found: Followers) -> Image:
+    """The factors A [rank, inputs] or B [outputs, rank] of W + B A.
 
     Rows of W are rows of B, so that one pair of a fused weight is a pair of each part, with one A for all.  Pairs of
-    parts are one pair only where their A are equal; else the sum has a larger rank, and no tensor of this one.
+    parts are one pair only where their A are equal; otherwise the sum has a larger rank, which no pair of
+    this rank can hold.
     """
-    found = _Factors(weight, factor, names, shapes)
-    fused, parts, own = found.fused, lengths(weight), found.own
-    shape = (own or [shapes.get(fused, ())])[0]
+    weight, fused, parts, own = found.weight, found.fused, found.parts, list(found.own.values())
+    shape = (own or [found.shapes.get(fused, ())])[0]
     if len(weight.shape) == 3 and all(len(one) == 2 for one in parts.values()):
-        return _stacked(found, packing.writer)
+        return _stacked(found)
     if len(weight.shape) != 2 or any(len(one) != 2 for one in parts.values()):
         raise LayoutError(f"{fused!r}: low-rank factors follow weights with two axes, and stacks of them", hint=MERGE)
     if len(shape) != 2 or any(len(one) != 2 for one in own):
         raise LayoutError(f"{fused!r} has shape {list(shape)}; expected two axes, one of them the rank")
-    ranks = {one[found.rank_axis] for one in own or [shape]}
+    ranks = {one[_rank_axis(found)] for one in own or [shape]}
     if len(ranks) > 1:
         raise LayoutError(
             f"{fused!r} cannot be made: the low-rank factors of its parts have ranks "
@@ -94,7 +35,7 @@ def low_rank(
             hint=MERGE,
         )
     try:
-        return found.image(ranks.pop())
+        return _image(found, ranks.pop())
     except LayoutError as error:
         raise LayoutError(
             f"{fused!r} cannot follow its weight: parts of other inputs each have their own factors",
@@ -102,12 +43,23 @@ def low_rank(
         ) from error
 
 
-def _stacked(found: _Factors, writer: str) -> Image:
+def _rank_axis(found: Followers) -> int:
+    return 0 if factor_of(found.suffix) == "A" else 1
+
+
+def _image(found: Followers, rank: int) -> Image:
+    """The factors as images of the weight: an axis of `rank`, and the weight's rows or inputs."""
+    axis = Axis(WHOLE, 1, rank)
+    return found.image((Axis(OUT), axis) if _rank_axis(found) else (axis, Axis(IN)))
+
+
+def _stacked(found: Followers) -> Image:
     """The factors of stacked experts: A [(expert rank) inputs], B [outputs (rank expert)] or [outputs (expert rank)].
 
     PEFT has the first order of B and Unsloth the second (unslothai/unsloth#6930); no shape tells which.
     """
-    fused, shapes = found.fused, found.shapes
+    fused, shapes, writer = found.fused, found.shapes, found.packing.writer
+    rank_axis = _rank_axis(found)
     if writer not in WRITERS:
         raise LayoutError(
             f"{fused!r}: the low-rank factors of stacked experts are in the order (rank expert) if PEFT wrote them, "
@@ -115,15 +67,15 @@ def _stacked(found: _Factors, writer: str) -> Image:
             hint=MERGE,
         )
     experts = found.weight.shape[roles(found.weight).rest[0]]
-    own = {one[found.rank_axis] for one in found.own}
+    own = {one[rank_axis] for one in found.own.values()}
     if not own and fused in shapes:
-        own = {shapes[fused][found.rank_axis] // experts}
+        own = {shapes[fused][rank_axis] // experts}
     if len(own) != 1:
         raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
     rank = own.pop()
-    made = found.image(rank)
-    is_inner = found.letter == "B" and writer == "peft"
-    stack = _without_stack(made.fused, found.rank_axis, (experts, rank), is_inner)
+    made = _image(found, rank)
+    is_inner = rank_axis == 1 and writer == "peft"
+    stack = _without_stack(made.fused, rank_axis, (experts, rank), is_inner)
     if fused in shapes and shapes[fused] != stack.shape:
         raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(stack.shape)}")
     return Image(stack, made.parts)

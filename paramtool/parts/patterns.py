@@ -232,7 +232,7 @@ MAX_PATTERN = 1000
 
 
 def check(content: str, along: int, parts: Mapping[str, Sequence[object]]) -> None:
-    """LayoutError if a pattern from a record is none, or if these are not its parts."""
+    """LayoutError if a pattern from a record is not a pattern, or if these are not its parts."""
     if len(content) > MAX_PATTERN:
         raise LayoutError(f"a pattern has {len(content)} characters; expected at most {MAX_PATTERN}")
     try:
@@ -240,7 +240,7 @@ def check(content: str, along: int, parts: Mapping[str, Sequence[object]]) -> No
     except UsageError as error:
         raise LayoutError(error.message) from None
     if unknown := [term for term in terms(content) if term not in PARTS]:
-        raise LayoutError(f"pattern {content!r}: {unknown[0]!r} is no part; expected one of: {', '.join(PARTS)}")
+        raise LayoutError(f"pattern {content!r}: {unknown[0]!r} is not a part; expected one of: {', '.join(PARTS)}")
     if any(along >= len(block.axes) or len(block.axes) != len(found[0].axes) for block in found):
         raise LayoutError(f"pattern {content!r}: its blocks have no axis {along} in common")
     if parts.keys() != set(terms(content)) or not all(parts.values()):

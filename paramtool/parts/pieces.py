@@ -84,6 +84,12 @@ class Stored:
         held = self._held
         return (Piece(held, *_plain(self.shape)),) if isinstance(held, str) else held
 
+    @property
+    def parts(self) -> Sequence[str]:
+        """The part of each piece."""
+        held = self._held
+        return (held,) if isinstance(held, str) else [piece.part for piece in held]
+
     def _replace(self, *, pieces: tuple[Piece, ...]) -> Stored:
         """The same tensor with other pieces, as of a named tuple."""
         return Stored(self.name, self.shape, pieces)

@@ -134,7 +134,7 @@ def check(shapes: Shapes, config: Mapping[str, Any]) -> None:
 
 
 def refuse(found: Iterable[Contradiction], holders: Mapping[str, Stored] | None = None) -> NoReturn:
-    """LayoutError for contradictions, of which there are some; `holders` are the tensors of the file for each part."""
+    """Raises the LayoutError that lists contradictions; `holders` are the tensors of the file for each part."""
     lines = [str(one if holders is None else _held(one, holders[one.name])) for one in found]
     raise LayoutError(
         listed(f"{plural(len(lines), 'shape contradicts', 'shapes contradict')} config.json:", lines),

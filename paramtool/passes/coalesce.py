@@ -24,7 +24,7 @@ def _windows(copy: Copy) -> list[View]:
 
 def _may_merge(a: Copy, b: Copy) -> bool:
     """Whether two copies do the same with the same storages; most neighbours do not, and are told apart here."""
-    if len(a.terms) != len(b.terms) or a.shift != b.shift:
+    if len(a.terms) != len(b.terms) or (a.shift, a.scale) != (b.shift, b.scale):
         return False
     return all(sign == other and x.storage == y.storage for (sign, x), (other, y) in zip(a.terms, b.terms, strict=True))
 
@@ -70,7 +70,7 @@ def _stacked(copies: list[Copy]) -> Iterator[Copy]:
 def _with_windows(copy: Copy, windows: list[View], joined: Iterable[Copy] = ()) -> Copy:
     terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, windows[1:], strict=True))
     names = dict.fromkeys(name for one in (copy, *joined) for name in one.names)
-    return Copy(windows[0], terms, copy.shift, tuple(names))
+    return Copy(windows[0], terms, copy.shift, tuple(names), copy.scale)
 
 
 def _collapsed(copy: Copy) -> Copy:

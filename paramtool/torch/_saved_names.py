@@ -54,6 +54,19 @@ def saved_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[s
     return wanted_by(described(saved)) if saved.keys() != own.keys() else {}
 
 
+def saved_names(
+    model: nn.Module, own: Mapping[str, torch.Tensor]
+) -> tuple[Mapping[str, str], Mapping[str, tuple[int, ...]]]:
+    """{name: the other name that files of save_pretrained have for the tensor}, and {name: shape} of what they hold in
+    place of others."""
+    mine = without_values(own)
+    saved = as_saved(model, mine)
+    names = {id(tensor): name for name, tensor in saved.items() if name not in mine}
+    renamed = {name: names[id(tensor)] for name, tensor in mine.items() if id(tensor) in names}
+    known = {*renamed.values(), *mine}
+    return renamed, {name: tuple(tensor.shape) for name, tensor in saved.items() if name not in known}
+
+
 def is_of_transformers(model: nn.Module) -> bool:
     """Whether a model is one of transformers, told without importing it."""
     transformers = sys.modules.get("transformers")
@@ -190,5 +203,5 @@ def _meta(entry: Entry) -> torch.Tensor:
     """A tensor of the shape and type of one in a file, without values; ValueError where it is none."""
     view = plain_window(entry.value)
     if view is None:
-        raise ValueError("is no plain tensor")
+        raise ValueError("is not a plain tensor")
     return torch.empty(view.shape, dtype=torch_type(view), device="meta")

@@ -24,7 +24,7 @@ from paramtool.passes.compat.wanted import Wanted, wanted_by
 from paramtool.passes.config_ties.declared import ClassTies
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from paramtool.torch._live import described, tensors_of
-from paramtool.torch._saved_names import saved_wanted
+from paramtool.torch._saved_names import saved_names, saved_wanted
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -97,13 +97,18 @@ def parameters_from_config(path: Path) -> ClassParameters:
         if at and isinstance(module, nn.LayerNorm)
         for name, _ in module.named_parameters(remove_duplicate=False)
     }
+    renamed, saved = saved_names(model, tensors_of(model))
     parameters = [
-        ClassParameter(tuple(names[id(parameter)]), tuple(parameter.shape), name in normed)
+        ClassParameter(
+            (*names[id(parameter)], *(renamed[one] for one in names[id(parameter)] if one in renamed)),
+            tuple(parameter.shape), name in normed,
+        )
         for name, parameter in model.named_parameters()
-    ]
+    ]  # fmt: skip
     own = {name for each in names.values() for name in each}
-    buffers = frozenset(name for name in model.state_dict(keep_vars=True) if name not in own)
-    return ClassParameters(f"the class {type(model).__name__}", tuple(parameters), buffers)
+    buffers = [name for name in model.state_dict(keep_vars=True) if name not in own]
+    more = (renamed[name] for name in buffers if name in renamed)
+    return ClassParameters(f"the class {type(model).__name__}", tuple(parameters), frozenset((*buffers, *more)), saved)
 
 
 def model_from_config(path: Path) -> nn.Module:

@@ -265,20 +265,82 @@ def test_where_nothing_tells_the_message_says_what_differs(tmp_path: Path) -> No
 # --- missing layers --------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_layer_is_a_warning(tmp_path: Path) -> None:
-    state = state_of({**LLAMA, "num_hidden_layers": 3})
-    left = {name: tensor for name, tensor in state.items() if not name.startswith("model.layers.1.")}
-    folder_of(tmp_path / "m", {**LLAMA, "num_hidden_layers": 3}, left)
-    ran = quick("convert", "m", "--to", "meta", "-o", "out", cwd=tmp_path)
-    assert ran.code == 0
-    assert "config.json says 3 layers (num_hidden_layers); model.layers has 2 of them: no 1" in ran.err
+QWEN3: Mapping[str, Any] = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+THREE = {"num_hidden_layers": 3}
 
 
-def test_more_layers_than_the_config_says_are_no_warning(tmp_path: Path) -> None:
-    """Layers that predict further tokens follow the others."""
-    folder_of(tmp_path / "m", LLAMA, state_of({**LLAMA, "num_hidden_layers": 3}))
-    ran = quick("convert", "m", "--to", "meta", "-o", "out", cwd=tmp_path)
-    assert ran.code == 0 and "layers" not in ran.err.replace("model.layers", "")
+def one_norm(state: State) -> None:
+    """Layer 1 with a norm of queries, layer 0 as it was."""
+    state[f"{AT}.q_norm.weight"] = torch.ones(4)
+
+
+LAYERS: dict[str, tuple[Mapping[str, Any], Change, tuple[str, ...]]] = {
+    "a layer is missing": ({**LLAMA, **THREE}, lambda state: None, (
+        "config.json says 3 layers (num_hidden_layers); model.layers has 2 of them: no 2",
+    )),
+    "a layer more": ({**LLAMA, "num_hidden_layers": 1}, lambda state: None, ("model.layers has 1 more: 1",)),
+    "a norm more": (QWEN3, one_norm, ("'model.layers.0' has no 'self_attn.q_norm.weight'; 'model.layers.1' has",)),
+    "no norm": (LLAMA, without("model.layers.1.input_layernorm.weight"), (
+        "'model.layers.1' has no 'input_layernorm.weight'; 'model.layers.0' has",
+    )),
+    "no MLP": (LLAMA, without(*(f"{MLP}.{part}_proj.weight" for part in ("gate", "up", "down"))), (
+        "'model.layers.1' has no 'mlp.down_proj.weight', 'mlp.gate_proj.weight', 'mlp.up_proj.weight'",
+    )),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize("target", ["vllm", "megatron", "transformers-5"])
+def test_layers_that_contradict_each_other_or_the_config(case: str, target: str, tmp_path: Path) -> None:
+    config, change, says = LAYERS[case]
+    state = state_of(LLAMA)
+    change(state)
+    folder_of(tmp_path / "m", config, state)
+    refused(quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+def test_layers_that_predict_further_tokens_are_none_too_many(tmp_path: Path) -> None:
+    config = {**LLAMA, "num_nextn_predict_layers": 1}
+    folder_of(tmp_path / "m", config, state_of({**LLAMA, "num_hidden_layers": 3}))
+    ran = quick("convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0 and "num_hidden_layers" not in ran.err
+
+
+# --- settings of the wrong type, and the vocabulary ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["transformers-5", "vllm", "megatron"])
+@pytest.mark.parametrize(
+    "key, value, says",
+    [("num_local_experts", "3", "num_local_experts is '3'; expected a whole number"),
+     ("num_hidden_layers", [2], "num_hidden_layers is [2]; expected a whole number"),
+     ("hidden_size", 6.0, "hidden_size is 6.0; expected a whole number"),
+     ("intermediate_size", True, "intermediate_size is true; expected a whole number"),
+     ("tie_word_embeddings", "no", "tie_word_embeddings is 'no'; expected true or false"),
+     ("architectures", "MixtralForCausalLM", "expected a list of strings, as in ["),
+     ("vocab_size", "7", "vocab_size is '7'; expected a whole number")],
+)  # fmt: skip
+def test_settings_of_the_wrong_type(key: str, value: object, says: str, target: str, tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", {**MIXTRAL, key: value}, state_of(MIXTRAL))
+    refused(
+        quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=(says, "config.json: 1 setting")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [("fuse", "--layout", "experts"), ("fuse", "--layout", "qkv")])
+def test_fuse_refuses_settings_of_the_wrong_type(command: tuple[str, ...], tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", {**MIXTRAL, "num_local_experts": "3"}, state_of(MIXTRAL))
+    says = ("num_local_experts is '3'",)
+    refused(quick, command[0], "m", *command[1:], "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+@pytest.mark.parametrize("target", ["transformers-5", "vllm", "megatron", "meta"])
+@pytest.mark.parametrize("rows", [6, 8])
+def test_another_vocabulary(rows: int, target: str, tmp_path: Path) -> None:
+    """Neither fewer rows than tokens nor more: from_pretrained and vLLM want as many."""
+    folder_of(tmp_path / "m", {**LLAMA, "vocab_size": rows}, state_of(LLAMA))
+    says = (f"expected {rows} (config.json: vocab_size) along axis 0", "embed_tokens", "lm_head")
+    refused(quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=says)
 
 
 @pytest.mark.parametrize("target", ["transformers-5", "vllm", "megatron", "meta"])
@@ -298,6 +360,51 @@ def test_another_prefix_than_the_table_has(old: str, new: str, target: str, tmp_
     folder_of(tmp_path / "m", LLAMA, state)
     says = ("model.layers.*",)
     refused(quick, "convert", "m", "--to", target, "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+@pytest.mark.parametrize("there", [("kv_a_proj_with_mqa", "q_a_proj"), ("q_a_proj",)], ids=len)
+def test_parts_of_a_fused_tensor_that_hangs_on_another(there: tuple[str, ...], tmp_path: Path) -> None:
+    """vLLM fuses kv_a_proj_with_mqa with q_a_proj, if the model has that: both apart are of another dialect."""
+    at = "model.layers.0.self_attn"
+    state = {f"{at}.{name}.weight": torch.randn(3, 6) for name in there}
+    state["model.layers.0.mlp.gate_up_proj.weight"] = torch.randn(10, 6)
+    config = {**LLAMA, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 1}
+    folder_of(tmp_path / "m", config, state)
+    flags = ("--from", "vllm", "--to", "transformers-4")
+    says = ("is a part that vllm stores fused with others",)
+    refused(quick, "convert", "m", *flags, "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+ALONE = {"architectures": ["LlamaModel"]}
+
+
+@pytest.mark.parametrize("config", [{**LLAMA, **ALONE}, {**LLAMA, "tie_word_embeddings": True}], ids=["alone", "tied"])
+def test_vllm_has_a_prefix_that_a_model_alone_lacks(config: Mapping[str, Any], tmp_path: Path) -> None:
+    """A LlamaModel of transformers has `layers.0`, and vLLM `model.layers.0`; going back takes it off again."""
+    own = {name: one for name, one in state_of(LLAMA).items() if name != "lm_head.weight"}
+    source = folder_of(tmp_path / "m", config, {name.removeprefix("model."): one for name, one in own.items()})
+    paramtool.convert(source, tmp_path / "there", target="vllm")
+    names = paramtool.torch.load_file(tmp_path / "there").keys()
+    assert {name for name in names if not name.startswith("model.")} == (
+        {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+    )
+    assert "model.layers.0.self_attn.qkv_proj.weight" in names and "model.norm.weight" in names
+    assert paramtool.verify(tmp_path / "there", source).differences == ()
+    paramtool.convert(tmp_path / "there", tmp_path / "back", target="transformers-4")
+    assert (tmp_path / "back/model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+
+
+def test_a_prefix_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    """A head beside the names of a model alone; and a model of which the table does not say its prefix."""
+    state = {name.removeprefix("model."): one for name, one in state_of(LLAMA).items()}
+    folder_of(tmp_path / "m", LLAMA, state)
+    says = ("vllm has something in front of this name in LlamaForCausalLM", "--rename '*=model.*'")
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
+    del state["lm_head.weight"]
+    config = {**LLAMA, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "head_dim": 4}
+    folder_of(tmp_path / "m", config, state)
+    says = ("vllm has something in front of this name in Gemma2ForCausalLM",)
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
 
 
 def test_params_that_contradict_the_config(tmp_path: Path) -> None:

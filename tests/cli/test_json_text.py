@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paramtool.cli._json_text import Kept, chunks, pieces
 from paramtool.errors import OutputError
+from tests.examples import examples
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(
@@ -29,14 +30,14 @@ def streamed(value: object) -> object:
     return value
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(VALUES)
 def test_the_text_is_the_one_of_json_dumps(value: object) -> None:
     assert "".join(chunks(pieces(value))) == json.dumps(value, indent=2)
     assert "".join(chunks(pieces(streamed(value)))) == json.dumps(value, indent=2)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=4))
 def test_what_was_kept_is_the_last_member(items: list[dict[str, object]]) -> None:
     head: dict[str, object] = {"schema": "x/1", "exit_code": 3}

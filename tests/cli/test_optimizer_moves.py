@@ -135,16 +135,126 @@ def test_an_order_that_is_not_known_is_refused_until_names_are_given(tmp_path: P
     assert run("verify", tmp_path / "out.pt", "--against", path).code == 0
 
 
-def test_a_folder_with_the_state_beside_its_weights_is_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the state of its optimizer in a file of its own, and the names of its parameters."""
     from safetensors.torch import save_file
 
     found = trained()
     (tmp_path / "in").mkdir()
     save_file(found["model"], tmp_path / "in" / "model.safetensors")
     torch.save(found["optimizer"], tmp_path / "in" / "optimizer.pt")
-    words = ("fuse", tmp_path / "in", "--layout", "cudnn", "-o", tmp_path / "out")
-    ran = run(*words)
+    torch.save({"last_epoch": 3}, tmp_path / "in" / "scheduler.pt")
+    (tmp_path / "names.txt").write_text("\n".join(found["model"]))
+    return tmp_path
+
+
+def converted(folder: Path, *more: object) -> Ran:
+    """The network of a folder as one vector, in a folder."""
+    return run("fuse", folder / "in", "--layout", "cudnn", "-o", folder / "out", *more)
+
+
+def test_the_state_beside_the_weights_of_a_folder_follows(folder: Path) -> None:
+    """It is torch's own dict, in the order of the entries, and everything else is copied."""
+    ran = converted(folder, "--optimizer-names", folder / "names.txt")
+    assert ran.code == 0 and "optimizer.pt (AdamW): 4 entries became 1" in ran.out, ran
+    assert "--new-config" in ran.err
+    old, new = (torch.load(folder / one / "optimizer.pt", weights_only=True) for one in ("in", "out"))
+    assert new.keys() == old.keys() == {"state", "param_groups"}
+    assert new["param_groups"] == [{**old["param_groups"][0], "params": [0, 1, 2, 3, 4]}]
+    flat = torch.cat([old["state"][k]["exp_avg"].flatten() for k in range(2, 6)])
+    assert torch.equal(new["state"][2]["exp_avg"], flat) and new["state"][2]["step"] == 2
+    assert torch.equal(new["state"][4]["exp_avg_sq"], old["state"][7]["exp_avg_sq"])
+    assert (folder / "out" / "scheduler.pt").read_bytes() == (folder / "in" / "scheduler.pt").read_bytes()
+    assert run("verify", folder / "out", "--against", folder / "in").code == 0
+    seen = run("inspect", folder / "out", "--optimizer")
+    assert "bound by the record paramtool.optimizer" in seen.out
+    again = converted(folder, "--optimizer-names", folder / "names.txt", "--force")
+    assert again.code == 0, again
+
+
+def test_verify_finds_what_was_changed_in_a_file_of_its_own(folder: Path) -> None:
+    converted(folder, "--optimizer-names", folder / "names.txt")
+    data = bytearray((folder / "out" / "optimizer.pt").read_bytes())
+    state = torch.load(folder / "out" / "optimizer.pt", weights_only=True)["state"]
+    data[data.find(state[2]["exp_avg"].numpy().tobytes()) + 8] ^= 1
+    (folder / "out" / "optimizer.pt").write_bytes(data)
+    ran = run("verify", folder / "out", "--against", folder / "in")
+    assert ran.code == 1 and "'optimizer.pt': 'state.2.exp_avg'" in ran.err + ran.out, ran
+
+
+def test_a_file_of_its_own_that_is_not_bound_is_refused(folder: Path) -> None:
+    ran = converted(folder)
     assert ran.code == 6 and "optimizer.pt" in ran.err and "--drop-optimizer" in ran.err, ran
-    ran = run(*words, "--drop-optimizer")
-    assert ran.code == 0 and not (tmp_path / "out" / "optimizer.pt").exists(), ran
-    assert "optimizer.pt: as --drop-optimizer says" in ran.out
+    assert "--optimizer-names FILE" in ran.err and not (folder / "out").exists()
+    ran = converted(folder, "--drop-optimizer")
+    assert ran.code == 0 and not (folder / "out" / "optimizer.pt").exists(), ran
+    assert "optimizer.pt: as --drop-optimizer says" in ran.out and "--subset" in ran.out
+
+
+def of_another_model(folder: Path) -> None:
+    """More entries than the model has parameters, of other shapes."""
+    other = torch.nn.Sequential(*(nn.Linear(3, 3) for _ in range(5)))
+    made = torch.optim.AdamW(other.parameters())
+    other(torch.ones(3)).sum().backward()
+    made.step()
+    torch.save(made.state_dict(), folder / "in" / "optimizer.pt")
+
+
+def of_other_shapes(folder: Path) -> None:
+    """As many entries, one of which has another shape."""
+    path = folder / "in" / "optimizer.pt"
+    found = torch.load(path, weights_only=True)
+    found["state"][2]["exp_avg"] = torch.zeros(3, 3)
+    torch.save(found, path)
+
+
+def truncated(folder: Path) -> None:
+    """The end of the file is missing."""
+    path = folder / "in" / "optimizer.pt"
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def of_two_programs(folder: Path) -> None:
+    """The same once more, as accelerate calls it."""
+    (folder / "in" / "optimizer.bin").write_bytes((folder / "in" / "optimizer.pt").read_bytes())
+
+
+def of_deepspeed(folder: Path) -> None:
+    """The Trainer keeps the state of DeepSpeed in a folder inside."""
+    (folder / "in" / "global_step3").mkdir()
+    (folder / "in" / "latest").write_text("global_step3")
+    torch.save({"a": 1}, folder / "in" / "global_step3" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+
+
+def not_an_optimizer(folder: Path) -> None:
+    """Something else under the name of an optimizer's file."""
+    torch.save({"what": torch.ones(3)}, folder / "in" / "optimizer.pt")
+
+
+def of_other_steps(folder: Path) -> None:
+    """Parts that become one, and made different numbers of steps."""
+    path = folder / "in" / "optimizer.pt"
+    found = torch.load(path, weights_only=True)
+    found["state"][3]["step"] = torch.tensor(7.0)
+    torch.save(found, path)
+
+
+@pytest.mark.parametrize(("change", "code", "said"), [
+    (of_another_model, 3, "10 entries, more than the model's 8 parameters"),
+    (of_other_shapes, 3, "no parameter has the shape of exp_avg [3, 3]"),
+    (truncated, 3, "optimizer.pt"),
+    (of_two_programs, 6, "'optimizer.bin', 'optimizer.pt' beside the weights: they are of two programs"),
+    (of_deepspeed, 6, "does not write such files"),
+    (not_an_optimizer, 6, "no optimizer that paramtool knows"),
+    (of_other_steps, 6, "step differs"),
+], ids=lambda one: getattr(one, "__name__", ""))  # fmt: skip
+def test_state_files_that_cannot_follow(change: Any, code: int, said: str, folder: Path) -> None:
+    """The error says which and why, and nothing is written."""
+    names = () if change in (of_another_model, of_other_shapes) else ("--optimizer-names", folder / "names.txt")
+    change(folder)
+    if change is not_an_optimizer:
+        names = ()
+    ran = converted(folder, *names)
+    assert ran.code == code and said in ran.err, ran
+    assert not (folder / "out").exists()

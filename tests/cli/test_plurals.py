@@ -140,7 +140,7 @@ ALWAYS_SEVERAL = {
     "formats/torch/names.py: {most.tensors} tensors",
     "formats/mxnet/params.py: {count} arrays",
     "formats/mxnet/params.py: {count} times",
-    "formats/mxnet/params.py: {ndim} axes",
+    "formats/mxnet/ndarray.py: {ndim} axes",
     "guessing/cells.py: {gates} blocks",
     "guessing/names.py: {specs} networks",
     "layouts/lengths.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
@@ -157,7 +157,7 @@ NO_COUNTS = {
     "commands/output/writer.py: {name} files",
     "passes/into/networks.py: {whole.at} names",
     "parts/facts.py: {text} names",
-    "formats/mxnet/params.py: {list(stored)} values",  # a shape  # a verb
+    "formats/mxnet/ndarray.py: {list(stored)} values",  # a shape  # a verb
     "model/dtype.py: {numel} elements",  # of packed types, never 1 in a block
 }
 

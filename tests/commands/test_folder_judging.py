@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from paramtool.commands import dedup as dedup_command
-from tests.hostile.command import contents, quick
+from tests import attention
+from tests.hostile.command import contents, quick, refused
 
 State = dict[str, torch.Tensor]
 
@@ -185,6 +186,36 @@ def test_a_folder_of_links_into_a_hubs_cache(tmp_path: Path) -> None:
     (tmp_path / "in" / "more.txt").symlink_to(tmp_path / "secret.txt")
     ran = quick("dedup", "in", "-o", "out", "--force", cwd=tmp_path)
     assert ran.code == 0 and ran.err.startswith("warning: left out: file 'more.txt': a link that leads out"), ran
+
+
+def test_links_beside_the_weights_are_followed(tmp_path: Path) -> None:
+    """Every link leads into the folder where the weights are: what is just there comes along, and nothing deeper."""
+    model(tmp_path / "there")
+    (tmp_path / "there" / "deeper").mkdir()
+    (tmp_path / "there" / "deeper" / "secret.txt").write_text("x")
+    (tmp_path / "in").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "there" / name)
+    (tmp_path / "in" / "more.txt").symlink_to("../there/deeper/secret.txt")
+    ran = quick("dedup", "in", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0 and (tmp_path / "out" / "config.json").read_text() == "{}"
+    assert not (tmp_path / "out" / "more.txt").exists() and "'more.txt': a link that leads out" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command", [("convert", "--to", "vllm"), ("fuse", "--layout", "qkv"), ("unfuse", "--layout", "gate-up")]
+)
+def test_a_config_that_is_a_link_out_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Without it no program would open the output; the weights are no link, so nothing says where links may lead."""
+    state = attention.state_of(attention.LLAMA)
+    if command[0] == "unfuse":
+        at = "model.layers.{}.mlp.gate_up_proj.weight"
+        state = {at.format(k): torch.randn(10, 6) for k in (0, 1)}
+    folder = attention.folder_of(tmp_path / "m", attention.LLAMA, state)
+    os.replace(folder / "config.json", tmp_path / "elsewhere.json")
+    (folder / "config.json").symlink_to("../elsewhere.json")
+    says = ("m/config.json: a link that leads out of the folder, not followed",)
+    refused(quick, command[0], "m", *command[1:], "-o", "out", cwd=tmp_path, code=4, says=says)
 
 
 def test_a_family_of_adapters_is_refused(tmp_path: Path) -> None:

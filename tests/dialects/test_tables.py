@@ -19,6 +19,7 @@ from paramtool.parts import patterns, solving
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
 from tests.dialects.moved import moved, shapes
+from tests.examples import examples
 
 TABLES = (
     vllm.TABLE,
@@ -168,7 +169,7 @@ def test_stored_is_in_the_order_of_the_file() -> None:
     assert all(isinstance(one, Stored) for one in made)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.data())
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))
 def test_any_sizes_there_and_back(table: DialectTable, model: str, data: st.DataObject) -> None:
@@ -192,7 +193,7 @@ def test_any_sizes_there_and_back(table: DialectTable, model: str, data: st.Data
     assert all(torch.equal(back[name], hub[name]) for name in hub)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.sampled_from(PER_GROUP + PER_HEAD))
 def test_another_fact_gives_other_bytes(
     kv_heads: int, group: int, half: int, case: tuple[DialectTable, str, str]

@@ -20,6 +20,7 @@ from paramtool.model.objects import Again, Leaf, Opaque, Sequence, TensorRef
 from paramtool.model.objects import Mapping as MappingNode
 from paramtool.model.view import View
 from tests.contracts.julia import Dict, Document, Struct, Symbol, Type, array, lowered, named_tuple, save
+from tests.examples import examples
 from tests.laws.sharing import described, raw
 
 FLUX = "FluxML__Flux.jl__"
@@ -174,7 +175,7 @@ class TestValues:
             document = Document({"tag": "array", "type": Type(name), "size": [2], "data": b"\x80\x3f\x00\x40"})
             assert paramtool.load_file(saved(tmp_path, a=document))["a"].tolist() == [1.0, 2.0]
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.recursive(
         st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)

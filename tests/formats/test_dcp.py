@@ -31,6 +31,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
 from paramtool.model.storage import Assembled, ByteRange
 from tests.contracts.makers_dcp import flat, nested
+from tests.examples import examples
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
 
@@ -203,7 +204,7 @@ def tiled(random_: random.Random, box: Box, depth: int) -> list[Box]:
 
 
 @ONE_PROCESS
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(st.integers(1, 6), max_size=3))
 def test_any_shards_are_joined(tmp_path_factory: pytest.TempPathFactory, seed: int, shape: list[int]) -> None:
     """However boxes tile a tensor, it is what torch's loader makes of it."""

@@ -29,6 +29,7 @@ from paramtool.formats.dcp.write import FILE
 from paramtool.model import alias
 from paramtool.model.objects import EMPTY, Again, Leaf, Mapping, Node, Sequence, TensorRef
 from tests.contracts.makers_dcp import flat, nested
+from tests.examples import examples
 from tests.formats.test_dcp import same
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
@@ -110,7 +111,7 @@ def collides(state: dict[str, Any]) -> bool:
     return False
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
 def test_any_tree(tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]) -> None:
     """What torch saves is read, written, and loaded by torch as it was; a second time it is the same bytes."""
@@ -175,13 +176,13 @@ def test_equal_bytes_are_stored_once_and_are_not_tied(tmp_path: Path) -> None:
 
 
 def test_what_it_cannot_hold(tmp_path: Path) -> None:
-    """Keys that are no text, classes of dicts and views are named, and refused with --strict."""
+    """Keys that are not strings, classes of dicts and views are named, and refused with --strict."""
     weight = torch.ones(4, 4)
     state = {"model": OrderedDict(w=weight, row=weight[1]), "optimizer": {"state": {0: {"m": torch.ones(2)}}}}
     torch.save(state, tmp_path / "ck.pt")
     ran = quick("dedup", "ck.pt", "-o", "out", "--format", "dcp", cwd=tmp_path)
     assert ran.code == 0, ran
-    for words in ("share memory", "'optimizer.state' are no text", "attributes of 'model'"):
+    for words in ("share memory", "'optimizer.state' are not strings", "attributes of 'model'"):
         assert words in ran.err and words in ran.out
     written = {name: raw(value) for name, value in flat(nested(tmp_path / "out")).items()}
     assert written == {name: raw(value) for name, value in flat(state).items()}
@@ -298,11 +299,11 @@ def test_the_record_of_ties(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        (Sequence("list", ()), "no dict"),
+        (Sequence("list", ()), "is not a dict"),
         (Mapping("dict", (("a", TensorRef("b")),)), "would have the name 'a'"),
         (Mapping("dict", (("a", Mapping("dict", (("b", Again("a")),))),)), "inside of"),
-        (Mapping("dict", (("a", Mapping("dict", ((1, Leaf(1)), ("1", Leaf(2))))),)), "two keys with one text"),
-        (Mapping("dict", (("a", Mapping("dict", ((TensorRef("b"), Leaf(1)),))),)), "no text stands for"),
+        (Mapping("dict", (("a", Mapping("dict", ((1, Leaf(1)), ("1", Leaf(2))))),)), "two keys that become one string"),
+        (Mapping("dict", (("a", Mapping("dict", ((TensorRef("b"), Leaf(1)),))),)), "cannot be turned into strings"),
         (Mapping("dict", (("a.b", Leaf(1)), ("a", Mapping("dict", (("b", Leaf(2)),))))), "two values"),
     ],
 )

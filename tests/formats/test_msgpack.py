@@ -20,6 +20,7 @@ from paramtool.formats import sniff
 from paramtool.formats.msgpack import codes, read
 from paramtool.model.objects import Leaf, Mapping
 from tests.contracts import makers_msgpack as flax
+from tests.examples import examples
 from tests.laws.sharing import same_values
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "msgpack" / "train_state"
@@ -149,7 +150,7 @@ LEAVES = st.one_of(
 TREES: Any = st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=20), max_leaves=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(KEYS, TREES, min_size=1, max_size=20))
 def test_trees_by_the_library(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     """Whatever the library packs is described: the same arrays under the same names."""

@@ -21,6 +21,7 @@ from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats.pickle import opcodes
 from paramtool.formats.pickle.read import load
 from paramtool.formats.pickle.values import Global, Instance, PickleLimits, Result, Use, preview
+from tests.examples import examples
 from tests.hostile import makers_pickle
 from tests.hostile.makers_pickle import CALLERS, MAKERS, PROTO, text
 from tests.patience import calls
@@ -127,7 +128,7 @@ def test_truncation_at_every_byte_is_a_format_error(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(data=st.data())
 def test_changed_bytes_raise_only_our_errors(protocol: int, data: st.DataObject) -> None:
     """Whatever a few bytes are changed to, there is a value or a ParamtoolError."""
@@ -143,7 +144,7 @@ def test_changed_bytes_raise_only_our_errors(protocol: int, data: st.DataObject)
 OPCODES = b"".join(opcode.code.encode("latin-1") for opcode in pickletools.opcodes)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.sampled_from([bytes([c]) for c in OPCODES] + [b"\0", b"1\n", b"a\n", b"]q\0", b"}q\1", b"ca\nb\n"])))
 def test_random_programs_raise_only_our_errors(pieces: list[bytes]) -> None:
     """Opcodes in any order give a value or a ParamtoolError."""

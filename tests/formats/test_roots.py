@@ -33,7 +33,7 @@ def test_the_kind_of_a_folder(kind: str, tmp_path: Path) -> None:
     put(tmp_path, FOLDERS[kind])
     found = root_of(str(tmp_path))
     assert (found.kind if found else "") == kind
-    read = {"dcp": ".metadata", "deepspeed": "", "universal": "", "steps": ""}
+    read = {"dcp": ".metadata", "fsdp": "pytorch_model_fsdp_0/.metadata", "deepspeed": "", "universal": "", "steps": ""}
     assert weights_of(str(tmp_path)) == (os.path.join(tmp_path, read[kind]) if kind in read else None)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
 from paramtool.formats.zip.directory import Member, is_zip, read_directory, read_member
+from tests.examples import examples
 from tests.hostile import makers_zip
 from tests.hostile.makers_zip import MAKERS, PARTS, Part, archive, archive64
 from tests.patience import calls
@@ -75,7 +76,7 @@ def test_every_maker_is_registered() -> None:
     assert {n for n in public if n[0].islower()} - building - {"_changed"} == set(MAKERS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1), st.binary(max_size=99)),
     st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
@@ -205,7 +206,7 @@ def test_truncation_at_every_byte_is_a_format_error(tmp_path: Path) -> None:
             members(path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_changed_bytes_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever a few bytes are changed to, there are members or a ParamtoolError."""

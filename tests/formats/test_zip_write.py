@@ -19,6 +19,7 @@ from paramtool.formats.zip.directory import read_directory
 from paramtool.formats.zip.write import archive
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Target
+from tests.examples import examples
 
 U8 = DTYPES["uint8"]
 FOUR_GB = 1 << 32
@@ -61,7 +62,7 @@ def test_it_is_torchs_own_file(sizes: tuple[int, ...]) -> None:
 names = st.text(st.characters(exclude_characters="/\\\0", exclude_categories=("Cs",)), min_size=1, max_size=9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(names, st.binary(max_size=200), st.booleans()), max_size=9, unique_by=lambda m: m[0].lower()))
 def test_python_reads_what_was_laid_out(members: list[tuple[str, bytes, bool]]) -> None:
     """zipfile finds every member with its bytes and its CRC; each payload begins on a multiple of 64."""

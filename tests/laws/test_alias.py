@@ -13,9 +13,10 @@ from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Inline, SourceFile, Storage
 from paramtool.model.view import View, contiguous
+from tests.examples import examples
 from tests.laws.windows import byte_positions, views
 
-law = settings(max_examples=400, deadline=None)
+law = settings(max_examples=examples(400), deadline=None)
 
 
 def checkpoint(windows: dict[str, View], nbytes: dict[int, int] | None = None) -> Checkpoint:

@@ -21,10 +21,11 @@ from paramtool.commands.compare import Looking, compare
 from paramtool.engine.read import streams
 from paramtool.model import alias
 from paramtool.model.match import Content, Match
+from tests.examples import examples
 from tests.laws.sharing import partition
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-law = settings(max_examples=120, deadline=None, suppress_health_check=slow)
+law = settings(max_examples=examples(120), deadline=None, suppress_health_check=slow)
 Arrays = dict[str, np.ndarray]
 CASTS = {"float32": ("bfloat16", "float16"), "float64": ("float32",), "float16": ("float32",), "int64": ("int32",)}
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import paramtool
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import verify as verify_command
+from tests.examples import examples
 from tests.laws.sharing import partition, same_values
 
 law = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 Tensors = dict[str, torch.Tensor]
 LEAST_NBYTES = 8

@@ -17,10 +17,13 @@ from paramtool.commands import dedup as dedup_command
 from paramtool.commands import export as export_command
 from paramtool.commands import verify as verify_command
 from paramtool.model.alias import SPAN_PREFIX
+from tests.examples import examples
 from tests.laws.sharing import partition, raw, same_values
 from tests.laws.states import flat_states, states
 
-law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+law = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 forms = st.booleans().map(lambda zipped: {"_use_new_zipfile_serialization": zipped})
 State = tuple[Any, dict[str, torch.Tensor]]
 

@@ -20,10 +20,13 @@ from safetensors.torch import save_file
 import paramtool
 from paramtool.commands import dedup_many
 from paramtool.commands import verify as verify_command
+from tests.examples import examples
 from tests.laws.sharing import partition, raw, same_values
 from tests.laws.states import states
 
-law = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+law = settings(
+    max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 State = dict[str, torch.Tensor]
 INDEX = "model.safetensors.index.json"
 

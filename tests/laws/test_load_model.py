@@ -15,6 +15,7 @@ import paramtool
 import paramtool.errors
 import paramtool.torch
 from paramtool.errors import TieError
+from tests.examples import examples
 from tests.laws.models import DTYPES, WHOLE, Recipe, recipes, tied_groups
 from tests.laws.sharing import partition, raw
 
@@ -42,7 +43,7 @@ def agrees(target: nn.Module, state: dict[str, torch.Tensor], dtype: torch.dtype
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_any_file_into_any_variant(data: st.DataObject) -> None:
     """Values bit for bit after the cast, the variant's own ties and gradients, whatever the file shares."""
@@ -105,7 +106,7 @@ def trains_as_tied(target: nn.Module, recipe: Recipe) -> None:
             assert torch.all(state[name] == (0 if parameter is None else -(k + 1)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_what_variants_says_comes_true(data: st.DataObject) -> None:
     """A variant loads just when load_model fills all of it; names of other layers are lacking or left unused."""

@@ -17,8 +17,9 @@ from torch import nn
 
 import paramtool
 from paramtool.errors import LayoutError, PlanError
+from tests.examples import examples
 
-law = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 STEPS, BATCH = 4, 3
 

@@ -19,6 +19,7 @@ from paramtool.formats.pickle.values import Global, Instance, PickleLimits
 from paramtool.formats.torch._storages import Storages
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor
 from paramtool.model.storage import SourceFile
+from tests.examples import examples
 
 
 def pickled(state: object, protocol: int = 2) -> bytes:
@@ -126,7 +127,7 @@ def test_each_byte_of_a_tensor_changed(at: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_damage_is_told_alike(data: st.DataObject) -> None:
     """Bytes left out, copied or cut off."""
     damaged = bytearray(PICKLE)

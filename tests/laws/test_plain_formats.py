@@ -22,10 +22,13 @@ from hypothesis import strategies as st
 import paramtool
 from paramtool.errors import PlanError
 from tests.contracts import makers_arrays, makers_msgpack
+from tests.examples import examples
 from tests.laws.sharing import raw, same_values
 from tests.laws.states import flat_states
 
-law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+law = settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 COMMON = {"bool", "uint8", "int8", "int32", "int64", "float16", "float32", "float64"}
 NUMPY = COMMON | {"uint16", "uint32", "int16", "complex64", "complex128", "bfloat16"}
 

@@ -17,6 +17,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 from paramtool.passes.rnn import convert as relayout_pass
+from tests.examples import examples
 from tests.laws import conversions
 from tests.laws.conversions import NAMES, NO_INNER_BIAS, PEEPHOLES, Array, Held, can_hold, move, neutral, plan_of
 
@@ -123,7 +124,7 @@ def test_back_to_where_all_parts_are_apart(name: str) -> None:
             assert_same_function(home, source_of(spec, inner), roundings=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_exact_both_ways_is_the_same_bits(data: st.DataObject) -> None:
     """Where both conversions say that they are exact, any bits come back: NaNs, -0.0, and types of every size."""
@@ -168,7 +169,7 @@ FORGETFUL = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(FORGETFUL), st.sampled_from(FORGETFUL), st.sampled_from(NAMES), st.integers(0, 999))
 def test_what_is_kept_survives_two_conversions(a: tuple[str, str], b: tuple[str, str], c: str, seed: int) -> None:
     """Numbers that a layout has of itself come back bit by bit from A to B to C, whatever B and C add to a bias."""
@@ -202,7 +203,7 @@ def test_layouts_with_two_biases_say_that_they_are_exact(kind: str, bias: bool) 
             assert conversions.carried_out(conversions.carried_out(source, there), back).bytes() == source.bytes(), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(NAMES), st.sampled_from(KINDS), st.integers(0, 999))
 def test_where_tensors_stand_does_not_matter(name: str, kind: str, seed: int) -> None:
     """Windows of one storage, transposed, with gaps and in any order, give what contiguous tensors give."""
@@ -274,7 +275,7 @@ def tilings(draw: st.DrawFn) -> list[Copy]:
     return copies
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(tilings())
 def test_coalescing_any_copies(copies: list[Copy]) -> None:
     """Joining never changes what is written, and never makes more copies."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous, contiguous_strides, reshaped
+from tests.examples import examples
 from tests.laws.windows import element_positions, views
 
 
@@ -45,7 +46,7 @@ def by_numpy(view: View, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(permuted() | views(), st.data())
 def test_reshaping_is_numpys(view: View, data: st.DataObject) -> None:
     """The same elements in the same order; None just where NumPy needs a copy."""
@@ -57,7 +58,7 @@ def test_reshaping_is_numpys(view: View, data: st.DataObject) -> None:
         assert element_positions(found).tolist() == expected.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(permuted(), st.data())
 def test_reshaping_back_gives_the_window(view: View, data: st.DataObject) -> None:
     """Where a window has another shape, that one has the window's shape, too."""

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import verify as verify_command
+from tests.examples import examples
 from tests.laws.sharing import partition, same_values
 from tests.laws.states import NAMES, UNTYPED, flat_states, states, windows
 
-law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+law = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 forms = st.booleans().map(lambda zipped: {"_use_new_zipfile_serialization": zipped})
 PATTERNS = (torch.uint8, *UNTYPED, torch.uint64, torch.float8_e4m3fnuz)
 """dtypes under which torch.save stores one storage together: its bytes stand untyped."""

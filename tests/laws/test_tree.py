@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +10,9 @@ from hypothesis import strategies as st
 
 from paramtool.formats import object_tree
 from paramtool.model.objects import Again, Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, map_tensors, walk
+from tests.examples import examples
 
-law = settings(max_examples=150 if os.environ.get("PARAMTOOL_HARD") else 50, deadline=None)
+law = settings(max_examples=examples(150), deadline=None)
 TEXTS = st.sampled_from(["", "a", "b", "0", "1", "a.b", "ü", "map", "items", "tensor", "left_out"])
 SCALARS = (
     st.none()

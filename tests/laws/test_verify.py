@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paramtool.cli.main import cli
+from tests.examples import examples
 from tests.hostile.command import quick
 from tests.laws.states import states
 
@@ -98,7 +99,9 @@ OBJECTS: st.SearchStrategy[Any] = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(states(), OBJECTS, st.sampled_from(["out.safetensors", "out.pt"]))
 def test_what_dedup_wrote_of_any_state(state: Any, more: Any, output: str) -> None:
     """Nested states with objects of every kind."""

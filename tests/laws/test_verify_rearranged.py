@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import paramtool
 from tests.attention import HEAD_DIM, HEADS, LLAMA, MIXTRAL, folder_of, state_of
+from tests.examples import examples
 from tests.hostile.command import quick
 
 Maker = Callable[[Path, Mapping[str, Any]], Path]
@@ -81,7 +82,7 @@ def equal(line: list[str], folder: Path) -> None:
     assert ran.code == 0 and "not compared" not in ran.out + ran.err, (line, ran)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from(MAKERS), st.sampled_from(sorted(COMMANDS)), st.sampled_from(OUTPUTS))
 def test_what_a_command_wrote_and_what_takes_it_back(make: Maker, words: str, output: str) -> None:
     """Folders, single files, files of torch.save and shards, in and out."""

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous, contiguous_strides, overlaps
+from tests.examples import examples
 from tests.laws.windows import byte_positions, element_positions, packed_views, views
 
-law = settings(max_examples=300, deadline=None)
+law = settings(max_examples=examples(300), deadline=None)
 
 
 @law
@@ -95,14 +96,14 @@ def test_on_moves_every_byte_by_the_same_distance(view: View, start: int) -> Non
     assert byte_positions(moved) == [p - view.byte_start + start for p in byte_positions(view)]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(views() | packed_views(), views() | packed_views())
 def test_overlap_is_a_common_byte(a: View, b: View) -> None:
     """`overlaps` is exact for small windows: True where one byte is addressed by both, else False."""
     assert bool(set(byte_positions(a)) & set(byte_positions(b))) == overlaps(a, b)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5), st.data())
 def test_columns_of_one_matrix(left: int, right: int, data: st.DataObject) -> None:
     """Blocks of columns span each other; they overlap exactly where they have a column in common."""

@@ -18,6 +18,7 @@ from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout, grid
+from tests.examples import examples
 from tests.hostile.command import command
 
 ROWS = (
@@ -591,7 +592,9 @@ LAYOUTS = tables(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     st.one_of(
         st.fixed_dictionaries({"layout": st.lists(LAYOUTS, min_size=1, max_size=2)}),
@@ -609,7 +612,7 @@ def test_whatever_a_file_says_it_is_taken_or_refused(table: dict[str, Any]) -> N
         assert all(isinstance(layout, Layout) for layout in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(WORDS, max_size=4).map("".join))
 def test_whatever_a_pattern_says_it_is_taken_or_refused(content: str, name: str) -> None:
     """The same of patterns and templates, made of their own words."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import UsageError
 from paramtool.layouts.spec import Cell, Spec, merged, parse, text
+from tests.examples import examples
 
 
 @st.composite
@@ -39,14 +40,14 @@ def specs(draw: st.DrawFn) -> Spec:
     return Spec(kind, **said)  # type: ignore[arg-type]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(specs())
 def test_a_text_says_the_whole_network(spec: Spec) -> None:
     """What `text` writes, `parse` reads; with the defaults it is the same network."""
     assert Spec(**parse(text(spec))) == spec  # type: ignore[arg-type]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(specs(), st.randoms(use_true_random=False))
 def test_the_order_of_words_does_not_matter(spec: Spec, random: object) -> None:
     """Words may stand in any order."""

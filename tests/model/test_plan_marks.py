@@ -13,6 +13,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Plan, Target, check
 from paramtool.model.storage import Inline, Storage
 from paramtool.model.view import View, contiguous
+from tests.examples import examples
 
 F32 = DTYPES["float32"]
 ROWS, COLUMNS = 36, 4
@@ -40,7 +41,7 @@ def test_many_copies_that_tile_are_right() -> None:
     proved(columns())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_their_order_does_not_matter(random: object) -> None:
     """Copies may stand in any order."""
@@ -49,7 +50,7 @@ def test_their_order_does_not_matter(random: object) -> None:
     proved(copies)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 71), st.integers(0, ROWS * COLUMNS - 5))
 def test_a_copy_in_a_wrong_place_is_found(which: int, offset: int) -> None:
     """One window moved to any other place writes elements twice, or reaches outside; where it belongs it is right."""

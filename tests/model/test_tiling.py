@@ -11,6 +11,7 @@ from paramtool.model import tiling
 from paramtool.model.dtype import DTYPES
 from paramtool.model.tiling import are_disjoint
 from paramtool.model.view import View
+from tests.examples import examples
 
 BF16 = DTYPES["bfloat16"]
 
@@ -45,7 +46,7 @@ def views(draw: st.DrawFn) -> list[View]:
     return draw(st.permutations(found))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(views(), st.sampled_from((0, 64)))
 def test_it_says_what_marking_says(found: list[View], many: int) -> None:
     """Whether nothing is written twice, by pairs and by marks."""

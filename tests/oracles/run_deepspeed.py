@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures" / "deepspeed"))
 
-import saving
 import torch
+import zero_saving
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
 OPTIONS = "RUN_DEEPSPEED"
@@ -26,16 +26,16 @@ def main() -> None:
     """Run as a rank, or start the ranks and read what they saved."""
     if sys.argv[1] == "--rank":
         asked = json.loads(os.environ[OPTIONS])
-        saving.saved(asked["stage"], sys.argv[2], asked["zero"], asked["config"])
+        zero_saving.saved(asked["stage"], sys.argv[2], asked["zero"], asked["config"])
         return
     place, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
     os.environ[OPTIONS] = sys.argv[2]
-    saving.on_ranks(__file__, str(place / "saved"), asked["world"])
+    zero_saving.on_ranks(__file__, str(place / "saved"), asked["world"])
     if asked["reads"]:
         found = get_fp32_state_dict_from_zero_checkpoint(str(place / "saved"))
         torch.save({name: value.clone() for name, value in found.items()}, place / "zero_to_fp32.pt")
     if asked["converts"]:
-        saving.universal(place / "saved" / saving.TAG, place / "universal")
+        zero_saving.universal(place / "saved" / zero_saving.TAG, place / "universal")
 
 
 if __name__ == "__main__":

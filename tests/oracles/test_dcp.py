@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -30,6 +29,7 @@ from tests.hostile.command import quick
 
 WORLD = 2
 STEPS = 3
+KINDS = ("fsdp", "tensor parallel")
 
 
 class Tied(nn.Module):
@@ -130,46 +130,43 @@ def loads(kind: str, place: str) -> None:
     assert train(model, optimizer) == kept["losses"]
 
 
-def _rank(rank: int, work: Callable[[str, str], None], kind: str, place: str, store: str) -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
-    try:
-        work(kind, place)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def on_two_ranks(work: Callable[[str, str], None], kind: str, place: Path) -> None:
-    """Run a function in two processes; what one of them raises is raised here."""
-    store = place / f"store-{work.__name__}"
-    torch.multiprocessing.spawn(_rank, (work, kind, os.fspath(place), os.fspath(store)), nprocs=WORLD)
-
-
-@pytest.mark.parametrize("kind", ["fsdp", "tensor parallel"])
-def test_two_ranks(kind: str, tmp_path: Path) -> None:
-    """Training goes on to the last bit, from shards of two ranks that became one file."""
-    on_two_ranks(saves, kind, tmp_path)
-    ran = quick("dedup", "ck", "-o", "out", "--min-equal-bytes", "1", cwd=tmp_path)
-    assert ran.code == 0, ran
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {NAME, FILE}
-    read = paramtool.read(tmp_path / "out")
-    assert read.entries["model.emb.weight"].value == read.entries["model.head.weight"].value
-    on_two_ranks(loads, kind, tmp_path)
-
-
-def test_the_control(tmp_path: Path) -> None:
-    """Without the moments the losses differ: what is compared above would show it."""
-    on_two_ranks(saves, "fsdp", tmp_path)
-    ran = quick("convert", "ck", "-o", "out", cwd=tmp_path)
-    assert ran.code == 0, ran
-    on_two_ranks(_forgets, "fsdp", tmp_path)
-
-
-def _forgets(kind: str, place: str) -> None:
+def forgets(kind: str, place: str) -> None:
+    """The control: with the weights alone, the losses differ."""
     model, optimizer = sharded(kind, 2)
     state = {"model": get_state_dict(model, optimizer)[0]}
     dcp.load(state, checkpoint_id=f"{place}/out")
     model.load_state_dict(state["model"])
     assert train(model, optimizer) != torch.load(f"{place}/kept.pt", weights_only=True)["losses"]
+
+
+def _rank(rank: int, works: Sequence[Callable[[str, str], None]], place: str, store: str) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
+    try:
+        for kind in KINDS:
+            for work in works:
+                work(kind, f"{place}/{kind}")
+                dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def on_two_ranks(place: Path, *works: Callable[[str, str], None]) -> None:
+    """Run functions for each kind in two processes; what one of them raises is raised here."""
+    store = place / f"store-{works[0].__name__}"
+    torch.multiprocessing.spawn(_rank, (works, os.fspath(place), os.fspath(store)), nprocs=WORLD)
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    """Training goes on to the last bit, from shards of two ranks that became one file, and not without the moments."""
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+    on_two_ranks(tmp_path, saves)
+    for kind in KINDS:
+        ran = quick("dedup", "ck", "-o", "out", "--min-equal-bytes", "1", cwd=tmp_path / kind)
+        assert ran.code == 0, ran
+        assert {path.name for path in (tmp_path / kind / "out").iterdir()} == {NAME, FILE}
+        read = paramtool.read(tmp_path / kind / "out")
+        assert read.entries["model.emb.weight"].value == read.entries["model.head.weight"].value
+    on_two_ranks(tmp_path, loads, forgets)

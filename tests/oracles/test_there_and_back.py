@@ -71,6 +71,12 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "moe_intermediate_size": 10, "n_group": 2,
          "topk_group": 1, "first_k_dense_replace": 1, "num_experts_per_tok": 2},
     ),
+    "DeepSeek-V2-Lite": (
+        "DeepseekV2ForCausalLM",
+        {**SMALL, "num_key_value_heads": 6, "q_lora_rank": None, "kv_lora_rank": 9, "qk_nope_head_dim": 5,
+         "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "moe_intermediate_size": 10, "n_group": 2,
+         "topk_group": 1, "first_k_dense_replace": 1, "num_experts_per_tok": 2},
+    ),
     "Mamba": ("MambaForCausalLM", {"hidden_size": 24, "state_size": 5, "num_hidden_layers": 2, "vocab_size": 50,
                                    "time_step_rank": 3}),
     "Mamba-2": (
@@ -183,6 +189,33 @@ def test_several_kinds_in_any_order(
         assert ((folder / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()) == (
             k == len(others)
         )
+
+
+WAYS = [
+    *((name, ("transformers-5",)) for name in ("BERT", "ViT", "CLIP", "GPT-NeoX", "Mixtral", "Qwen3-MoE", "gpt-oss",
+                                               "DeepSeek-V3", "Jamba", "Qwen3-Next", "ModernBERT")),
+    *((name, ("vllm",)) for name in ("GPT-2", "BLOOM", "Falcon-40B", "Llama", "Mixtral", "Qwen3-MoE", "Phi-3")),
+    *((name, ("megatron",)) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
+    *((name, ways) for name in ("DeepSeek-V2-Lite", "DeepSeek-V3") for ways in (("vllm",), ("megatron",))),
+    ("BERT", ("gluonnlp",)), ("ViT", ("timm",)), ("CLIP", ("torch-mha",)), ("Llama", ("meta",)),
+    *((name, ("transformers-5", "vllm")) for name in ("Llama", "Mixtral", "Qwen3-MoE")),
+    ("Mixtral", ("vllm", "megatron", "transformers-5")),
+]  # fmt: skip
+"""(model, dialects): through all of them, and back to the file that transformers wrote"""
+
+
+@pytest.mark.parametrize(("name", "ways"), WAYS, ids=str)
+def test_through_dialects_and_back_is_the_same_file(
+    name: str, ways: tuple[str, ...], models: Path, tmp_path: Path
+) -> None:
+    source = _files(name, models)
+    folder = source
+    for k, target in enumerate((*ways, "transformers-4")):
+        first = "transformers-4" if k == 0 else None  # BLOOM and Falcon-40B have the same names in vLLM
+        paramtool.convert(folder, tmp_path / str(k), source=first, target=target, verify=False)
+        folder = tmp_path / str(k)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in source.iterdir()}
+    assert all((folder / path.name).read_bytes() == path.read_bytes() for path in source.iterdir())
 
 
 def test_parts_of_gpt_2_are_those_of_a_linear(models: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ import transformers
 
 from paramtool.dialects import scopes
 from paramtool.errors import LayoutError
-from paramtool.parts import widths
-from paramtool.passes.parts import consistency
+from paramtool.parts import config_types, vocabulary, widths
+from paramtool.passes.parts import consistency, layers
 from tests.dialects.asking_transformers import (
     as_saved,
     config_of,
@@ -137,10 +137,12 @@ def test_no_class_contradicts_itself(name: str, default: bool) -> None:
     except Exception:  # transformers cannot undo some of its own rules
         assert name not in USUAL
     config = config_of(model)
+    config_types.check(config, "config.json")
     for shapes in forms:
         assert widths.contradictions(shapes, config) == []
         consistency.check(shapes, config)
-        assert consistency.missing_layers(shapes, config) == []
+        assert layers.check(shapes, config) == []
+        assert list(vocabulary.contradictions(shapes, config)) == []
 
 
 PART = re.compile(r".*\.\d+\..*\.(q_proj|k_proj|key|up_proj|down_proj|w2)\.weight")
@@ -181,11 +183,11 @@ def noticed(name: str) -> Mapping[str, bool]:
     ]
     if weights:
         found["part"] = _is_refused([one for one in shapes if one != weights[len(weights) // 2]], config)
-    stacks = {match[1]: int(match[2]) for one in shapes if (match := consistency.STACK.match(one))}
+    stacks = {match[1]: int(match[2]) for one in shapes if (match := layers.STACK.match(one))}
     if weights and stacks:
         stack = max(stacks, key=lambda one: stacks[one])
         rest = [one for one in shapes if not one.startswith(f"{stack}.{stacks[stack]}.")]
-        found["layer"] = bool(consistency.missing_layers(rest, config))
+        found["layer"] = _has_layers_missing(rest, config)
     return found
 
 
@@ -195,6 +197,13 @@ def _is_refused(names: list[str], config: Mapping[str, Any]) -> bool:
     except LayoutError:
         return True
     return False
+
+
+def _has_layers_missing(names: list[str], config: Mapping[str, Any]) -> bool:
+    try:
+        return bool(layers.check(names, config))
+    except LayoutError:
+        return True
 
 
 @pytest.mark.parametrize("name", [name for name in USUAL if _is_there(name)])

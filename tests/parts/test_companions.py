@@ -1,6 +1,6 @@
 """Companions follow their weights: what is dequantised after a move is what is moved after dequantising.
 
-The dequantisers are written from the definitions of the schemes' own projects (see `paramtool.parts.companions`).
+The dequantisers are written from the definitions of the schemes' own projects (see `paramtool.parts.schemes`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts.blocks import Image, lengths, roles
-from paramtool.parts.companions import axes_of, follow, is_companion, logical
+from paramtool.parts.companions import follow
+from paramtool.parts.followers import Followers
 from paramtool.parts.packing import Packing
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, joined
 from paramtool.parts.rows import stored
+from paramtool.parts.schemes import axes_of, is_companion, logical
 from paramtool.parts.sizes import Sizes
 from paramtool.parts.solving import PartTensor
 
@@ -87,9 +89,9 @@ def fused_of(made: Image, arrays: Arrays) -> np.ndarray:
 def followed(weight: Stored, suffix: str, arrays: Arrays, packing: Packing = Packing()) -> Image:  # noqa: B008
     """The companion of a weight whose parts have these arrays, and back again: taken apart it is the same."""
     names = {name: name.removesuffix("weight") + suffix for name in [weight.name, *lengths(weight)]}
-    made = follow(weight, suffix, names, {name: array.shape for name, array in arrays.items()}, packing=packing)
+    made = follow(Followers(weight, suffix, names, {name: array.shape for name, array in arrays.items()}, packing))
     fused = fused_of(made, arrays)
-    back = follow(weight, suffix, names, {made.fused.name: made.fused.shape}, packing=packing)
+    back = follow(Followers(weight, suffix, names, {made.fused.name: made.fused.shape}, packing))
     assert back.fused == made.fused
     for one in back.parts:
         assert (moved(one, {back.fused.name: back.fused}, {back.fused.name: fused}) == arrays[one.name]).all()
@@ -257,7 +259,7 @@ def test_scales_of_rows_cannot_be_joined_along_inputs_unless_equal() -> None:
     weight = Stored("m.f.weight", (4, 6), (
         _piece("m.a.weight", (4, 3), (0, 0)), _piece("m.b.weight", (4, 3), (0, 3))))  # fmt: skip
     names = {name: f"{name}_scale" for name in ("m.f.weight", "m.a.weight", "m.b.weight")}
-    made = follow(weight, "weight_scale", names, {"m.a.weight_scale": (4, 1), "m.b.weight_scale": (4, 1)})
+    made = follow(Followers(weight, "weight_scale", names, {"m.a.weight_scale": (4, 1), "m.b.weight_scale": (4, 1)}))
     assert {piece.part for piece in made.fused.pieces} == {"m.a.weight_scale"}
 
 
@@ -301,7 +303,7 @@ def test_tiles_of_interleaved_rows_are_refused_by_name() -> None:
     names = {name: f"{name}_scale_inv" for name in [weight.name, *lengths(weight)]}
     shapes = {"m.gate.weight_scale_inv": (2, 2), "m.up.weight_scale_inv": (2, 2)}
     with pytest.raises(LayoutError) as caught:
-        follow(weight, "weight_scale_inv", names, shapes)
+        follow(Followers(weight, "weight_scale_inv", names, shapes))
     for part in ("m.f.weight_scale_inv", "m.gate.weight_scale_inv", "128 x 128", "runs of 1"):
         assert part in caught.value.message
 
@@ -345,7 +347,9 @@ def test_low_rank_factors_of_several_ranks_are_refused() -> None:
     weight = attention(GATE_UP, {"ffn": 4, "in": 16})
     names = {name: name.replace("weight", "lora_B.weight") for name in [weight.name, *lengths(weight)]}
     with pytest.raises(LayoutError, match="have ranks 2, 3"):
-        follow(weight, "lora_B.weight", names, {"m.gate.lora_B.weight": (4, 2), "m.up.lora_B.weight": (4, 3)})
+        follow(
+            Followers(weight, "lora_B.weight", names, {"m.gate.lora_B.weight": (4, 2), "m.up.lora_B.weight": (4, 3)})
+        )
 
 
 @pytest.mark.parametrize("writer", ["peft", "unsloth"])
@@ -432,10 +436,10 @@ def test_scales_of_a_turned_stack_in_either_order() -> None:
     weight = attention(TURNED, {"experts": 2, "ffn": 3, "in": 16}, 2)
     names = {name: f"{name}_scale" for name in [weight.name, *lengths(weight)]}
     for shape in ((2, 1, 6), (2, 6, 1)):
-        made = follow(weight, "weight_scale", names, {"m.f.weight_scale": shape})
+        made = follow(Followers(weight, "weight_scale", names, {"m.f.weight_scale": shape}))
         assert made.fused.shape == shape and all(one.shape == (3, 1) for one in made.parts)
     with pytest.raises(LayoutError, match="fits no scheme"):
-        follow(weight, "weight_scale", names, {"m.f.weight_scale": (2, 5, 1)})
+        follow(Followers(weight, "weight_scale", names, {"m.f.weight_scale": (2, 5, 1)}))
 
 
 def test_codes_of_mxfp4_in_a_stack_that_is_one_part() -> None:
@@ -457,6 +461,6 @@ def test_codes_of_mxfp4_in_a_stack_that_is_one_part() -> None:
     packing = Packing(method="mxfp4")
     names = {"e.w13_weight": "e.w13_weight", "e.gate_up_proj": "e.gate_up_proj_blocks"}
     blocks = {"e.gate_up_proj_blocks": numbers((2, 64, 2, 16), 1)}
-    made = follow(turned, "blocks", names, {name: one.shape for name, one in blocks.items()}, packing=packing)
+    made = follow(Followers(turned, "blocks", names, {name: one.shape for name, one in blocks.items()}, packing))
     assert (fused_of(made, blocks) == blocks["e.gate_up_proj_blocks"].reshape(2, 64, 32)).all()
-    assert follow(turned, "blocks", names, {"e.w13_weight": (2, 64, 32)}, packing=packing) == made
+    assert follow(Followers(turned, "blocks", names, {"e.w13_weight": (2, 64, 32)}, packing)) == made

@@ -17,6 +17,7 @@ from paramtool.model.view import View, overlaps
 from paramtool.passes.compat import check
 from paramtool.passes.compat.check import Apart, Filled, ShapeClash, Through, TypeClash, Verdict
 from paramtool.passes.compat.wanted import Wanted, wanted_by
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 F32 = DTYPES["float32"]
@@ -48,7 +49,7 @@ FILES = st.dictionaries(st.sampled_from("abcdef"), WINDOWS, min_size=1, max_size
 
 
 @given(FILES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_checkpoint_is_a_variant_that_it_loads(tensors: dict[str, View]) -> None:
     """Nothing is amiss, and what is asked of bytes are windows that lie to each other as they do in memory."""
     file = checkpoint(tensors)
@@ -60,7 +61,7 @@ def test_a_checkpoint_is_a_variant_that_it_loads(tensors: dict[str, View]) -> No
 
 
 @given(FILES, st.sets(st.sampled_from("abcdef")))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_every_name_comes_from_somewhere_or_lacks(tensors: dict[str, View], kept: set[str]) -> None:
     """Each name is there, empty, filled by a tied one that covers it, or lacking; just then nothing covers it."""
     there = {name: one for name, one in tensors.items() if name in kept}

@@ -17,6 +17,7 @@ from paramtool.passes.compat import constraints
 from paramtool.passes.compat import wanted as wants
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 F32 = DTYPES["float32"]
@@ -64,7 +65,7 @@ def stored(number: int, at: View, how: str) -> Entry:
 
 
 @given(MEMORIES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_questions_are_just_those_that_decide(memory: Mapping[str, tuple[View, str]]) -> None:
     """Whoever answers yes to all knows that each element of the memory gets one value, and none is asked in vain."""
     wanted = {name: Wanted("a", at) for name, (at, _) in memory.items()}
@@ -193,7 +194,7 @@ def test_float4_in_pairs() -> None:
 
 
 @given(PLACES, PLACES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_covering_is_filling(outer: View, inner: View) -> None:
     """What covers has every element; what is dense and has every element covers; other memories and names never."""
     has_all = set(elements(inner)) <= set(elements(outer))

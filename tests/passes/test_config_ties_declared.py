@@ -16,6 +16,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 from paramtool.passes.config_ties import _defaults, declared
 from paramtool.passes.config_ties.declared import ClassTies, Declared
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
@@ -127,7 +128,7 @@ TYPES += [(name, False) for name in sorted(_defaults.UNTIED)] + [("nobodys-own",
 
 
 @given(st.sampled_from(TYPES))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_defaults(known: tuple[str, bool | None]) -> None:
     """An absent setting is what its model type has by default, of a known version; what is said counts before it."""
     name, default = known

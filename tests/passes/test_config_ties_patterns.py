@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from paramtool.passes.config_ties import patterns
 from paramtool.passes.config_ties.patterns import NamedTie
+from tests.examples import examples
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
 
@@ -152,7 +153,7 @@ KNOWN = ["wte.weight", HEAD, "a.embed_tokens.weight", "a.lm_head.weight", "share
 
 
 @given(NAMES | st.lists(st.sampled_from(KNOWN), unique=True))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_ties_are_made_of_names_that_are_there(names: list[str]) -> None:
     """Each once, in the order of first names; each head in one tie at most; what is of images or sound in none."""
     ties = patterns.ties(iter(names))
@@ -166,7 +167,7 @@ def test_ties_are_made_of_names_that_are_there(names: list[str]) -> None:
 
 
 @given(st.lists(st.sampled_from(KNOWN), unique=True), st.randoms(use_true_random=False))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_order_of_names_decides_nothing(names: list[str], random: object) -> None:
     """The same ties, whatever the order of a file, where no two embeddings stand alike."""
     mixed = list(names)

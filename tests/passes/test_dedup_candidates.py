@@ -24,6 +24,7 @@ from paramtool.passes.dedup.candidates import (
     shape_groups,
     transpose_groups,
 )
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 FLOAT = DTYPES["float32"]
@@ -64,7 +65,7 @@ def some_candidates(draw: st.DrawFn) -> list[Candidate]:
     return found
 
 
-law = settings(max_examples=50, deadline=None)
+law = settings(max_examples=examples(50), deadline=None)
 
 
 def pairs(found: list[Candidate]) -> list[tuple[Candidate, Candidate]]:

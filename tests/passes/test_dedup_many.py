@@ -14,6 +14,7 @@ from paramtool.model.plan import Copy, Target, resolved, whole
 from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup import many
 from paramtool.passes.dedup.many import Held, Unit
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 FLOAT = DTYPES["float32"]
@@ -31,7 +32,7 @@ def unit(name: str, *users: int, size: int = 4) -> Unit:
 
 
 users = st.sets(st.integers(0, 3), min_size=1).map(sorted)
-law = settings(max_examples=50, deadline=None)
+law = settings(max_examples=examples(50), deadline=None)
 
 
 @st.composite

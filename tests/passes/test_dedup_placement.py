@@ -19,6 +19,7 @@ from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup.candidates import candidates, equal_groups
 from paramtool.passes.dedup.owners import owned
 from paramtool.passes.dedup.placement import join, settle
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 BYTE, PAIR, FLOAT = DTYPES["uint8"], DTYPES["uint16"], DTYPES["float32"]
@@ -104,7 +105,7 @@ def judge(before: AliasGraph, after: AliasGraph, data: Bytes) -> None:
         assert native is None or new.evidence == ("storage" if new.alias_set == native else "content")
 
 
-law = settings(max_examples=50, deadline=None)
+law = settings(max_examples=examples(50), deadline=None)
 keeps = st.sampled_from(["first", "last", "n[135]"])
 
 

@@ -17,6 +17,7 @@ from paramtool.model.plan import Copy, Plan, check, whole
 from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup import plan as passes
 from paramtool.passes.dedup.placement import join
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 from tests.passes.test_dedup_placement import Bytes, checkpoints, classes, keeps, read
 
@@ -37,7 +38,7 @@ def pending(kind: str, window: View) -> Entry:
     return Entry(Compound(kind, {"data": window}), requires_grad=True)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(checkpoints(), keeps)
 def test_what_is_written_is_what_was_read(found: tuple[Checkpoint, Bytes], keep: str) -> None:
     """Every target is filled once, and every name has its elements on one, by storage and by content."""

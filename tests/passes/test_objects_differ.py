@@ -26,8 +26,9 @@ from paramtool.model.objects import (
     walk,
 )
 from paramtool.passes.objects_differ import MAX_SHOWN, Comparison, without
+from tests.examples import examples
 
-law = settings(max_examples=50, deadline=None)
+law = settings(max_examples=examples(50), deadline=None)
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 

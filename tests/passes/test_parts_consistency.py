@@ -1,4 +1,4 @@
-"""Names that contradict each other: forms that are mixed, modules that lack a part, layers that are missing."""
+"""Names that contradict each other: forms that are mixed, and modules that lack a part."""
 
 from __future__ import annotations
 
@@ -95,23 +95,6 @@ def test_values_that_are_the_keys(kind: str) -> None:
         return
     with pytest.raises(LayoutError, match=r"has no v_proj.weight"):
         consistency.check(same, config)
-
-
-LLAMA = {"model_type": "llama", "num_hidden_layers": 4}
-
-
-@pytest.mark.parametrize(
-    "there, says",
-    [((0, 1, 2, 3), ""), ((0, 1, 2, 3, 4), ""), ((0, 1, 3), "has 3 of them: no 2"), ((2, 3), "has 2 of them: no 0, 1")],
-)
-def test_missing_layers(there: tuple[int, ...], says: str) -> None:
-    found = consistency.missing_layers([f"model.layers.{k}.self_attn.q_proj.weight" for k in there], LLAMA)
-    assert [says in line for line in found] == ([True] if says else [])
-
-
-def test_a_number_that_no_model_has() -> None:
-    config = {**LLAMA, "num_hidden_layers": 10**12}
-    assert consistency.missing_layers(["model.layers.0.self_attn.q_proj.weight"], config) == []
 
 
 @pytest.mark.parametrize("weight", ["weight", "qweight", "base_layer.weight"])

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.model.parts import FusedTensor, PartsRecord
-from paramtool.passes.parts.order import first_order, in_first_order
+from paramtool.parts.pieces import Stored, whole
+from paramtool.passes.parts.order import first_order, in_first_order, of_made, of_parts
 
 
 class File:
@@ -101,3 +102,26 @@ def test_a_tensor_that_was_taken_apart_and_fused_again_under_its_name() -> None:
         unfused=(made("qkv", ("q", "k"), (1,)),),
     )
     assert first_order(["a", "qkv", "b"], record) == {"a": 0, "qkv": 1, "b": 2, "q": 1, "k": 1}
+
+
+# --- through dialects ------------------------------------------------------------------------------------------------
+
+HELD = [
+    Stored("b.qk", (4, 2), (*whole("", (2, 2), "b.q").pieces, *whole("", (2, 2), "b.k").pieces)),
+    whole("a", (3,)),
+    whole("c", (3,)),
+]
+
+
+def test_parts_have_the_order_of_the_tensors_that_hold_them() -> None:
+    """Sorted they are a, b.k, b.q, c; the file has b.qk before c before a."""
+    hub = ["a", "b.q", "b.k", "c"]
+    assert of_parts(HELD, hub, {"b.qk": 0, "c": 1, "a": 2}, ()) == (3, 1, 0, 2)
+    assert of_parts(HELD, hub, {}, (3, 2, 1, 0)) == (3, 2, 1, 0)
+    assert of_parts(HELD, hub, {"b.qk": 0, "c": 1, "a": 2}, (1, 0)) == (3, 1, 0, 2)
+
+
+def test_new_tensors_have_the_place_of_their_first_part() -> None:
+    hub = ["a", "b.q", "b.k", "c"]
+    assert of_made(HELD, hub, (3, 1, 0, 2)) == {"b.qk": 0, "a": 3, "c": 2}
+    assert of_made([whole("scale", (1,), "of nothing")], hub, (3, 1, 0, 2)) == of_made(HELD, hub, ()) == {}

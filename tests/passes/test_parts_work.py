@@ -17,7 +17,7 @@ from tests.hostile.test_bounded_work import EXPONENT, exponent, peak, steps
 from tests.passes.made import view
 
 NBYTES_PER_TENSOR = 4000
-SMALL = 512
+SMALL = 256
 FFN, WIDTH = 3, 5
 
 

@@ -12,6 +12,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 from paramtool.passes.rnn import buffers
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 MATRICES = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2)}
@@ -65,7 +66,7 @@ def networks(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
     return " ".join(words + ["reset=after"] * (kind == "gru")), shapes
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(networks(), st.data())
 def test_layers_and_directions(one: tuple[str, dict], data: st.DataObject) -> None:
     """The whole order, whatever stands first in the file; one swap, and it is none."""

@@ -20,6 +20,7 @@ from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous
 from paramtool.passes import coalesce
 from paramtool.passes.rnn import convert
+from tests.examples import examples
 from tests.passes.made import view
 
 Value = dict[object, float]
@@ -111,7 +112,7 @@ def texts(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> str:
     return " ".join(words + ["bidirectional"] * draw(st.booleans()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(texts(), st.sampled_from(["yes", "no", "unseen"]))
 def test_torch_to_cudnn_and_back(text: str, tail: str) -> None:
     """Every element of the vector is one of the source's or a zero of the tail, and the way back undoes it."""
@@ -129,7 +130,7 @@ def test_torch_to_cudnn_and_back(text: str, tail: str) -> None:
     assert bool(back.requires) == (not source.spec.bias and tail == "yes")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(texts(("lstm", "gru reset=after", "gru reset=before", "rnn")), st.data())
 def test_there_and_back(text: str, data: st.DataObject) -> None:
     """What two layouts hold comes back from the other; sums of two biases do where the biases are kept."""
@@ -304,7 +305,7 @@ def test_what_continues_what(second: Copy, is_joined: bool) -> None:
     assert [name for copy in found for name in copy.names] == [*first.names, *second.names]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(1, 3), st.sampled_from([1, -1])), max_size=7)
 )

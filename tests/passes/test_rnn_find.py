@@ -14,6 +14,7 @@ from paramtool.layouts import spec as specs
 from paramtool.model.checkpoint import Checkpoint, Entry, Module, NoData
 from paramtool.model.dtype import DTYPES
 from paramtool.passes.rnn import beside, find
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 LSTM = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2), "bias_ih_l0": (8,), "bias_hh_l0": (8,)}
@@ -70,7 +71,7 @@ def torch_networks(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
     return " ".join(words + ["bias=no"] * (not bias) + ["reset=after"] * (kind == "gru")), shapes
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(torch_networks(), min_size=1, max_size=2), st.randoms(use_true_random=False))
 def test_names_and_shapes_say_everything(networks: list[tuple[str, dict]], random: object) -> None:
     """The spec of each network under its module, whatever the order of its names and whatever stands elsewhere."""

@@ -17,6 +17,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Link, Module
 from paramtool.passes import stored_once
 from paramtool.passes.rnn import convert, find, rewrite
 from paramtool.passes.stored_once import NewTensors
+from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
 LSTM = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2), "bias_ih_l0": (8,), "bias_hh_l0": (8,)}
@@ -56,7 +57,7 @@ def owners(plan: plans.Plan) -> dict[str, tuple[str, str]]:
     return {name: (one.owner, one.alias_set) for name, one in plan.names.items()}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.permutations([*LSTM, "x", "tied", "y"]), st.booleans())
 def test_everything_else_is_left_alone(order: list[str], keep_names: bool) -> None:
     """New tensors stand where the first old one did; other names keep their order, bytes and ties."""

@@ -14,6 +14,7 @@ from paramtool.layouts import spec as specs
 from paramtool.layouts.layout import stored
 from paramtool.layouts.networks import Network
 from paramtool.passes.rnn import stacking
+from tests.examples import examples
 
 
 def network(at: str, text: str, layout: str = "keras", **options: str) -> Network:
@@ -76,7 +77,7 @@ def whole(draw: st.DrawFn) -> Network:
     return network("w", " ".join(words + ["bias=no"] * draw(st.booleans())), layout)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(whole())
 def test_apart_and_together_is_the_same_network(one: Network) -> None:
     """Every tensor in one layer, each layer as wide as the one before it gives; together they are what was there."""

@@ -27,6 +27,7 @@ from paramtool.model.objects import (
 )
 from paramtool.model.storage import Cast, Storage
 from paramtool.passes import select
+from tests.examples import examples
 from tests.passes.made import Tensors, checkpoint, view
 
 
@@ -150,7 +151,7 @@ NAMES = st.lists(st.sampled_from(["w", "b", "x.w", "x.b", "y"]), unique=True, ma
 
 
 @given(NAMES, NAMES, NAMES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_sections_are_parts_that_lose_nothing(a: list[str], b: list[str], wanted: list[str]) -> None:
     """Each name is in its own section, each tensor of a tree is a name, and the best section is the best."""
     names = [f"a.{name}" for name in a] + [f"b.{name}" for name in b]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.passes import suggest
+from tests.examples import examples
 
 NAMES = st.lists(
     st.lists(st.sampled_from(["w", "b", "m", "head", "weight"]), min_size=1, max_size=4).map(".".join), unique=True
@@ -39,7 +40,7 @@ def test_only_so_many_names_are_looked_at() -> None:
 
 
 @given(st.text("abcd.", min_size=1, max_size=8), st.lists(st.text("abcd.", min_size=1, max_size=8), unique=True))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_what_is_alike_is_a_name_that_is_like_enough(name: str, names: list[str]) -> None:
     """One that is there is found, and first; nothing that differs too much is."""
     found = suggest.alike(name, names)
@@ -85,7 +86,7 @@ def test_a_prefix_counts_all_names_and_is_looked_up_for_a_few() -> None:
 
 
 @given(NAMES, NAMES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_best_prefix(missing: list[str], names: list[str]) -> None:
     """Both directions count what they say, and no other prefix would give more."""
     prefix, count = suggest.prefix_before(missing, names)

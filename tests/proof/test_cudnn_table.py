@@ -16,6 +16,7 @@ from paramtool.proof.cudnn import compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Key, Region
 from paramtool.proof.cudnn.compare import Disagreement, Windows
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from tests.examples import examples
 from tests.proof.fake_cudnn import At, Fake, Space
 
 CUDNN, TORCH = layouts.find("cudnn"), layouts.find("torch")
@@ -76,14 +77,14 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(spec, mode, draw(st.sampled_from(DTYPES)), draw(st.sampled_from(ALGORITHMS)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases())
 def test_any_network_agrees(case: Case) -> None:
     """The table tiles the weight space that a plain loop counts out."""
     assert not differences(case)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(cases(), st.data())
 def test_anything_moved_is_found(case: Case, data: st.DataObject) -> None:
     """One region of a library somewhere else is a finding that names it."""
@@ -318,7 +319,7 @@ def judged(case: Case, change: Windows = {}, lacks: str = "", more: int = 0) -> 
     return list(compare.flattened(CUDNN, TORCH, case, there, numel=numel + more))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(cases())
 def test_torchs_windows_agree(case: Case) -> None:
     """Each shows the cells that the table has there; without biases there is room for them."""

@@ -1,4 +1,4 @@
-"""The writer of folders of torch.distributed.checkpoint: what of a plan they hold, and what is said of the rest."""
+"""The writer of folders of torch.distributed.checkpoint: what of a plan they hold, and what is reported of the rest."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _FittedState:
 
 
 def _fitted(plan: Plan) -> _FittedState:
-    """What of a plan the folder holds; PlanError where it is no dict, or two values have one name."""
+    """What the folder can hold of a plan; PlanError if its objects are not a dict, or two values have one name."""
     flat = dcp.flat_of(plan)
     inside = {name for node in flat.values.values() if not isinstance(node, TensorRef) for name in tensor_names(node)}
     alone = _apart(plan, inside)
@@ -89,7 +89,7 @@ def _fitted(plan: Plan) -> _FittedState:
 
 
 def _apart(plan: Plan, inside: set[str]) -> Plan:
-    """The plan with a target for each name, but for whole tensors, which share one with all names on their bytes.
+    """The plan with a target for each name; whole tensors share theirs with all other names on the same bytes.
 
     Names `inside` of objects are stored with these, each for itself.
     """

@@ -17,6 +17,7 @@ from paramtool import dialects
 from paramtool.dialects import meta_params
 from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.formats import hf_config, strict_json
+from paramtool.formats.files import holds
 from paramtool.formats.folder.weight_names import Weights, WeightsName, of_file
 from paramtool.lazy_dataclass import dataclass
 
@@ -30,10 +31,12 @@ class DialectFolder:
     """{name: content} of files that are calculated."""
     notes: tuple[str, ...] = ()
     """What these files do not say."""
+    gone: frozenset[str] = frozenset()
+    """Files of the input that stay behind: they were calculated, and another dialect's programs read none."""
 
 
 def dialect_folder(target: str | None, source: Weights, folder: str = "") -> DialectFolder | None:
-    """What a folder in the dialect `target` has; None if that is no dialect.
+    """What a folder in the dialect `target` has; None if that is not a dialect.
 
     `folder` is the input folder, if one was given: only then are settings made.  LayoutError if they cannot be.
     """
@@ -49,7 +52,7 @@ def dialect_folder(target: str | None, source: Weights, folder: str = "") -> Dia
         f"{hf_config.NAME} was made of {meta_params.NAME}, which does not say {meta_params.NOT_SAID}: "
         "transformers takes its defaults, so set them",
     )
-    return DialectFolder(name, made, notes if made else ())
+    return DialectFolder(name, made, notes if made else (), frozenset(_calculated_params(folder)))
 
 
 def made_of(folder: str, source: Weights) -> dict[str, bytes]:
@@ -114,6 +117,21 @@ def _params(folder: str) -> Mapping[str, bytes]:
         return {} if params_beside(folder) else {meta_params.NAME: _text(meta_params.params_of(config))}
     except LayoutError as error:
         raise error.located(path) from None
+
+
+def _calculated_params(folder: str) -> list[str]:
+    """Meta's params.json if it is, to the byte, what is calculated from the config beside it."""
+    path = os.path.join(folder, hf_config.NAME)
+    params = os.path.join(folder, meta_params.NAME)
+    if not os.path.isfile(params) or not os.path.exists(path):
+        return []
+    config = hf_config.whole(path)
+    if dialects.architecture(config) not in dialects.architectures_of("meta"):
+        return []
+    try:
+        return [meta_params.NAME] if holds(params, _text(meta_params.params_of(config))) else []
+    except LayoutError:
+        return []
 
 
 def check_params(folder: str, config: Mapping[str, Any]) -> None:

@@ -11,8 +11,9 @@ Everything comes along but what is named here, because what a training resumes f
 or, where it cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
 `model.msgpack`) or with another under which libraries look for the same model (`tf_model.h5`).
 
-Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
-cache that it is a snapshot of.  A link to anything else would carry a file out of somewhere that nobody named.
+Links are followed to regular files of the folder itself, of the `blobs` of the hub's cache that it is a snapshot of,
+and of the folders in which the weights are that links lead to.  A link to anything else would carry a file out of
+somewhere that nobody named.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.commands.progress import Progress
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.writer import copy_whole
-from paramtool.errors import PlanError, plural, some
+from paramtool.errors import PlanError, UnsafeError, plural, some
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder.copies import MAIN, VARIANT
-from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.folder.training_files import is_of_training, is_training_state
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
 from paramtool.formats.table import SUFFIXES, suffixes
@@ -94,6 +95,7 @@ FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 NOT_CHOSEN = "other weights than those that --weights takes"
 TWIN = "the same weights once more"
 NOT_FOLLOWED = "not followed"
+CONFIG = "config.json"
 MORE = ""
 """Called as weights are, and something else."""
 MAX_NAMED = 5
@@ -142,6 +144,14 @@ def sidecars_of(
     return Sidecars(dict(sorted(found.files.items())), tuple(found.left), found.same)
 
 
+def without_training(found: Sidecars) -> Sidecars:
+    """What comes along beside a model alone, without the state of its training."""
+    kept = {name: file for name, file in found.files.items() if not is_of_training(name)}
+    gone = [name for name in found.files if name not in kept]
+    left = [f"of the training: {some(gone, MAX_NAMED)}"] if gone else []
+    return replace(found, files=kept, left=(*found.left, *left))
+
+
 def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
     """The files that come along from one place of a folder with several, without those of the places inside it."""
     prefix = f"{place}/" if place else ""
@@ -175,6 +185,10 @@ class _FolderFiles:
         self._stems = stems(read)
         self._known = known
         self._reach = _reach(folder)
+        self._beside = {
+            os.path.dirname(real) for one in read if os.path.islink(one) for real in [os.path.realpath(one)]
+        }
+        """Where weights are that links lead to: files just there are followed, too."""
 
     def add(self, item: os.DirEntry[str], place: str) -> str:
         """Take in one item of the folder `place`; its name where it is a folder to look into, else nothing."""
@@ -188,7 +202,7 @@ class _FolderFiles:
             if self._is_read_from(path) or not (why := self._folder_stays(item, place)):
                 return name
             self.left.append(f"folder {name!r}: {why}")
-        elif why := _refusal(item, real, self._reach):
+        elif why := _refusal(item, real, self._reach, self._beside):
             self.left.append(f"file {name!r}: {why}")
         elif self._is_beside and _is_of_exports(_top(place)) and _is_export(item.name):
             self.copies.setdefault(_top(place), []).append(name)
@@ -256,7 +270,7 @@ def _latest(folder: str) -> str:
         return ""
 
 
-def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
+def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...], beside: Container[str]) -> str:
     """Why a file cannot be taken along, or nothing; FormatError where the system does not say what it is."""
     try:
         status = os.stat(real, follow_symlinks=False)
@@ -268,7 +282,8 @@ def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
         return f"a link to a folder, {NOT_FOLLOWED}"
     if not stat.S_ISREG(status.st_mode):
         return "no regular file"
-    if item.is_symlink() and not (_is_blob(real) or any(real.startswith(os.path.join(root, "")) for root in reach)):
+    is_near = _is_blob(real) or os.path.dirname(real) in beside
+    if item.is_symlink() and not (is_near or any(real.startswith(os.path.join(root, "")) for root in reach)):
         return f"a link that leads out of the folder, {NOT_FOLLOWED}"
     return ""
 
@@ -367,6 +382,16 @@ utils/save_and_load.py of PEFT 0.21, `_best_guess_weight_name` in loaders/lora_b
 def link_warnings(found: Sidecars) -> Iterator[str]:
     """Links that did not come along: what opened the folder may miss what they lead to."""
     yield from (f"left out: {text}" for text in found.left if text.endswith(NOT_FOLLOWED))
+
+
+def check_config(folder: str, found: Sidecars) -> None:
+    """UnsafeError where the config of a model is a link that was not followed: the output would not open without it."""
+    if why := next((text for text in found.left if text.startswith(f"file {CONFIG!r}: ")), ""):
+        raise UnsafeError(
+            f"{os.path.join(folder, CONFIG)}: {why.partition(': ')[2]}, and no program opens the output without it",
+            hint="put the file itself into the folder; links to the folder of the weights, and into a hub's cache, are "
+            "followed",
+        )
 
 
 def check_one_file(folder: str, stem: str, shards: bool) -> None:

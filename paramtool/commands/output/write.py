@@ -23,6 +23,7 @@ from paramtool.commands.output.sidecars import (
     check_resumes,
     link_warnings,
     sidecars_of,
+    without_training,
 )
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
@@ -36,6 +37,7 @@ from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed, some
 from paramtool.formats.files import is_folder
+from paramtool.formats.folder.training_files import OPTIMIZER
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
@@ -75,7 +77,7 @@ class Destination(NamedTuple):
     path: str
     is_folder: bool
     max_shard_size: int | None
-    """Shards of at most so many bytes and their index; None for one file."""
+    """Shards of at most this many bytes and their index; None for one file."""
     sidecars: Sidecars = Sidecars()
     """The other files of an input folder, which come along into a folder."""
     folder: str = ""
@@ -91,7 +93,7 @@ class Destination(NamedTuple):
     made: Mapping[str, bytes] = NOTHING_MADE
     """{name in the folder: content} of files that are calculated."""
     notes: tuple[str, ...] = ()
-    """What is to be said of these."""
+    """Warnings about these files."""
 
     @property
     def is_of_folder(self) -> bool:
@@ -149,13 +151,15 @@ def place(
     form: DialectFolder | None = None,
     format: str | None = None,
     keeps_format: bool = True,
+    keeps_training: bool = True,
 ) -> Destination:
     """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
 
-    `form` says what a folder is like if it is in a dialect of its own, and `format` what it is written in: one of
+    `form` says what a folder is like if it is in a dialect of its own, and `format` is its format: one of
     `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
 
-    Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
+    Those are files that are read beside the input, such as a list of names.  Files of a training come along if it
+    `keeps_training`.  A folder gives a folder, with one file or
     with shards as it has itself, unless the output is named as a file.
     """
     whole = opened.checkpoint
@@ -165,13 +169,15 @@ def place(
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):
         if asked or format is not None:
-            what = "shards need" if asked else f"--format {format} is of"
+            what = "shards need" if asked else f"--format {format} needs"
             raise UsageError(f"{target}: {what} a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         folder = False
     check_name(target, folder)
     refuse_shards(form, asked)
     kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
     own = _folder_names(target, format or kept, asked, form) if folder else None
+    if own is not None and given and (inside := os.path.relpath(os.path.dirname(opened.path), path)) != os.curdir:
+        own = replace(own, stem=f"{inside}/")  # the folder of a model in that of a training
     if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
         max_shard_size = SHARD_NBYTES
     weights = [file.path for file in whole.files]
@@ -182,22 +188,28 @@ def place(
     if folder and given:
         beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
         is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
-        check_resumes(os.fspath(path), weights, beside, is_cut)
+        beside = beside if keeps_training else without_training(beside)
+        if keeps_training:
+            check_resumes(os.fspath(path), weights, beside, is_cut)
+    gone = form.gone if form is not None else ()
     if folder:
-        beside = replace(beside, files={**beside.files, **brings})
-    name = opened.name if given or opened.name.is_usual else WeightsName()
+        beside = replace(beside, files={n: p for n, p in {**beside.files, **brings}.items() if n not in gone})
+    name = opened.name if (given and keeps_training) or opened.name.is_usual else WeightsName()
     name, made, notes = (form.name, form.made, form.notes) if form is not None else (name, NOTHING_MADE, ())
     if own is not None:
         name, max_shard_size = own, None
     if folder:
         check_one_file(target, name.stem, max_shard_size is not None and not whole.format.startswith("sharded"))
-    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name,))
+    states = [
+        WeightsName(stem, suffix=end) for stem, end in map(os.path.splitext, filter(OPTIMIZER.fullmatch, beside.files))
+    ]
+    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name, *states))
     of = os.fspath(path) if folder and given else ""
     return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
 
 
 FOLDER_FORMATS = ("safetensors", DCP.name)
-"""What a folder can be written in."""
+"""The formats that a folder can be written in."""
 
 
 def _folder_names(target: str, format: str | None, asked: bool, form: DialectFolder | None) -> WeightsName | None:
@@ -220,6 +232,8 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
         outputs = where.writer.lay_out(plan, align)
         if where.is_folder:
             outputs = tuple(replace(out, name=where.name.file) for out in outputs)
+    if where.is_folder and where.name.stem.endswith("/"):
+        outputs = tuple(replace(out, name=f"{where.name.stem}{out.name}") for out in outputs)
     if where.is_folder:
         outputs = where.placed([*(OutputFile(name, (content,)) for name, content in where.made.items()), *outputs])
         check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
@@ -252,6 +266,8 @@ class Work:
     """What the casts did, once it is written."""
     judge: Callable[[Counts], None] = lambda counts: None
     """Raises where the casts lose what they must not lose."""
+    beside: tuple[Work, ...] = ()
+    """Other files of the same output, such as the state of an optimizer."""
 
     @property
     def writer(self) -> Writer:
@@ -262,7 +278,8 @@ class Work:
         """What writing and proving import."""
         copies = (copy for target in self.plan.targets for copy in target.copies)
         is_calculated = not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies)
-        return (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
+        own = (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
+        return (*own, *(name for one in self.beside for name in one.needed(verify)))
 
     def rehearse(self) -> None:
         """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
@@ -271,19 +288,24 @@ class Work:
             prove(self.plan.requires, source)
             count(self.plan.targets, source, self.counts)
         self.judge(self.counts)
+        for one in self.beside:
+            one.rehearse()
 
     def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
         """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
             bring(staged, self.where.sidecars_inside(), progress)
-            make_folder(staged, self.where.inside)
+            for inside in dict.fromkeys((self.where.inside, *(os.path.dirname(out.name) for out in self.outputs))):
+                make_folder(staged, inside)
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance, counts=self.counts)
             self.judge(self.counts)
             if verify:
                 with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
+        for one in self.beside:
+            one.write(staged, verify, progress)
         return True
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
@@ -384,12 +406,13 @@ class Gathered(NamedTuple):
 def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gathered:
     """The output that works go to, with other files `beside` them."""
     where = works[0].where
+    every = [one for work in works for one in (work, *work.beside)]
     return Gathered(
         where.path,
         where.is_folder,
-        [name for work in works for name in work.where.read],
-        {name: file for work in works for name, file in work.where.known_inside().items()} | dict(beside),
-        [work.where.name_inside for work in works],
+        [name for work in every for name in work.where.read],
+        {name: file for work in every for name, file in work.where.known_inside().items()} | dict(beside),
+        [work.where.name_inside for work in every],
         {"": where.folder} if where.folder else {},
         beside,
         [] if where.is_folder else [out.name for work in works for out in work.outputs[:-1]],

@@ -62,7 +62,7 @@ class Writer:
     suffixes: tuple[str, ...]
     """Names that end so are of this format."""
     lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
-    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
+    """One file for a plan, its tensor data beginning at a multiple of the second argument, in bytes."""
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
     """Of {name: dtype}, {name: why the format has no form for it}."""
     fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
@@ -115,11 +115,12 @@ def plain(
     links: bool = False,
     only_layout: str = "",
     caveats: Callable[[Plan], Iterable[str]] = lambda plan: (),
+    held: Callable[[Plan, objects.Node], objects.Node | None] = lambda plan, before: None,
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
     With `links` the format can store a whole tensor under several names.  `unfit` says why it cannot store a tensor of
-    that shape.
+    that shape.  `held` gives the tree of a plan where the format can hold it; `before` is the tree of the source.
     """
 
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
@@ -130,20 +131,23 @@ def plain(
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         shared = tuple(parted(plan, links))
-        lost = tuple(_not_in_plain_files(plan, checkpoint, shared))
+        tree = held(plan, checkpoint.objects)
+        lost = tuple(_not_in_plain_files(plan, checkpoint, shared, tree is not None))
         if lost and keeping.strict:
             head = f"{plan.source}: {name} files cannot store:"
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
-        held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())
-        refused = _refused(held, refusals, unfit) if keeping.skip and not keeping.strict else {}
-        held = replace(
-            held,
-            targets=tuple(target for target in held.targets if target.name not in refused),
-            names={name: one for name, one in held.names.items() if one.owner not in refused},
+        apart = replace(
+            separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=()
+        )
+        refused = _refused(apart, refusals, unfit) if keeping.skip and not keeping.strict else {}
+        apart = replace(
+            apart,
+            targets=tuple(target for target in apart.targets if target.name not in refused),
+            names={name: one for name, one in apart.names.items() if one.owner not in refused},
         )
         gone = (*lost, *(f"tensor {tensor!r:.200}: {reason}" for tensor, reason in refused.items()))
-        return Fitted(held.unmarked(), gone, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
+        return Fitted(apart.unmarked(), gone, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
 
     return Writer(
         name=name,
@@ -188,14 +192,16 @@ def _refused(
     return {**refusals(plan.dtypes()), **shapes}
 
 
-def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, shared: tuple[str, ...]) -> Iterator[str]:
+def _not_in_plain_files(
+    plan: Plan, checkpoint: Checkpoint, shared: tuple[str, ...], holds_objects: bool
+) -> Iterator[str]:
     """What of a plan is not a tensor under a name, for people."""
     if shared:
         more = len(shared) - MANY
         named = "; ".join(shared[:MANY]) + (f" and {plural(more, 'more set')}" if more > 0 else "")
         yield f"which names share memory (their tensors are stored more than once): {named}"
     tree = checkpoint.objects
-    if isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
+    if not holds_objects and isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
         held = {objects.word(key): any(objects.tensor_names(child)) for key, child in tree.items if _has_objects(child)}
         if alone := [key for key, has_tensors in held.items() if not has_tensors]:
             yield f"objects {some(alone, MANY)}"

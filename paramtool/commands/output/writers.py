@@ -128,6 +128,7 @@ MSGPACK = plain(
     suffixes=table.find("msgpack").written,
     lay_out=msgpack_write.lay_out,
     refusals=msgpack_write.refusals,
+    held=msgpack_write.held,
 )
 HDF5 = plain(
     name="HDF5",

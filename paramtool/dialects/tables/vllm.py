@@ -244,4 +244,5 @@ TABLE = DialectTable(
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
     file="model-rank-0-part-0.safetensors",
     tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
+    embeddings={name: tie[1] for tie in vllm_0_33.TIES for name in tie[2].split()},
 )

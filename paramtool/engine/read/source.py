@@ -484,7 +484,7 @@ def _is_within(backing: Backing, around: ByteRange) -> bool:
 
 
 def _has_part(backing: Backing, storages: set[int]) -> bool:
-    """Whether a tensor is assembled from one of some storages."""
+    """Whether a tensor is assembled from any of these storages."""
     return isinstance(backing, Assembled) and any(part.there.storage in storages for part in backing.parts)
 
 

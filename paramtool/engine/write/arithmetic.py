@@ -1,4 +1,4 @@
-"""Calculates what a copy writes: signed sums of windows plus a number, block by block.
+"""Calculates what a copy writes: signed sums of windows, times a factor, plus a number, block by block.
 
 Numbers are calculated in their own type, as the program that reads them would.  A single term moves bits: its sign is
 flipped as a bit, so that NaNs and zeros survive both conversions.  A cast to another type comes last.
@@ -48,6 +48,7 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
         return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
     with np.errstate(over="ignore", invalid="ignore"):
         found = total(copy.terms, copy.shift, box, source)
+        found = found if copy.scale == 1 else found * found.dtype.type(copy.scale)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
         _refuse_overflow(copy, box, source)
     if copy.is_cast:

@@ -1,9 +1,9 @@
 """The tree of objects as torch.distributed.checkpoint keeps it: a row of values, each with its place.
 
 Its planner takes dicts apart, and lists with a tensor or a dict in them; anything else is one value, which torch.save
-writes (`_traverse.py` of torch 2.13).  It turns every key into text, and forgets the classes of dicts and the empty
-ones.  A value in place of an empty dict is no way out: the loader takes it for a mark of torch 2.3, which took dicts
-apart otherwise (`create_local_plan` in default_planner.py), and then misses other values.
+writes (`_traverse.py` of torch 2.13).  It turns every key into a string, and forgets the classes of dicts and the empty
+ones.  A value cannot take the place of an empty dict: the loader takes it for a mark of torch 2.3, which took dicts
+apart differently (`create_local_plan` in default_planner.py), and then misses other values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paramtool.model.objects import (
 )
 
 MANY = 3
-"""How many places a line for people names."""
+"""The most places that a line for people names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FlatTree:
 def flattened(tree: Node) -> FlatTree:
     """Take a tree of objects apart."""
     if not isinstance(tree, Mapping):
-        return FlatTree({}, {}, (), tree, (), ("its top is no dict",))
+        return FlatTree({}, {}, (), tree, (), ("its top level is not a dict",))
     taking = _Taking()
     made = taking.dict_of(tree, ())
     several = taking.shared()
@@ -76,7 +76,7 @@ class _Taking:
     empty: list[tuple[int, Place]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
-    """Places of dicts with keys that are no text."""
+    """Places of dicts with keys that are not strings."""
     classes: list[str] = field(default_factory=list)
     """Places of dicts of another class, or with attributes."""
     marks: dict[int, list[str]] = field(default_factory=dict)
@@ -113,10 +113,10 @@ class _Taking:
         if node.kind != "dict" or node.attributes is not None:
             self.classes.append(_name(place))
         if any(isinstance(key, (TensorRef, Sequence, Opaque)) for key, _ in node.items):
-            self.refused.append(f"{_name(place)!r:.200} has keys that no text stands for")
+            self.refused.append(f"{_name(place)!r:.200} has keys that cannot be turned into strings")
             return EMPTY
         if len({str(key) for key, _ in node.items}) < len(node.items):
-            self.refused.append(f"{_name(place)!r:.200} has two keys with one text")
+            self.refused.append(f"{_name(place)!r:.200} has two keys that become one string")
         if not node.items and place:
             self.empty.append((len(self.values), place))
         self._marked(node, place)
@@ -136,7 +136,7 @@ class _Taking:
     def changed(self) -> Iterator[str]:
         """What the values and their places do not say, for people."""
         if self.numbers:
-            yield f"that keys of {_some(self.numbers)} are no text"
+            yield f"that keys of {_some(self.numbers)} are not strings"
         if self.classes:
             yield f"the class and the attributes of {_some(self.classes)}"
         if several := [" and ".join(map(repr, found[:MANY])) for found in self.marks.values() if len(found) > 1]:

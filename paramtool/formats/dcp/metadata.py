@@ -124,7 +124,7 @@ def _record_of(path: str) -> Callable[..., Instance]:
 
 
 def _no_persistent_ids(pid: object) -> object:
-    raise ValueError("a persistent id, which `.metadata` has none of")
+    raise ValueError("a persistent id; a `.metadata` has none")
 
 
 def _fields(value: object, name: str) -> Mapping[str, Any] | None:
@@ -156,7 +156,7 @@ class _Judged:
         objects: dict[str, SavedPiece] = {}
         for name, value in named.items():
             if not isinstance(name, str):
-                self._defects.append(f"found a name of type {type(name).__name__}; expected text")
+                self._defects.append(f"found a name of type {type(name).__name__}; expected a string")
             elif _fields(value, "BytesStorageMetadata") is not None:
                 if piece := self._piece(name, None):
                     objects[name] = piece
@@ -182,7 +182,7 @@ class _Judged:
         name = key.get("fqn") if key is not None else None
         offset = None if key is None or key.get("offset") is None else _sizes(key["offset"])
         if key is None or not isinstance(name, str) or (offset is None and key.get("offset") is not None):
-            self._defects.append("storage_data: found a key that is no MetadataIndex with a name")
+            self._defects.append("storage_data: found a key that is not a MetadataIndex with a name")
             return
         if place is None:
             what = info.path if isinstance(info, Instance) else type(info).__name__
@@ -268,7 +268,7 @@ def _unpacked(saved: SavedTensor) -> SavedTensor:
 
 
 def is_place(said: object) -> TypeGuard[Place]:
-    """Whether it leads to a value, from a dict on."""
+    """Whether it is a place: keys and numbers, the first of them a key of the top dict."""
     return isinstance(said, tuple) and bool(said) and type(said[0]) is str and all(map(_is_key, said))
 
 

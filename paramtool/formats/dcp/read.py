@@ -1,4 +1,4 @@
-"""Folders of torch.distributed.checkpoint, which each rank writes its shards to; read without torch.
+"""Folders of torch.distributed.checkpoint, to which each rank writes its shards; read without torch.
 
     .metadata        which tensors there are, and where each chunk of them is
     __0_0.distcp     the archives of rank 0, one behind the other
@@ -68,7 +68,7 @@ def _read(folder: str, metadata: str, asked: list[Unknown]) -> Checkpoint:
 
 
 def _notes(folder: str, pieces: _Pieces) -> tuple[str, ...]:
-    """What is odd about the folder, and no error."""
+    """What is odd about the folder, but not an error."""
     known = {os.path.basename(file.path) for file in pieces.files}
     try:
         left = sorted(name for name in os.listdir(folder or os.curdir) if name.endswith(SUFFIX) and name not in known)

@@ -3,42 +3,35 @@
     {"version": 1, "alias_sets": {...}, "empty": [...], "layouts": {...}, "metadata": {...}}
 
 `alias_sets` has {name: [the first name of its alias set, the evidence]} for names that share one place in the folder
-and are not all one tensor, and for names that were declared to be one; `empty` has [number, place] of each empty dict,
-which stands behind so many values; `layouts` is the record of layouts; `metadata` are the strings that a safetensors
-input carried for its user.  A part that says nothing is absent, and so is an attribute without parts.
+and are not all one tensor, and for names that were declared to be one.  `empty` has [number, place] for each empty
+dict: how many values of the tree come before it, and where it is.  The rest is that of `formats.record.facts`.  A part
+that says nothing is absent, and so is an attribute without parts.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
-from paramtool.errors import FormatError
-from paramtool.formats import strict_json
 from paramtool.formats.dcp.metadata import RECORD, Place, is_place
-from paramtool.formats.record import codec
+from paramtool.formats.record import facts
+from paramtool.formats.record.damage import reading
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
 
-VERSION = 1
 EVIDENCE = ("storage", "declared")
 
 
 def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:
     """The record of a plan with such empty dicts; empty if none is needed."""
-    found: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
+    own: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
     if sets := _alias_sets(plan):
-        found["alias_sets"] = sets
-    if text := codec.encode_modules(plan.modules):
-        found["layouts"] = json.loads(text)
-    if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
-        found["metadata"] = metadata
-    return json.dumps({"version": VERSION, **found}, separators=(",", ":")) if found else ""
+        own["alias_sets"] = sets
+    return facts.encode(plan, own)
 
 
 def _alias_sets(plan: Plan) -> dict[str, list[str]]:
@@ -65,18 +58,13 @@ class ReadRecord:
 
 
 def decode(where: str, text: object) -> ReadRecord:
-    """A record; FormatError if it is damaged.  None stands for no record."""
+    """A record; FormatError if it is damaged.  `text` is None if there is none."""
     if text is None:
         return ReadRecord(where)
     with _reading(where):
         if not isinstance(text, str):
-            raise ValueError(f"it is of type {type(text).__name__}; expected text")
-        found = strict_json.strict(text, surrogates=True)
-        if not isinstance(found, dict) or found.get("version") != VERSION:
-            raise ValueError(f"it is not a JSON object of version {VERSION}")
-        metadata = found.get("metadata", {})
-        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            raise ValueError("its metadata must map strings to strings")
+            raise ValueError(f"it is of type {type(text).__name__}; expected a string")
+        found = facts.document(text)
         empty = tuple((count, tuple(place)) for count, place in found.get("empty", []))
         if not all(type(count) is int and count >= 0 and is_place(place) for count, place in empty):
             raise ValueError("its empty dicts need a number and a place each")
@@ -85,16 +73,9 @@ def decode(where: str, text: object) -> ReadRecord:
     return ReadRecord(where, found, empty)
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Whatever is wrong with a record as a FormatError."""
-    try:
-        yield
-    except codec.DAMAGE as error:
-        raise FormatError(
-            f"{where}: its record {RECORD!r} is damaged: {error}",
-            hint="torch.distributed.checkpoint does not look at it, and can still load the folder",
-        ) from None
+def _reading(where: str) -> AbstractContextManager[None]:
+    hint = "torch.distributed.checkpoint does not look at it, and can still load the folder"
+    return reading(f"{where}: its record {RECORD!r}", hint, names_type=False)
 
 
 def with_record(checkpoint: Checkpoint, said: ReadRecord) -> Checkpoint:
@@ -104,21 +85,13 @@ def with_record(checkpoint: Checkpoint, said: ReadRecord) -> Checkpoint:
         return checkpoint
     with _reading(where):
         links = _links(checkpoint, found.get("alias_sets", {}))
-    layouts = {codec.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
-    entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
-    return replace(
-        checkpoint,
-        entries=entries,
-        metadata=found.get("metadata", {}),
-        modules=(*checkpoint.modules, *codec.decode_modules(where, layouts)),
-        producer="paramtool",
-    )
+    return facts.applied(checkpoint, where, found, links)
 
 
 def _links(checkpoint: Checkpoint, said: Any) -> dict[str, Link]:
     """{name: its alias set}; ValueError unless every name is a tensor, and a set has one place."""
     if not isinstance(said, Mapping):
-        raise ValueError("its alias_sets are no object")
+        raise ValueError("its alias_sets are not an object")
     views = checkpoint.views()
     links: dict[str, Link] = {}
     places: dict[str, object] = {}

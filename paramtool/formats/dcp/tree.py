@@ -1,6 +1,6 @@
 """The nested dicts and lists that were saved, from the place of each value in them.
 
-torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as text, and numbers in lists.
+torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as strings, and numbers in lists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_NODES = 100_000
 NODES_PER_BYTE = 4
 """The most nodes of all objects: one that many names share unfolds at each of them."""
 MAX_HOLES = 1000
-"""The most numbers of a list that no value has."""
+"""The most positions of a list that may have no value."""
 
 
 class Grafts:
@@ -105,7 +105,7 @@ def tree_of(leaves: Iterable[tuple[Place, Node]]) -> tuple[Node, list[str]]:
 
 
 def _branch(held: Any, defects: list[str]) -> Node:
-    """The dict or list of some values, whose keys are all text or all numbers."""
+    """The dict or list of some values, whose keys are all strings or all numbers."""
     if not isinstance(held, dict):
         node: Node = held
         return node

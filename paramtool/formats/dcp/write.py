@@ -44,7 +44,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 
 
 def flat_of(plan: Plan) -> FlatTree:
-    """The objects of a plan, taken apart; PlanError where they are no dict, or two values have one name."""
+    """The objects of a plan, taken apart; PlanError if they are not a dict, or two values have one name."""
     flat = flattened(complete(plan.objects, plan.order))
     if flat.refused:
         head = f"{plan.source}: torch.distributed.checkpoint cannot store its objects:"

@@ -8,8 +8,9 @@
     zero/                                                 universal  DeepSpeed's universal checkpoint
     latest, global_step10/                                steps      what DeepSpeed saved, of which `latest` names one
 
-A kind with a module is read by it; of the others the weights are files like any others.  A folder with `latest` that
-has weights of its own, as transformers' Trainer writes them beside DeepSpeed's, is read for these.
+A kind with a module is read by it, the sharded weights of FSDP from the folder inside; of the others the weights are
+files like any others.  A folder with `latest` that has weights of its own, as transformers' Trainer writes them beside
+DeepSpeed's, is read for these.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ ROOTS = (
     Root("steps", (), named_by=LATEST, module="paramtool.formats.deepspeed.read"),
     Root("dcp", (r"\.metadata", r".*\.distcp"), ".metadata", module="paramtool.formats.dcp.read"),
     # accelerate/utils/fsdp_utils.py of 1.15: FSDP_MODEL_NAME and OPTIMIZER_NAME
-    Root("fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0", (r"optimizer_\d+",), _RESUMED),
+    Root(
+        "fsdp", (r"pytorch_model_fsdp_\d+",), "pytorch_model_fsdp_0/.metadata", (r"optimizer_\d+",), _RESUMED,
+        module="paramtool.formats.dcp.read",
+    ),
     # transformers/trainer.py of 5.23
     Root(
         "trainer", (r"trainer_state\.json", r"optimizer\.(pt|bin)"), "", (r"optimizer\.(pt|bin)",),
@@ -140,6 +144,14 @@ def weights_of(folder: str) -> str | None:
 def is_part(root: Root | None, name: str) -> bool:
     """Whether a file of a folder is read by the module of its kind, by its name."""
     return root is not None and bool(root.parts) and re.fullmatch(root.parts, name) is not None
+
+
+def models_inside(folder: str) -> list[str]:
+    """The folders of models in a folder of accelerate's with FSDP, which has one for each; empty for other kinds."""
+    root = root_of(folder)
+    if root is None or root.kind != "fsdp":
+        return []
+    return sorted(name for name in os.listdir(folder or os.curdir) if _is_any(root.marks[0], [name]))
 
 
 def left_behind(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:

@@ -66,6 +66,8 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         taken = Weights(path, read(path), of_file(path))
         others, more = _beside(folder, taken, read)
         return replace(taken, others=tuple(others), more=tuple(more))
+    if len(models := roots.models_inside(folder)) > 1:
+        raise _is_root(folder, [], models)
     found, older = _without_older(folder, _files(folder))
     inside = inner(folder) if _is_pipeline(folder) else []
     grouped = _Grouped([], {}, None) if inside else _grouped(found, read)

@@ -199,7 +199,7 @@ class _Walker:
         raise ValueError(f"found a key of another kind ({kind or 'a constant'}); expected text or a whole number")
 
     def countdown(self, count: int, each: int) -> range:
-        """So many numbers; ValueError if that many values cannot follow."""
+        """The numbers up to `count`; ValueError if that many values, of `each` bytes at least, cannot follow."""
         if count * each > self.left:
             raise ValueError(f"found {count} items, but {self.left} bytes follow: the file is truncated")
         return range(count)
@@ -301,7 +301,7 @@ class _Walker:
         return TensorRef(name)
 
     def parts(self, stop: int, count: int) -> list[float]:
-        """A list of so many numbers, which fill an extension."""
+        """A list of `count` numbers, which fill the extension up to `stop`."""
         if self.head() != ("array", count):
             raise ValueError(f"a complex number is no list of {count} numbers")
         found = []
@@ -324,7 +324,7 @@ class _Walker:
         return found
 
     def text(self, nbytes: int) -> str:
-        """Text of so many bytes."""
+        """The string of `nbytes` bytes from here on."""
         self.keep(nbytes)
         raw = self.take(nbytes)
         try:
@@ -352,7 +352,7 @@ class _Walker:
         return self.source.nbytes - self.at
 
     def skip(self, nbytes: int) -> None:
-        """Go on behind so many bytes; ValueError if the file ends before."""
+        """Skip `nbytes` bytes; ValueError if the file ends before."""
         if nbytes > self.left:
             raise ValueError(f"has {nbytes} bytes, {self.left} are left: the file is truncated")
         self.at += nbytes

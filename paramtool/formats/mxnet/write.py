@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from paramtool.formats.mxnet import params
+from paramtool.formats.mxnet import ndarray, params
 from paramtool.formats.output import OutputFile, Segment, is_utf8
 from paramtool.model.plan import Plan, Target
 
 FLAGS = {
     name: flag
-    for flag, name in enumerate(params.TYPE_FLAGS)
+    for flag, name in enumerate(ndarray.TYPE_FLAGS)
     if name not in ("int16", "uint16", "uint32", "uint64")  # of 2.0 alone: 1.9.1 says "Unknown type enum 8"
 }
 """{dtype: its number}, of those that MXNet 1.9.1 reads."""
 DENSE = 0
-CPU = params.DEVICE.pack(1, 0)
+CPU = ndarray.DEVICE.pack(1, 0)
 
 
 def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
@@ -50,9 +50,9 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 def _segments(targets: tuple[Target, ...]) -> Iterator[Segment]:
     before = params.HEADER.pack(params.MAGIC, 0, len(targets))
     for target in targets:
-        shape = b"".join(params.I64.pack(size) for size in target.shape)
-        head = params.U32.pack(params.V2) + params.I32.pack(DENSE) + params.I32.pack(len(target.shape)) + shape
-        yield before + head + CPU + params.I32.pack(FLAGS[target.dtype.name])
+        shape = b"".join(ndarray.I64.pack(size) for size in target.shape)
+        head = ndarray.U32.pack(ndarray.V2) + ndarray.I32.pack(DENSE) + ndarray.I32.pack(len(target.shape)) + shape
+        yield before + head + CPU + ndarray.I32.pack(FLAGS[target.dtype.name])
         yield target
         before = b""
     names = [target.name.encode() for target in targets]

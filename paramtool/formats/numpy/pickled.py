@@ -4,7 +4,8 @@
     protocols 1 and 2 of Python 3, and 0        they stand there as text, and are decoded when they are read
 
 All of Python's protocols, also several pickles one after the other.  Paddle's `.pdparams` and `.pdopt` are such
-pickles (`_build_saved_state_dict` in python/paddle/framework/io.py, 3.3).
+pickles (`_build_saved_state_dict` in python/paddle/framework/io.py, 3.3).  The states of MXNet's trainers are read, too
+(`mxnet/states.py`).
 
 The pickle runs in the closed machine, which leaves bytes where they are: an array is found without reading it.  An
 array that is referred to twice is one storage.  A name is the path of an array, as in torch files.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import Contents, open_source
+from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.pickle.numpy_values import NumpyArray, constructors
 from paramtool.formats.pickle.read import load
 from paramtool.formats.pickle.texts import LONGEST
@@ -71,24 +73,28 @@ def read(path: str) -> Checkpoint:
     numbers: dict[int, int] = {}
     entries: dict[str, Entry] = {}
     roles = object_tree.roles(tree)
+    is_state = False
     for name, tensor in named:
         dtype, array = cast("InlineView", tensor.value)  # its arrays are the only tensors of the file
         number = numbers.setdefault(id(array), len(numbers))
         try:
             if number not in storages:
                 storages[number] = _storage(path, number, array, dtype)
-            entries[name] = Entry(array.placed(number, dtype), roles.get(name, "model"))
+            is_state = is_state or isinstance(array, mxnet.NdArray)
+            role = "optimizer" if isinstance(array, mxnet.NdArray) else roles.get(name, "model")
+            entries[name] = Entry(array.placed(number, dtype), role)
         except ValueError as error:
             place = f"byte {array.span.start}: " if array.span else ""
             raise FormatError(f"{path}: {place}{name!r:.200}: {error}; the pickle is damaged") from None
     uses = [use for result in results for use in result.uses]
-    if not entries:
+    is_state = is_state or mxnet.is_state(tree)
+    if not entries and not is_state:
         raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=SAVE)
     notes = ["some names collide and have their dots escaped"] if escaped else []
     if rest := source.nbytes - results[-1].stop:
         notes.append(f"{plural(rest, 'byte')} after the pickle were not read")
     return Checkpoint(
-        format="paddle pickle" if _is_paddle(tree) else "pickle",
+        format=mxnet.NAME if is_state else "paddle pickle" if _is_paddle(tree) else "pickle",
         files=(source,),
         storages=storages,
         entries=entries,
@@ -102,7 +108,7 @@ def read(path: str) -> Checkpoint:
 def _run(data: Contents, source: SourceFile) -> list[Result]:
     """Run the pickles of a file."""
     limits = PickleLimits(max_nbytes=source.nbytes)
-    made = CONSTRUCTORS | _elsewhere(source.path)
+    made = CONSTRUCTORS | mxnet.CONSTRUCTORS | _elsewhere(source.path)
     persistent = _persistent(source.path)
     results: list[Result] = []
     at = 0

@@ -19,7 +19,7 @@ from paramtool.model.plan import Plan, Target
 DESCR = {name: code for code, name in reversed(_npy.CODES.items())}
 """{dtype: NumPy's code for it}"""
 HEADER_ALIGN = 64
-"""The elements begin at a multiple of so many bytes of the member."""
+"""The elements begin at a multiple of this many bytes in the member."""
 
 
 SUFFIX = ".npy"

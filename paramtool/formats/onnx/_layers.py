@@ -52,7 +52,7 @@ class TensorUse(NamedTuple):
 
 
 SHOWN = 4
-"""So many names are written out in a note."""
+"""The most names that a note lists."""
 
 
 @dataclass

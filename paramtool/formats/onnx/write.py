@@ -29,7 +29,7 @@ MAX_MODEL_NBYTES = (1 << 31) - 1
 DATA_SUFFIX = ".data"
 """The file beside a model is called as the model, with this."""
 DATA_ALIGN = 4096
-"""The data of a tensor begins at a multiple of so many bytes, so that it can be mapped (docs/ExternalData.md)."""
+"""The data of a tensor begins at a multiple of this many bytes, so that it can be mapped (docs/ExternalData.md)."""
 CODE_OF = {name: code for code, name in proto.TYPES.items()}
 """{dtype: TensorProto.DataType}"""
 COMPUTED = ("float16", "float32", "float64")

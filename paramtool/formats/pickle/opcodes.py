@@ -65,7 +65,7 @@ def _fixed(letter: bytes, form: str) -> None:
 
 
 def _counted(letter: bytes, form: str, make: Callable[[bytes], object], written: str = "") -> None:
-    """An opcode with a length and so many bytes; `written` as `PickledSpan.form`."""
+    """An opcode with a length and that many bytes; `written` as `PickledSpan.form`."""
     struct = Struct(form)
     unpack, width = struct.unpack, struct.size
 

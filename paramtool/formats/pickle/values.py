@@ -124,6 +124,12 @@ class PickledSpan:
         made.is_bytes = True
         return made
 
+    def part(self, start: int, stop: int) -> PickledSpan:
+        """Some of its bytes, which have to stand in the file as they are."""
+        assert not self.form
+        stop = min(self.stop, self.start + stop)
+        return PickledSpan(self._data, self.start + start, stop, form="", make=self.make)
+
     def raw(self) -> bytes:
         """The bytes in the file; ValueError if they are too many to be an ordinary value."""
         if self.nbytes > MAX_VALUE_NBYTES:

@@ -22,9 +22,11 @@ from typing import Any
 from paramtool.errors import FormatError, PlanError, UnsafeError
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
+from paramtool.formats.record import layouts
+from paramtool.formats.record.damage import DAMAGE
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived
-from paramtool.model.checkpoint import Entry, Link, Module
+from paramtool.model.checkpoint import Entry, Link
 from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
 from paramtool.model.plan import Plan
@@ -32,13 +34,11 @@ from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous
 
 KEY = "paramtool.aliases"
-LAYOUTS_KEY = "paramtool.layouts"
-"""The key of the record of recurrent networks: {"version": 1, "modules": [...]}."""
 VERSION = 3
 """The newest version.  Each record has the lowest version that can express it, so that earlier programs can read it:
 2 if something is derived; 3 if tensors require gradients, or are torch parameters or storages, or if the tree needs it
 (`object_tree.needs_version_3`)."""
-RESERVED = {KEY, LAYOUTS_KEY, "format"}
+RESERVED = {KEY, layouts.KEY, "format"}
 """Metadata keys that are never flat pairs."""
 MIN_DERIVED_NBYTES = 16 << 30
 DERIVED_PER_STORED = 16
@@ -48,7 +48,7 @@ could ask for a petabyte, and the casts and constants of real checkpoints are fa
 
 def refuse_own_keys(plan: Plan) -> None:
     """PlanError if the input's own metadata has a key under which the record would be written."""
-    for key in (KEY, LAYOUTS_KEY):
+    for key in (KEY, layouts.KEY):
         if key in plan.metadata:
             raise PlanError(
                 f"the input's metadata has a key {key!r} that paramtool did not write",
@@ -169,54 +169,6 @@ def _encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
     return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
-def encode_modules(modules: Iterable[Module]) -> str:
-    """The record of recurrent networks, as JSON text; empty if there are none."""
-    items = [{k: _plain(v) for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules]
-    return json.dumps({"version": LAYOUTS_VERSION, "modules": items}, separators=(",", ":")) if items else ""
-
-
-def _plain(value: object) -> object:
-    """A field of a module as JSON data."""
-    return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
-
-
-LAYOUTS_VERSION = 1
-_MAPPINGS, _LISTS = ("tensors", "options"), ("unsure", "stacked")
-_MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "shapes", "evidence", *_LISTS, "refused")
-
-
-def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
-    """The recurrent networks that a file's metadata describes; FormatError if the record is damaged."""
-    if LAYOUTS_KEY not in metadata:
-        return ()
-    try:
-        record = strict_json.strict(metadata[LAYOUTS_KEY])
-        if type(record["version"]) is not int or record["version"] != LAYOUTS_VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {LAYOUTS_VERSION}")
-        return tuple(_module(item) for item in record["modules"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of layouts ({LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/layouts.md describes the record; the safetensors library can still read the tensors",
-        ) from None
-
-
-def _module(item: Mapping[str, Any]) -> Module:
-    """One network; ValueError if a member has the wrong type."""
-    found: dict[str, Any] = {key: item[key] for key in _MODULE_KEYS if key in item}
-    if not found.get("layout"):  # what is empty is not written
-        raise ValueError("a network has no layout")
-    shapes = {name: tuple(shape) for name, shape in found.pop("shapes", {}).items()}
-    if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
-        raise ValueError("shapes is not made of sizes")
-    for key, value in found.items():
-        texts = [text for pair in value.items() for text in pair] if key in _MAPPINGS else value
-        if not all(isinstance(text, str) for text in (texts if key in _MAPPINGS + _LISTS else [texts])):
-            raise ValueError(f"{key} is not made of strings")
-    found |= {key: tuple(found[key]) for key in _LISTS if key in found}
-    return Module(**{"at": "", **found, "shapes": shapes})
-
-
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names that a record or flat pairs define, from the tensors that a file stores."""
@@ -235,16 +187,12 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
     If the file has a full record, the flat pairs that repeat it are ignored.  Without a record, a flat pair is a
     declared tie if its value is a stored tensor and its key is not.
     """
-    leftover = {key: text for key, text in metadata.items() if key not in (KEY, LAYOUTS_KEY)}
+    leftover = {key: text for key, text in metadata.items() if key not in (KEY, layouts.KEY)}
     if KEY not in metadata:
         pairs = {k: v for k, v in leftover.items() if reads_as_pairs({k: v}, stored)}
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
         return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
     return decode_document(where, stored, document(where, metadata[KEY]), leftover)
-
-
-DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration)
-"""Exceptions that a malformed record can raise."""
 
 
 def damaged(where: str, error: BaseException) -> FormatError:

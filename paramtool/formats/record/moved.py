@@ -30,7 +30,7 @@ def carried_metadata(
 
 
 def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:
-    """What a record says once tensors have other names; it says nothing more of those that are gone.
+    """A record after tensors got other names; those that are gone are no longer in it.
 
     `renamed` is {old name: new name} of all that stay separate tensors.
     """

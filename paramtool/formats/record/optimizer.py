@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from paramtool.errors import FormatError
-from paramtool.formats import strict_json
+from paramtool.formats.record.damage import HINT, reading, versioned
 from paramtool.lazy_dataclass import dataclass
 
 KEY = "paramtool.optimizer"
@@ -38,16 +37,9 @@ def decode(where: str, metadata: Mapping[str, str]) -> tuple[RecordedNames, ...]
     """What a file with this metadata records; FormatError if the record is damaged."""
     if KEY not in metadata:
         return ()
-    try:
-        record = strict_json.strict(metadata[KEY], surrogates=True)
-        if type(record["version"]) is not int or record["version"] != VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {VERSION}")
+    with reading(f"{where}: its record of optimizers ({KEY!r})", HINT):
+        record = versioned(metadata[KEY], VERSION)
         return tuple(_read(state) for state in record["states"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of optimizers ({KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/alias-record.md describes the record; the tensors can be read without it",
-        ) from None
 
 
 def _read(state: Mapping[str, object]) -> RecordedNames:

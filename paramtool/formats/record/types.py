@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from paramtool.errors import FormatError
-from paramtool.formats import strict_json
+from paramtool.formats.record.damage import HINT, reading, versioned
 from paramtool.model.dtype import DTYPES
 
 KEY = "paramtool.types"
@@ -26,16 +25,9 @@ def decode(where: str, metadata: Mapping[str, str]) -> dict[str, str]:
     """{tensor: its type before} of a file with this metadata; FormatError if the record is damaged."""
     if KEY not in metadata:
         return {}
-    try:
-        record = strict_json.strict(metadata[KEY], surrogates=True)
-        if type(record["version"]) is not int or record["version"] != VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {VERSION}")
+    with reading(f"{where}: its record of casts ({KEY!r})", HINT):
+        record = versioned(metadata[KEY], VERSION)
         cast: dict[str, str] = dict(record["cast"].items())
         if unknown := [str(dtype) for dtype in cast.values() if not isinstance(dtype, str) or dtype not in DTYPES]:
-            raise ValueError(f"{unknown[0]!r:.60} is no type of numbers")
+            raise ValueError(f"{unknown[0]!r:.60} is not a type of numbers")
         return cast
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{where}: its record of casts ({KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/alias-record.md describes the record; the tensors can be read without it",
-        ) from None

@@ -13,6 +13,8 @@ from paramtool.errors import Defects, FormatError, some
 from paramtool.formats import object_tree
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
+from paramtool.formats.record import layouts
+from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.formats.safetensors.index import plain_names
 from paramtool.lazy_dataclass import dataclass
@@ -86,7 +88,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         index_metadata=own_metadata(said.metadata, names.entries),
         producer="paramtool",
         notes=tuple(notes),
-        modules=record.decode_modules(path, {k: v for k, v in said.metadata.items() if isinstance(v, str)}),
+        modules=layouts.decode(path, {k: v for k, v in said.metadata.items() if isinstance(v, str)}),
     )
 
 
@@ -121,7 +123,7 @@ def _qualified(
                 item = {**item, "owner": key}
             found["aliases"][name] = item
         found["spans"] = [*found["spans"], *hidden]
-    except record.DAMAGE as error:
+    except DAMAGE as error:
         raise record.damaged(path, error) from None
     return found, hidden
 

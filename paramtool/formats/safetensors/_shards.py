@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paramtool.formats.record import codec as record
+from paramtool.formats.record import layouts
 from paramtool.formats.safetensors.index import TOTAL_SIZE
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.storage import Cast, Storage
@@ -43,7 +44,7 @@ class Renumber:
         return entry
 
 
-_OUR_KEYS = {TOTAL_SIZE, record.KEY, record.LAYOUTS_KEY}
+_OUR_KEYS = {TOTAL_SIZE, record.KEY, layouts.KEY}
 
 
 def own_metadata(index_metadata: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:

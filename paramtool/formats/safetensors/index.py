@@ -20,6 +20,7 @@ from paramtool.formats.files import open_source
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile
 from paramtool.formats.record import codec as record
+from paramtool.formats.record import layouts
 from paramtool.model.plan import Plan
 from paramtool.model.storage import SourceFile
 
@@ -63,8 +64,8 @@ def over_plain_shards(
     pairs = record.flat_pairs(plan, (a for a in plan.aliases if a.owner not in linked))
     metadata |= {TOTAL_SIZE: sum(target.nbytes for target in stored)}
     metadata |= {alias: owner for alias, owner in pairs.items() if alias not in taken}
-    if modules := record.encode_modules(plan.modules):
-        metadata[record.LAYOUTS_KEY] = modules
+    if modules := layouts.encode(plan.modules):
+        metadata[layouts.KEY] = modules
     files = {target.name: weight_map[target.name] for target in stored}
     text = _whole_record(plan, linked)
     whole = _index(name.index, metadata | ({record.KEY: text} if text else {}), files)

@@ -19,6 +19,7 @@ from paramtool.errors import Defects, FormatError, plural
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
 from paramtool.formats.record import codec as record
+from paramtool.formats.record import layouts
 from paramtool.formats.safetensors.dtypes import DTYPE_CODES
 from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
 from paramtool.model.checkpoint import Checkpoint
@@ -51,7 +52,7 @@ def read(path: str) -> Checkpoint:
         objects=objects,
         sections=object_tree.sections(objects),
         metadata=names.leftover,
-        modules=record.decode_modules(path, metadata),
+        modules=layouts.decode(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",
     )
 

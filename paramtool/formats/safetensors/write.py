@@ -12,6 +12,7 @@ from paramtool.formats import object_tree
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile, is_utf8
 from paramtool.formats.record import codec as record
+from paramtool.formats.record import layouts
 from paramtool.formats.safetensors import index
 from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.formats.safetensors.read import HEADER_LENGTH, METADATA
@@ -91,15 +92,15 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     record.refuse_own_keys(plan)
     stored = {target.name for target in targets}
     aliases = [alias for alias in plan.aliases if alias.owner in stored]
-    metadata = {"format": "pt"} | dict(plan.metadata)
+    metadata = ({} if plan.is_bare else {"format": "pt"}) | dict(plan.metadata)
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
     text = record.encode(plan, stored, objects, first=not shard)
     if text or record.reads_as_pairs(metadata, stored):
         metadata[record.KEY] = text or record.NOTHING
-    if not shard and (text := record.encode_modules(plan.modules)):
-        metadata[record.LAYOUTS_KEY] = text
+    if not shard and (text := layouts.encode(plan.modules)):
+        metadata[layouts.KEY] = text
     return metadata
 
 
@@ -142,7 +143,7 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
 
 
 STEP = 1 << 20
-"""So many characters of a record are encoded at once."""
+"""How many characters of a record are encoded at once."""
 
 
 def _header(targets: Sequence[Target], metadata: Mapping[str, str], begin: Mapping[str, int], align: int) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Container
 SLOTS = re.compile(
     r"(?:[Aa]dam\w*|Nadam|LAMB\w*|[Mm]omentum|RMSProp|Adagrad\w*|Adadelta|Ftrl|SM3|adam_[mv]|Lars\w*|YF\w*)(?:_\d+)?"
 )
-"""The names of optimizers' slots, which stand behind the name of their variable; `adam_m` is BERT's."""
+"""The names of optimizers' slots, which follow the name of their variable; `adam_m` is BERT's."""
 COUNTERS = ("global_step", "save_counter")
 POWERS = re.compile(r"(.*/)?beta[12]_power(_\d+)?")
 

@@ -27,7 +27,7 @@ TRAILER_NBYTES = 5
 NONE, SNAPPY = 0, 1
 MAX_TABLE_NBYTES = 256 << 20
 MAX_CHECKED_NBYTES = 16 << 20
-"""The CRCs of blocks are proved up to so many bytes of a table, since that is slow in Python."""
+"""The CRCs of blocks are checked until this many bytes of a table are done, since that is slow in Python."""
 MAX_KEY_GROWTH = 64
 """The most bytes of keys for one byte of a table: prefixes that keys share can make long keys of few bytes."""
 

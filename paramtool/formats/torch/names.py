@@ -53,7 +53,7 @@ class Bounds:
 
     @classmethod
     def of(cls, pickle_nbytes: int) -> Bounds:
-        """The bounds of pickles that have so many bytes in their file, deflated or not.
+        """The bounds of pickles that have `pickle_nbytes` bytes in their file, deflated or not.
 
         >>> Bounds.of(200 << 20).tensors
         52428800

@@ -397,7 +397,7 @@ class _Planning:
 
 
 MANY = 6
-"""So many layers are written out in an error."""
+"""The most layers that an error lists."""
 
 
 def _units(units: Sequence[NetworkUnit], text: str) -> list[NetworkUnit]:

@@ -24,7 +24,7 @@ from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
 from paramtool.passes.select import WRAPPERS, wrapper
 
 _PASSES = 200
-"""After so many rounds of the search, what is not settled counts as ambiguous."""
+"""The most rounds of the search; what is not settled after them counts as ambiguous."""
 _WRAPPED = (*WRAPPERS, "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 """Parts of names that wrappers put anywhere: torch/distributed/fsdp/_common_utils.py,
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py of torch 2.13."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Section
@@ -18,7 +19,7 @@ class ClassParameter:
     """A parameter of a model, as its class has it."""
 
     names: tuple[str, ...]
-    """All of its names; the first is that of `named_parameters()`."""
+    """All of its names; the first is that of `named_parameters()`, and the last can be one that only its files have."""
     shape: tuple[int, ...]
     is_in_layer_norm: bool
     """Whether it is part of one of torch's LayerNorm modules."""
@@ -33,6 +34,9 @@ class ClassParameters:
     parameters: tuple[ClassParameter, ...]
     buffers: frozenset[str]
     """The names of all else that is in its state dict."""
+    saved: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """{name: shape} of what its files hold in place of parameters: a Mixtral has the experts of a layer in one tensor,
+    and its files have them one by one."""
 
 
 _TRAINED = ("float", "bfloat", "complex")
@@ -94,7 +98,7 @@ class _Listed:
                     self.parameters.append(Parameter(name, one.view.shape, may_be_buffer, may_decay(name)))
 
     def order(self, source: str, section: str) -> Order:
-        """What was added, in that order; it is no order if the names were sorted."""
+        """What was added, in that order; it says nothing if the names were sorted."""
         is_known = bool(source) and not _is_sorted([parameter.name for parameter in self.parameters])
         unsure = "its names are in alphabetical order" if source else f"{self.checkpoint.format} does not keep it"
         said = source if is_known else unsure
@@ -153,22 +157,25 @@ def of_class(found: ClassParameters, file: Order) -> Order:
     """The parameters of a model's class, in its order, under the names that the file has for them.
 
     `file` has the tensors of the file.  They are not all of the model's where the class has a parameter that is not in
-    the file, or the file a tensor that is not the class's: then the class is another one.
+    the file, or the file a tensor that is not the class's: then the class is another one.  What files of the class hold
+    in another form has the names of the class.
     """
     shapes = {parameter.name: parameter.shape for parameter in file.parameters}
     parameters: list[Parameter] = []
     aliases = dict(file.aliases)
     missing = file.missing
+    own = {name for one in found.parameters for name in one.names} | found.buffers
+    strange = [name for name in shapes if name not in own and found.saved.get(name) != shapes[name]]
+    is_saved = not strange and {name for name in found.saved if name not in own} <= shapes.keys() | aliases.keys()
     for one in found.parameters:
         there = dict.fromkeys(name for own in one.names if (name := file.aliases.get(own, own)) in shapes)
         name = next(iter(there), "")
-        if not name:
+        if not name and not (found.saved and is_saved):
             missing = missing or f"{one.names[0]!r} of {found.source} is not in the file"
-        elif shapes[name] != one.shape:
+        elif name and shapes[name] != one.shape:
             missing = missing or f"{name!r} is {list(shapes[name])}, and {list(one.shape)} in {found.source}"
         parameters.append(Parameter(name or one.names[0], one.shape, False, decays(one.names[0], one.is_in_layer_norm)))
-        aliases |= {other: name for other in (*one.names, *there) if other != name}
-    own = {parameter.name for parameter in parameters} | aliases.keys() | found.buffers
-    if strange := [name for name in shapes if name not in own]:
+        aliases |= {other: name or one.names[0] for other in (*one.names, *there) if other != (name or one.names[0])}
+    if strange:
         missing = missing or f"{strange[0]!r} is not in {found.source}"
     return Order(tuple(parameters), found.source, True, file.section, aliases, missing)

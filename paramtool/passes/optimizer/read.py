@@ -232,7 +232,7 @@ def _placed(groups: tuple[Group, ...], at: str, defects: _Contradictions) -> dic
 
 
 def _keys(entry: Node) -> list[str]:
-    return [str(key) for key, _ in entry.items] if isinstance(entry, Mapping) else []
+    return [key for key, _ in _pairs(entry)] if isinstance(entry, Mapping) else []
 
 
 def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:
@@ -246,7 +246,7 @@ def _slots(entry: Node | None, described: _PlainTensors, algorithm: str) -> Iter
     """The slots of an entry; a state that is not a mapping is one slot without a name."""
     if entry is None:
         return
-    pairs = [(word(key), child) for key, child in entry.items] if isinstance(entry, Mapping) else [("", entry)]
+    pairs = [*_pairs(entry)] if isinstance(entry, Mapping) else [("", entry)]
     tensors = {key: child.name for key, child in pairs if isinstance(child, TensorRef)}
     known = {key: described.tensors.get(tensors[key]) if key in tensors else None for key, _ in pairs}
     kinds = slots.kinds_of(known, algorithm)
@@ -256,6 +256,15 @@ def _slots(entry: Node | None, described: _PlainTensors, algorithm: str) -> Iter
             yield Slot(key, kinds[key] if is_known else "unknown", value=child)
         else:
             yield Slot(key, kinds[key] if known[key] else "unknown", tensors[key])
+
+
+def _pairs(entry: Mapping) -> Iterator[tuple[str, Node]]:
+    """The slots of an entry, those below another mapping of bitsandbytes with its key before a dot."""
+    for key, child in entry.items:
+        if key == slots.WRAPPED and isinstance(child, Mapping):
+            yield from ((f"{key}.{word(inner)}", one) for inner, one in child.items)
+        else:
+            yield word(key), child
 
 
 def _masters(found: _OptimizerNode, groups: tuple[Group, ...]) -> Map[int | str, str]:

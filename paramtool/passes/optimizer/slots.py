@@ -2,8 +2,9 @@
 
 The names of torch's own optimizers, and their settings, are those of torch 2.13 (torch/optim/*.py, each made and
 stepped by tests/torch/test_optimizer_slots.py).  transformers' Adafactor is that of transformers 5.23
-(optimization.py).  Not checked against a release: bitsandbytes, GaLore, Shampoo, SOAP, LARS, LAMB, Lion, and the names
-that Keras, optax and Gluon give.
+(optimization.py).  bitsandbytes is that of 0.50, GaLore that of galore-torch 1.0, and Shampoo, SOAP, Kron, LARS, LAMB,
+Lion, AdamP and StableAdamW those of pytorch_optimizer 4.1.  Not checked against a release: the names that Keras, optax
+and Gluon give.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ KINDS: Mapping[str, SlotKind] = {
     "exp_avg_sq": "second", "max_exp_avg_sq": "second", "square_avg": "second", "acc_delta": "second",
     "sum": "second", "variance": "second", "exp_inf": "magnitude", "step_size": "magnitude", "ax": "weight",
     "row_var": "factored", "col_var": "factored", "exp_avg_sq_row": "factored", "exp_avg_sq_col": "factored",
+    "weight_norm": "derived", "adam_norm": "derived", "trust_ratio": "derived",
     **dict.fromkeys(("state1", "state2", "absmax1", "absmax2", "qmap1", "qmap2", "gnorm_vec", "unorm_vec",
-                     "max1", "max2", "new_max1", "new_max2", "__bnb_optimizer_quant_state__"), "blockwise"),
+                     "max1", "max2", "new_max1", "new_max2"), "blockwise"),
 }  # fmt: skip
 """{slot: kind}.  `eta` and `mu` are ASGD's; optimizers of other libraries have tables of their own."""
 _LBFGS = frozenset({"d", "t", "al", "ro", "H_diag", "old_dirs", "old_stps", "prev_flat_grad", "prev_loss",
                     "func_evals", "n_iter"})  # fmt: skip
 """One set of values for all parameters, kept under the first one; the vectors go over all of them in order."""
+WRAPPED = "__bnb_optimizer_quant_state__"
+"""Where bitsandbytes 0.50 keeps what is quantised, below each entry (optim/optimizer.py)."""
 FLAT = ("prev_flat_grad", "d")
 """Those of L-BFGS that are one vector over all parameters."""
 OF_ONE_SHAPE = frozenset({"weight", "first", "second", "magnitude"})
@@ -59,12 +63,15 @@ def _row(name: str, settings: str, slots: str = "", without: str = "", **more: s
 
 _ALGORITHMS = (
     _row("GaLore", "update_proj_gap", refused="GaLore keeps moments in a projection that is of the whole tensor"),
+    _row("Kron", "pre_conditioner_update_probability",
+         refused="Kron keeps preconditioners that are of the whole tensor"),
     _row("SOAP", "precondition_frequency", refused="SOAP keeps preconditioners that are of the whole tensor"),
     _row("SOAP", "", "GG Q", refused="SOAP keeps preconditioners that are of the whole tensor"),
-    _row("Shampoo", "", "preconditioner inv_preconditioner precond_0 inv_precond_0 factor_matrices",
+    _row("Shampoo", "", "preconditioner inv_preconditioner precond_0 inv_precond_0 factor_matrices "
+         "pre_cond_0 inv_pre_cond_0 pre_conditioner",
          refused="Shampoo keeps preconditioners that are of the whole tensor"),
     _row("K-FAC", "", "m_aa m_gg A_inv G_inv", refused="K-FAC keeps preconditioners that are of a whole layer"),
-    _row("bitsandbytes", "", "state1 absmax1 __bnb_optimizer_quant_state__"),
+    _row("bitsandbytes", "", f"state1 absmax1 {WRAPPED}.state1"),
     _row("LBFGS", "history_size tolerance_grad"),
     _row("Muon", "ns_steps", trajectory="Muon orthogonalises the update of a whole matrix"),
     _row("LARS", "trust_coeff", trajectory="LARS scales the update by the norms of a whole tensor"),
@@ -74,6 +81,8 @@ _ALGORITHMS = (
     _row("LAMB", "betas grad_averaging", trajectory="LAMB scales the update by the norms of a whole tensor"),
     _row("Adafactor", "beta2_decay", trajectory="Adafactor scales the update by the norm of a whole tensor"),
     _row("Adafactor", "clip_threshold", trajectory="Adafactor scales the update by the norm of a whole tensor"),
+    _row("AdamP", "betas wd_ratio", trajectory="AdamP projects the update of a whole tensor"),
+    _row("StableAdamW", "betas kahan_sum", trajectory="StableAdamW scales the update by a mean of the whole tensor"),
     _row("NAdam", "betas momentum_decay"),
     _row("AdamW", "betas amsgrad"),
     _row("Adamax", "betas", "exp_inf"),
@@ -154,6 +163,10 @@ def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm:
 
     bitsandbytes keeps small tensors in float32: then two slots are Adam's moments, and it is not known what one is.
     """
+    if any(key.startswith(f"{WRAPPED}.") for key in slots):
+        inner = {last_part(key): value for key, value in slots.items()}
+        kinds = kinds_of(inner, algorithm)
+        return {key: kinds[last_part(key)] for key in slots}
     if algorithm == "LBFGS":
         return {key: "global" if key in _LBFGS else kind_of(key, None, None) for key in slots}
     found = {key: kind_of(key, value[1] if value else None, None) for key, value in slots.items()}
@@ -162,6 +175,30 @@ def kinds_of(slots: Mapping[str, tuple[str, tuple[int, ...]] | None], algorithm:
         if value is not None and value[0] != "uint8":
             found[key] = kind if "state2" in slots else "unknown"  # type: ignore[assignment]
     return found
+
+
+def last_part(key: str) -> str:
+    """A slot without what it is below.
+
+    >>> last_part("__bnb_optimizer_quant_state__.state1"), last_part("exp_avg")
+    ('state1', 'exp_avg')
+    """
+    return key.rpartition(".")[2]
+
+
+_NOT_OF_GRADIENTS = ("step_size", "acc_delta")
+"""Slots that do not grow with the gradients: Rprop's step sizes, and Adadelta's squares of updates."""
+
+
+def power_of(key: str, kind: SlotKind) -> int:
+    """The power of the gradient with which a slot grows.
+
+    >>> power_of("exp_avg", "first"), power_of("exp_avg_sq", "second"), power_of("step_size", "magnitude")
+    (1, 2, 0)
+    """
+    if last_part(key) in _NOT_OF_GRADIENTS:
+        return 0
+    return {"first": 1, "magnitude": 1, "second": 2}.get(kind, 0)
 
 
 _How = Literal["whole", "rows", "columns", "blocks"]
@@ -208,10 +245,18 @@ def expected_shape(
     return ExpectedShape(tuple(sorted(rules)))
 
 
+_FACTORED: Mapping[str, _How] = {
+    "row_var": "rows", "col_var": "columns", "exp_avg_sq_row": "rows", "exp_avg_sq_col": "columns",
+}  # fmt: skip
+"""The slots whose shape is the parameter's without its last axis, or without the one before; optax factors the two
+largest axes, and has placeholders for parameters that it does not factor."""
+
+
 def _how(slot: Slot) -> _How | None:
     """How the shape of a slot follows from its parameter's; None where it says nothing."""
-    if slot.kind in OF_ONE_SHAPE or slot.key in ("state1", "state2"):
+    key = last_part(slot.key)
+    if slot.kind in OF_ONE_SHAPE or key in ("state1", "state2"):
         return "whole"
     if slot.kind == "factored":
-        return "rows" if "row" in slot.key else "columns"
-    return "blocks" if slot.key in ("absmax1", "absmax2") else None
+        return _FACTORED.get(key)
+    return "blocks" if key in ("absmax1", "absmax2") else None

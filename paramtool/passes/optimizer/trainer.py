@@ -8,9 +8,9 @@ frozen.  Older releases decided otherwise for normalisations that are not torch'
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from paramtool.model.optimizer import Order, Parameter
+from paramtool.model.optimizer import Move, Order, Parameter
 
 _WITHOUT_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
 
@@ -45,3 +45,20 @@ def allowed(order: Order, counts: Sequence[int]) -> tuple[Callable[[Parameter], 
     if None not in said and (said.count(True), said.count(False)) == tuple(counts):
         return (lambda parameter: parameter.decays is True), (lambda parameter: parameter.decays is False)
     return (lambda parameter: "bias" not in parameter.name.lower()), (lambda parameter: True)
+
+
+def misplaced(
+    old: Mapping[str, bool | None], new: Mapping[str, bool | None], moves: Iterable[Move], renamed: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(old parameter, new parameter) that the Trainer has in different groups.
+
+    `old` and `new` say which decay, or None where that is not known.
+
+    >>> list(misplaced({"a.weight": True}, {"norm.weight": False}, (), {"a.weight": "norm.weight"}))
+    [('a.weight', 'norm.weight')]
+    """
+    pairs = [*renamed.items(), *((name, made) for move in moves for made in move.new for name in move.old)]
+    for name, made in pairs:
+        said = old.get(name), new.get(made)
+        if None not in said and said[0] is not said[1]:
+            yield name, made

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, map_tensors, word
@@ -77,7 +78,7 @@ def sorted_as(node: Node, before: Node) -> Node:
 
 
 class Renumbered(NamedTuple):
-    """The entries of a mapping of torch's optimizer after a change."""
+    """The entries of an optimizer after a change."""
 
     groups: Sequence_[Sequence_[tuple[Key, str]]]
     """For each group its new keys, each with its new one of `param_names`, in order."""
@@ -85,6 +86,29 @@ class Renumbered(NamedTuple):
     """{new key: what is kept for it}"""
     order: Sequence_[Key]
     """All new keys in the order of `state`."""
+    settings: Map[Key, Key] = MappingProxyType({})
+    """{new key: the old key whose settings it has}, where settings are kept for each parameter"""
+    emptied: frozenset[int] = frozenset()
+    """Groups that have no parameter any more."""
+
+
+class Form(NamedTuple):
+    """How one form of an optimizer keeps its entries in the tree."""
+
+    entries: Callable[[Node], Iterable[tuple[Key, Node]]]
+    """The entries, each with its key."""
+    renumbered: Callable[[Node, Renumbered], Node]
+    """The same node with other entries."""
+    is_list: bool = False
+    """Whether an entry is one tensor of a list, without slots."""
+
+
+def form_of(name: str) -> Form:
+    """The form of an optimizer; KeyError for one that is not written."""
+    return _FORMS[name]
+
+
+# torch: {"state": {0: {...}}, "param_groups": [{"params": [0]}]}
 
 
 def renumbered(node: Node, new: Renumbered) -> Node:
@@ -105,7 +129,8 @@ def _state(node: Node, new: Renumbered) -> Node:
 
 def _groups(node: Node, new: Renumbered) -> Node:
     assert isinstance(node, Sequence)
-    return replace(node, items=tuple(map(_group, node.items, new.groups)))
+    made = map(_group, node.items, new.groups)
+    return replace(node, items=tuple(one for k, one in enumerate(made) if k not in new.emptied))
 
 
 def _group(node: Node, new: Sequence_[tuple[Key, str]]) -> Node:
@@ -128,6 +153,68 @@ def entries_of(node: Node) -> Iterator[tuple[Key, Node]]:
     yield from state.items
 
 
+# DCP, flattened: {"state.a.weight.exp_avg": ..., "param_groups.a.weight.lr": ...}
+
+
+_STATE, _SETTINGS = "state.", "param_groups."
+
+
+def _flat_items(node: Node, kind: str) -> dict[str, list[tuple[str, Node]]]:
+    """{name of a parameter: [(slot or setting, value)]}"""
+    assert isinstance(node, Mapping)
+    found: dict[str, list[tuple[str, Node]]] = {}
+    for key, child in node.items:
+        if isinstance(key, str) and key.startswith(kind):
+            name, _, last = key.removeprefix(kind).rpartition(".")
+            found.setdefault(name, []).append((last, child))
+    return found
+
+
+def _flat_entries(node: Node) -> Iterator[tuple[Key, Node]]:
+    for name, items in _flat_items(node, _STATE).items():
+        yield name, Mapping("dict", tuple(items))
+
+
+def _flat_renumbered(node: Node, new: Renumbered) -> Node:
+    """The same mapping, with the state of all parameters and then their settings, as torch writes them."""
+    assert isinstance(node, Mapping)
+    settings = _flat_items(node, _SETTINGS)
+    items: list[tuple[Key, Node]] = []
+    for key in new.order:
+        entry = new.entries.get(key)
+        if isinstance(entry, Mapping):
+            items += ((f"{_STATE}{word(key)}.{word(slot)}", child) for slot, child in entry.items)
+    for key in new.order:
+        items += ((f"{_SETTINGS}{word(key)}.{last}", child) for last, child in settings[str(new.settings[key])])
+    return replace(node, items=tuple(items))
+
+
+# A list of tensors, one for each parameter
+
+
+def _list_entries(node: Node) -> Iterator[tuple[Key, Node]]:
+    assert isinstance(node, Sequence)
+    yield from enumerate(node.items)
+
+
+def _list_renumbered(node: Node, new: Renumbered) -> Node:
+    assert isinstance(node, Sequence)
+    return replace(node, items=tuple(new.entries[key] for key in new.order), mark=0)
+
+
+_FORMS = {
+    "torch": Form(entries_of, renumbered),
+    "dcp": Form(entries_of, renumbered),
+    "dcp-flat": Form(_flat_entries, _flat_renumbered),
+    "list": Form(_list_entries, _list_renumbered, is_list=True),
+}
+
+
 def moved_below(node: Node, old: str, new: str) -> Node:
     """An entry whose tensors have the path of another."""
-    return map_tensors(node, lambda name: new + name.removeprefix(old) if name.startswith(f"{old}.") else name)
+    return map_tensors(node, lambda name: new + name.removeprefix(old) if is_below(name, old) else name)
+
+
+def is_below(name: str, path: str) -> bool:
+    """Whether a tensor is at a path, or below it."""
+    return name == path or name.startswith(f"{path}.")

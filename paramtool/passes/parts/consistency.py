@@ -1,4 +1,4 @@
-"""Whether the names of a model contradict each other: forms that are mixed, layers that lack a part, missing layers.
+"""Whether the names of a model contradict each other: forms that are mixed, and modules that lack a part.
 
 Modules of one place are compared, such as all of `model.layers.*.self_attn`.  Nothing here knows a model; where a layer
 of a class of transformers 5.23 really lacks a part, its config.json says so.  A test runs the rules over every class.
@@ -6,13 +6,12 @@ of a class of transformers 5.23 really lacks a part, its config.json says so.  A
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.parts.config_facts import SIDES, config_of, tower_of
+from paramtool.parts.config_facts import config_of, tower_of
 from paramtool.parts.words import APART, BASE, FUSED, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import NUMBER
 
@@ -173,7 +172,7 @@ def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Itera
             if fuller is None or not missing:
                 continue
             for module in same:
-                if not _is_so(module, missing, config):
+                if not is_so(module, missing, config):
                     other = modules.by_tensors[fuller][0]
                     yield f"{module!r} has no {', '.join(missing)}; {other!r} has"
 
@@ -183,7 +182,7 @@ def _is_part(own: str) -> bool:
     return (child.removesuffix(f".{BASE}") if dot else own.removesuffix("_bias")) in PARTS
 
 
-def _is_so(module: str, missing: Iterable[str], config: Mapping[str, Any]) -> bool:
+def is_so(module: str, missing: Iterable[str], config: Mapping[str, Any]) -> bool:
     """Whether the config says that this module lacks these parts."""
     parts = {own.partition(".")[0] for own in missing}
     numbers = [int(number) for number in NUMBER.findall(module)]
@@ -209,61 +208,3 @@ def _says(model_type: str, config: Mapping[str, Any], parts: Collection[str], nu
     if {*parts} == {"down_proj"}:  # experts that return what they get
         return number("zero_expert_num") > 0 and len(numbers) == 2 and numbers[1] >= number("n_routed_experts") > 0
     return False
-
-
-# --- missing layers --------------------------------------------------------------------------------------------------
-
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
-OF_SIDE = ("{}_layers", "num_{}_layers", "{}_num_hidden_layers")
-"""Keys that say how many layers there are: of a model, and of the encoder or the decoder of one."""
-STACK = re.compile(r"((?:[A-Za-z_]\w*\.)*(?:layers|layer|h|blocks|block))\.([0-9]{1,9})\.(.*)")
-"""The layers of a model, the number of one, and what is in it."""
-ONE_LESS = ("mask2former",)
-"""Model types whose layers are one less than a key says (transformers 5.23 modeling_mask2former.py)."""
-SHOWN = 4
-MOST = 1 << 16
-"""A config that says more layers is not believed."""
-
-
-def missing_layers(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
-    """A sentence for each tower of which config.json says more layers than there are."""
-    stacks: dict[str, set[int]] = {}
-    with_parts = set()
-    for name in names:
-        if found := STACK.match(name):
-            stacks.setdefault(found[1], set()).add(int(found[2]))
-            if not PARTS.isdisjoint(found[3].split(".")):
-                with_parts.add(found[1])
-    towers: dict[tuple[str, str], list[str]] = {}
-    for stack in stacks:
-        if (tower := tower_of(f"{stack}.0.", config)) is not None:
-            path, _, side = tower.rpartition(".") if tower.endswith(SIDES) else (tower, "", "")
-            named = next((one for one in SIDES if one in stack.split(".") and (not side or one == side)), "")
-            towers.setdefault((path, named if _side_key(config, path, named) else ""), []).append(stack)
-    lines = (
-        _fewer(own[0], stacks[own[0]], path, side, config=config)
-        for (path, side), own in towers.items()
-        if len(own) == 1 and own[0] in with_parts
-    )
-    return [line for line in lines if line]
-
-
-def _side_key(config: Mapping[str, Any], path: str, side: str) -> str:
-    inner = config_of(config, path)[1]
-    keys = (key.format(side) for key in OF_SIDE) if side else ()
-    return next((key for key in keys if type(inner.get(key)) is int), "")
-
-
-def _fewer(stack: str, numbers: Collection[int], path: str, side: str, *, config: Mapping[str, Any]) -> str:
-    """What is missing in the only stack of layers that a key of the config speaks of."""
-    inner = config_of(config, path)[1]
-    keys = [_side_key(config, path, side)] if side else [key for key in LAYERS if type(inner.get(key)) is int]
-    if len({inner[key] for key in keys}) != 1 or inner[keys[0]] > MOST or inner.get("model_type") in ONE_LESS:
-        return ""
-    count = inner[keys[0]]
-    missing = [k for k in range(count) if k not in numbers]
-    if not missing:
-        return ""
-    shown = ", ".join(map(str, missing[:SHOWN])) + (f" and {len(missing) - SHOWN} more" if missing[SHOWN:] else "")
-    said = f"{path}.{keys[0]}" if path else keys[0]
-    return f"config.json says {plural(count, 'layer')} ({said}); {stack} has {count - len(missing)} of them: no {shown}"

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from paramtool import dialects
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.parts import widths
+from paramtool.parts import vocabulary, widths
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, whole
-from paramtool.passes.parts import consistency, following, tied_heads
+from paramtool.passes.parts import consistency, following, layers, tied_heads
+from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
 from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.recorded import family_layouts, put_together
@@ -31,6 +32,10 @@ class DialectChange(NamedTuple):
     """What a reader of the target should know."""
     added: Mapping[str, str]
     """{a name that the target's program wants: the tensor that it repeats}"""
+    order: tuple[int, ...] = ()
+    """The first order of the tensors of transformers 4, as the record of parts has it."""
+    prefix: str = ""
+    """What the target has in front of all names of transformers 4, which lack it."""
 
 
 def dialect_change(
@@ -40,25 +45,35 @@ def dialect_change(
     added: Collection[str] = (),
     *,
     joints: Iterable[Joint] = (),
+    ranks: Mapping[str, int] | None = None,
+    order: Sequence[int] = (),
+    prefix: str = "",
 ) -> DialectChange:
     """Tensors of one dialect as those of another, `ways`; LayoutError where they do not fit, or contradict the config.
 
     `added` are names that an earlier conversion added, as copies of others; `joints` are fused tensors that stand
-    in the file in place of their parts in `shapes`.
+    in the file in place of their parts in `shapes`.  `ranks` is the first order of the file's names, which those of the
+    output keep, and `order` the one that its record says: with it, going back restores the file.
+    `prefix` is what the record says that the file has in front of all names.
     """
-    read, write = (dialects.opened(name, model.config, model.facts) for name in ways)
+    read = dialects.opened(ways[0], model.config, model.facts, prefix)
+    write = dialects.opened(ways[1], model.config, model.facts)
     found = following.told_apart(shapes, model.packing)
     consistency.check(found.weights, model.config)
     held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
     hub = _hub(held)
     _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
+    unsure = layers.check(hub, model.config)
     made = tied_heads.with_head(write, write.write(hub), model.config)
+    order = first_order.of_parts(held, hub, ranks, order) if ranks is not None else ()
     if found.beside:
         held, made = following.followed(held, made, found, shapes, packing=model.packing)
     return DialectChange(
-        Rearranged(tuple(put_together(held, joints)), tuple(made)),
-        (*write.caveats, *consistency.missing_layers(hub, model.config)),
+        Rearranged(tuple(put_together(held, joints)), tuple(made), first_order.of_made(made, hub, order)),
+        (*write.caveats, *unsure),
         tied_heads.added(write, made),
+        tuple(order),
+        write.prefix(hub),
     )
 
 
@@ -69,7 +84,7 @@ def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], 
     """
     holders = {piece.part: one for one in held for piece in one.pieces if one.name not in scaled}
     plain = {name: shape for name, shape in hub.items() if name in holders}
-    if lines := widths.contradictions(plain, model.config):
+    if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
         widths.refuse(lines, holders)
 
 

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural, some
-from paramtool.parts.companions import PAIR, is_companion, shows_weight
 from paramtool.parts.layout import PartGroup, PartLayout, all_groups, all_part_layouts, group
+from paramtool.parts.schemes import PAIR, is_companion, shows_weight
 from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES
 
 BARE_SEPARATOR = "_"

@@ -1,6 +1,6 @@
 """Companions of fused weights: scales, zero points, packed codes and low-rank factors are fused and taken apart, too.
 
-Where a weight is packed, its tensors show how many outputs and inputs it had (`parts.companions.logical`).
+Where a weight is packed, its tensors show how many outputs and inputs it had (`parts.schemes.logical`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Repeated, parse
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
-from paramtool.parts.companions import BASE, PAIR, SHOWN, VLLM, follow, is_companion, logical, with_method
+from paramtool.parts.companions import VLLM, follow
+from paramtool.parts.followers import Followers
 from paramtool.parts.packing import MXFP4, Packing
 from paramtool.parts.pieces import Stored, whole
+from paramtool.parts.schemes import BASE, PAIR, SHOWN, is_companion, logical, with_method
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import ApartGroup, FusedGroup
@@ -88,7 +90,7 @@ def following(weight: Joint, suffix: str, shapes: Shapes, packing: Packing) -> J
     names = {name: name for name in (*weight.described.names, weight.stored.name)}
     stems = [name[: len(name) - len(end)] for name in names for end in (_written(name, suffix),)]
     beside = [other for other in SHOWN for stem in stems if stem + other in shapes]
-    found = follow(weight.stored, suffix, names, shapes, packing=with_method(packing, beside))
+    found = follow(Followers(weight.stored, suffix, names, shapes, with_method(packing, beside)))
     described = replace(weight.described, companion=suffix)
     return weight._replace(stored=found.fused, apart=found.parts, described=described)
 
@@ -153,7 +155,7 @@ def _before_packing(inner: Mapping[str, tuple[int, ...]], packing: Packing) -> t
 
 
 WORDS = 4
-"""So many words has the longest name of a companion: `lora_A.default.weight`, or of a scale behind `base_layer`."""
+"""The most words in the name of a companion: `lora_A.default.weight`, or a scale behind `base_layer`."""
 
 
 def _beside(name: str, shapes: Shapes, packing: Packing) -> Iterator[Companion]:
@@ -220,7 +222,7 @@ def followed(
         stored = by_name[one.weight]
         names = _names(stored, one.suffix, {stored.name: one.name})
         known = {one.name: shapes[one.name]}
-        image = _follow(stored, one.suffix, names, known, packing=with_method(packing, beside[one.weight]))
+        image = _follow(Followers(stored, one.suffix, names, known, with_method(packing, beside[one.weight])))
         sources.append(image.fused)
         shared_there |= _shared(image.parts)
         for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
@@ -242,7 +244,7 @@ def followed(
             names = _names(stored, suffix, {stored.name: beside_name(stored.name, suffix)})
             known = {beside_name(part, suffix): hub[part, suffix] for part in parts}
             method = with_method(packing, suffixes[parts[0]])
-            image = _follow(stored, suffix, names, known, packing=method)
+            image = _follow(Followers(stored, suffix, names, known, method))
             targets.append(image.fused)
             shared |= _shared(image.parts)
     sources = [_renamed(one, shared) for one in sources]
@@ -254,13 +256,13 @@ def followed(
     )
 
 
-def _follow(weight: Stored, suffix: str, names: Mapping[str, str], shapes: Shapes, *, packing: Packing) -> Image:
+def _follow(found: Followers) -> Image:
     """As `follow`; beside a weight that is one part as it is, a companion stays as it is, whatever it says."""
-    part = weight.pieces[0].part
+    weight, part = found.weight, found.weight.pieces[0].part
     if weight != whole(weight.name, weight.shape, part):
-        return follow(weight, suffix, names, shapes, packing=packing)
-    (shape,) = shapes.values()
-    return Image(whole(names[weight.name], shape, names[part]), (whole(names[part], shape),))
+        return follow(found)
+    (shape,) = found.shapes.values()
+    return Image(whole(found.fused, shape, found.names[part]), (whole(found.names[part], shape),))
 
 
 def _names(weight: Stored, suffix: str, own: Mapping[str, str]) -> dict[str, str]:

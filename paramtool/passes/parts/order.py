@@ -1,16 +1,18 @@
 """The order of a file's tensors before it was rearranged, from its record of parts.
 
 A file keeps the order of its names through any number of `fuse` and `unfuse`: each record of a tensor says where the
-tensors that it replaced stood, in the order that the file had before the first of them.
+tensors that it replaced stood, in the order that the file had before the first of them.  Through conversions between
+dialects it is kept by the tensors of transformers 4 that all are made of: the record says the first order of these.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.model.parts import PartsRecord
+from paramtool.parts.pieces import Stored
 
 
 def first_order(names: Iterable[str], record: PartsRecord) -> dict[str, int]:
@@ -40,6 +42,36 @@ def in_first_order(names: Iterable[str], ranks: Mapping[str, int]) -> list[str]:
     for name in dict.fromkeys(names):
         found.append((ranks.get(name, found[-1][0] if found else -1), name))
     return [name for _, name in sorted(found, key=lambda pair: pair[0])]
+
+
+def of_parts(
+    held: Iterable[Stored], hub: Iterable[str], ranks: Mapping[str, int], known: Sequence[int]
+) -> tuple[int, ...]:
+    """The rank of each tensor of transformers 4, in the order of its names; `known` if it is of as many.
+
+    `held` are the file's tensors, and `ranks` the order of their names.  Parts of one tensor follow each other.
+    """
+    names = sorted(hub)
+    if len(known) == len(names):
+        return tuple(known)
+    places: dict[str, tuple[int, int]] = {}
+    for tensor in held:
+        rank = ranks.get(tensor.name, len(ranks))
+        for k, piece in enumerate(tensor.pieces):
+            places[piece.part] = min(places.get(piece.part, (rank, k)), (rank, k))
+    found = {name: rank for rank, name in enumerate(sorted(names, key=places.__getitem__))}
+    return tuple(found[name] for name in names)
+
+
+def of_made(made: Iterable[Stored], hub: Iterable[str], order: Sequence[int]) -> dict[str, int]:
+    """{new tensor: the rank of the first tensor of transformers 4 that it is made of}; none without an order."""
+    if not order:
+        return {}
+    ranks = dict(zip(sorted(hub), order, strict=True))
+    found = {
+        one.name: min((ranks[piece.part] for piece in one.pieces if piece.part in ranks), default=-1) for one in made
+    }
+    return {name: rank for name, rank in found.items() if rank >= 0}
 
 
 class _OrderStep(NamedTuple):

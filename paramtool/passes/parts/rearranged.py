@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import chain
 from math import prod
 
 from paramtool.errors import LayoutError, listed, plural
@@ -25,7 +26,7 @@ class Rearranged:
 
 
 class HandedOver:
-    """A change that whoever hands it over does not keep, so that its pieces end when the new tensors are planned."""
+    """A change that can be taken once, so that its pieces are freed when the new tensors are planned."""
 
     def __init__(self, change: Rearranged) -> None:
         self._changes = [change]
@@ -53,17 +54,15 @@ class SortedTensors:
 
 def sorted_out(change: Rearranged) -> SortedTensors:
     """Which tensors get another name only, and which are made."""
-    uses = Counter(piece.part for tensor in change.made for piece in tensor.pieces)
-    holders = Counter(piece.part for tensor in change.read for piece in tensor.pieces)
-    alone = {
-        part: tensor
-        for tensor in change.read
-        if _is_alone(tensor) and uses[part := tensor.pieces[0].part] == 1 and holders[part] == 1
-    }
+    uses = Counter(chain.from_iterable(tensor.parts for tensor in change.made))
+    read = [(tensor, tensor.parts) for tensor in change.read]
+    holders = Counter(chain.from_iterable(parts for _, parts in read))
+    alone = {parts[0]: tensor for tensor, parts in read if len(parts) == 1 and uses[parts[0]] == 1 == holders[parts[0]]}
     renamed: dict[str, str] = {}
     made = []
     for tensor in change.made:
-        source = alone.get(tensor.pieces[0].part) if len(tensor.pieces) == 1 else None
+        parts = tensor.parts
+        source = alone.get(parts[0]) if len(parts) == 1 else None
         if source is not None and source.name not in renamed and _same(source, tensor):
             renamed[source.name] = tensor.name
         else:
@@ -74,10 +73,6 @@ def sorted_out(change: Rearranged) -> SortedTensors:
 def renames(change: Rearranged) -> Mapping[str, str]:
     """{old name: new name} of tensors that stay what they are, also of those that keep their names."""
     return sorted_out(change).renamed
-
-
-def _is_alone(tensor: Stored) -> bool:
-    return len(tensor.pieces) == 1
 
 
 def _same(a: Stored, b: Stored) -> bool:

@@ -142,7 +142,15 @@ def _move(where: str, old: list[Stored], new: list[Stored]) -> Move:
         return SlotTargets(tuple(copies.target(one, held) for one in new), tuple(copies.requirements(held)))
 
     names, made = (tuple(one.name for one in tensors) for tensors in (old, new))
-    return Move(names, made, through, is_elementwise=False)
+    return Move(names, made, through, is_elementwise=False, twins=tuple(_twins(old)))
+
+
+def _twins(tensors: Iterable[Stored]) -> Iterator[tuple[str, ...]]:
+    """The tensors that hold the same parts in the same places."""
+    found: dict[object, list[str]] = {}
+    for one in tensors:
+        found.setdefault((one.shape, one.pieces), []).append(one.name)
+    yield from (tuple(names) for names in found.values() if len(names) > 1)
 
 
 def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:

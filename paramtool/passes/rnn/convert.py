@@ -26,8 +26,8 @@ from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.coalesce import coalesced
 
 ROUNDING = 64
-"""Two biases that are always summed have one gradient; so many units in the last place of the largest element may the
-moments of both differ, since each is calculated by itself."""
+"""Two biases that are always summed have one gradient.  Their moments are calculated separately, and may differ by this
+many units in the last place of the largest element."""
 KEPT_PREFIX = "paramtool.kept/"
 """The prefix of tensors that hold what a conversion would otherwise lose."""
 _KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}

@@ -63,7 +63,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     LayoutError or UsageError says what was not found, what matches several networks, and which tensor in a network's
     module nothing accounts for.
     """
-    seen = beside.unwrapped(checkpoint)
+    seen = beside.unwrapped(_of_models(checkpoint))
     found, candidates = _find(seen.checkpoint, wanted)
     networks = [seen.in_file(one.network) for one in found]
     others = [(one.layout, one.at) for one in candidates]
@@ -74,6 +74,12 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
         replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, ignore=wanted.ignore)))
         for one, made in zip(found, networks, strict=True)
     ]
+
+
+def _of_models(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network."""
+    entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role != "optimizer"}
+    return replace(checkpoint, entries=entries) if entries and len(entries) < len(checkpoint.entries) else checkpoint
 
 
 def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:

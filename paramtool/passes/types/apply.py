@@ -25,7 +25,7 @@ WIDE = ("float16", "bfloat16", "float32", "float64")
 WHOLE_NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 KEPT = DTYPES["float32"]
 MANY = 6
-"""So many names are written out."""
+"""The most names that are listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+"""Files with the state of optimizers beside converted weights, compared with what their sources should have become."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from paramtool import formats
+from paramtool.commands._differences import object_differences
+from paramtool.commands._rearranged_again import RearrangedAgain, rearranged_again
+from paramtool.commands._state_again import of_networks, with_moved
+from paramtool.commands.opening import Allowing
+from paramtool.commands.optimizer_carry import changes
+from paramtool.commands.optimizers import bound_files, refuse_defects
+from paramtool.commands.progress import Path
+from paramtool.engine.write.verify import by_name, by_target
+from paramtool.errors import Defects, LayoutError, PlanError
+from paramtool.formats.folder.training_files import optimizer_of
+from paramtool.formats.record import optimizer as record
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.optimizer import Binding, Move
+from paramtool.passes.optimizer.move import moved
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """What differs between the state files of two folders."""
+
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
+    """The files that were compared, which no comparison of bytes has to look at."""
+
+
+def state_files_again(
+    output: Path, found: Checkpoint, against: Path, source: Checkpoint, *, allowing: Allowing
+) -> StateFiles:
+    """Compare the files that both folders have, where the parameters of the output are not those of the source."""
+    names = [name for name in sorted(os.listdir(output)) if _is_state(output, name) and _is_state(against, name)]
+    if not names:
+        return StateFiles()
+    again = rearranged_again(found, source)
+    moves = (*again.moves, *of_networks(found, source))
+    if not changes(moves, again.renamed):
+        return StateFiles()
+    differences: list[str] = []
+    notes: list[str] = []
+    for name in names:
+        place = os.path.join(output, name)
+        mine = formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+        try:
+            lines = _differences(mine, against, source, (moves, again.renamed), name=name, allowing=allowing)
+            differences += (f"file {name!r}: {line}" for line in lines)
+        except (PlanError, LayoutError, Defects) as error:
+            notes.append(f"file {name!r}: the state was not moved again: {error.message}")
+    compared = [name for folder in (output, against) for name in _inside(folder, names)]
+    return StateFiles(tuple(differences), tuple(notes), tuple(compared))
+
+
+def _is_state(folder: Path, name: str) -> bool:
+    place = os.path.join(folder, name)
+    return bool(optimizer_of(f"{name}/" if os.path.isdir(place) else name)) and os.path.exists(place)
+
+
+def _inside(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """The files of optimizers, by their names in a folder."""
+    for name in names:
+        place = os.path.join(folder, name)
+        yield from (f"{name}/{inner}" for inner in os.listdir(place)) if os.path.isdir(place) else (name,)
+
+
+def _differences(
+    mine: Checkpoint, against: Path, source: Checkpoint, changed: tuple[tuple[Move, ...], Mapping[str, str]], *,
+    name: str, allowing: Allowing,
+) -> Iterator[str]:  # fmt: skip
+    """How a file differs from that of the source with the state of new parameters."""
+    said = record.decode(mine.files[0].path, mine.metadata)
+    bound = bound_files(against, source, allowing=allowing, recorded={one.at: one.before for one in said})
+    theirs, bindings = next((one.checkpoint, one.bindings) for one in bound if one.file == name)
+    refuse_defects(theirs.files[0].path, bindings)
+    moves, renamed = changed
+    ranks = dict[str, int]()
+    for one in said:
+        prefix = _prefix(bindings, one.at, source)
+        ranks |= {prefix + new: len(ranks) + k for k, new in enumerate(one.names.values())}
+    state = moved(theirs, bindings, moves, renamed, model=source, ranks=ranks or None)
+    expected = with_moved(RearrangedAgain(theirs), state)
+    made = {target.name for target in expected.targets} & mine.entries.keys()
+    return iter([
+        *by_name(mine, expected.expected, made),
+        *by_target(mine, theirs, [target for target in expected.targets if target.name in made]),
+        *object_differences(mine, expected.expected).differences,
+    ])  # fmt: skip
+
+
+def _prefix(bindings: tuple[Binding, ...], at: str, source: Checkpoint) -> str:
+    """What stands before the names of an optimizer in the model."""
+    section = next((one.optimizer.section for one in bindings if one.optimizer.at == at), "")
+    return next((one.prefix for one in source.sections if one.name == section), "") if section else ""

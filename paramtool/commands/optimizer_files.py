@@ -1,0 +1,333 @@
+"""The state of optimizers in files of their own beside the weights of a folder.
+
+    optimizer.pt               transformers' Trainer
+    optimizer.bin              accelerate's save_state
+    optimizer_0/.metadata ...  the same with FSDP, sharded: a folder of torch.distributed.checkpoint
+
+Where parameters of the model are joined, split or renamed, such a file is written anew beside the weights: the same
+name and format, and nothing but what `Optimizer.state_dict()` gives.  Its entries are in the order of the model
+that the output is for, as far as that is known: programs bind them by position.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import NamedTuple
+
+from paramtool.commands.optimizer_carry import (
+    DROP,
+    MAX_NAMED,
+    Carried,
+    OptimizerChoice,
+    StateReport,
+    refuse_unknown,
+    reported,
+    with_state,
+    without_moved,
+)
+from paramtool.commands.optimizers import (
+    TRAINER_FILES,
+    BoundFile,
+    bound_files,
+    class_parameters,
+    refuse_defects,
+)
+from paramtool.commands.output.options import ObjectOptions
+from paramtool.commands.output.sidecars import Sidecars
+from paramtool.commands.output.write import Destination, Work, keeping, laid_out
+from paramtool.commands.output.writers import DCP
+from paramtool.commands.progress import Path
+from paramtool.errors import LayoutError, PlanError, some
+from paramtool.formats import hf_config
+from paramtool.formats.folder.training_files import is_training_state, optimizer_of
+from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.plan import Plan, check
+from paramtool.passes.optimizer import trainer
+from paramtool.passes.optimizer.move import moved, refusal
+from paramtool.passes.optimizer.order import ClassParameters
+from paramtool.passes.rnn.rewrite import together
+
+STATE_FOLDERS = ("optimizer", "global_step")
+"""Beginnings of the names of folders inside that hold the state of optimizers: accelerate's and DeepSpeed's."""
+
+
+def _holds_state(name: str) -> bool:
+    """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
+    *folders, file = name.split("/")
+    is_file = is_training_state(file) and "optim" in file
+    return is_file or any(folder.startswith(STATE_FOLDERS) for folder in folders)
+
+
+class Following(NamedTuple):
+    """Files beside the weights whose state has to follow, and what the parameters become."""
+
+    files: Mapping[str, Mapping[str, str]]
+    """{the file or the folder of an optimizer: {name in the output: file}}"""
+    moves: Sequence[Move]
+    renamed: Mapping[str, str]
+    has_config: bool = False
+    """Whether the config.json of the output was given for it."""
+
+
+def following(
+    where: Destination, moves: Sequence[Move], renamed: Mapping[str, str], choice: OptimizerChoice, *,
+    has_config: bool = False,
+) -> tuple[Sidecars, Following | None]:  # fmt: skip
+    """What comes along unchanged beside new weights, and the files whose state has to follow them.
+
+    PlanError where parameters change, and the state of the old ones beside them cannot follow.
+    """
+    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
+    changes = bool(moves) or any(old != new for old, new in renamed.items())
+    if not files or not (changes or choice.drop):
+        return where.sidecars, None
+    kept = {name: file for name, file in where.sidecars.files.items() if name not in files}
+    found: dict[str, dict[str, str]] = {}
+    for name, file in files.items():
+        found.setdefault(optimizer_of(name), {})[name] = file
+    if choice.drop:
+        left = (f"{name}: as --drop-optimizer says" for name in files)
+        return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
+    if "" in found:
+        raise _refusal(where.path, found[""], "this version does not write such files for other parameters")
+    if not where.is_alone:
+        raise _refusal(where.path, found, "which of several sets of weights it is of is not known with --each")
+    if len({os.path.splitext(name)[1] for name in found}) > 1:
+        why = "they are of two programs, and which of them goes on from the folder is not known"
+        raise _refusal(where.path, found, why, "move one of them out of the folder; ")
+    return replace(where.sidecars, files=kept), Following(found, moves, renamed, has_config)
+
+
+def _refusal(where: str, files: Iterable[str], why: str, hint: str = "") -> PlanError:
+    names = some([*files], MAX_NAMED)
+    return PlanError(
+        f"{where}: the optimizer's state cannot follow: {names} beside the weights: {why}", f"{hint}{DROP}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingWork:
+    """What becomes of the files beside the weights."""
+
+    works: tuple[Work, ...] = ()
+    report: StateReport = StateReport()
+    unchanged: Mapping[str, str] = field(default_factory=dict)
+    """{name: file} of files whose state does not change: they are copied."""
+    left_out: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def works(
+    path: Path, source: Checkpoint, found: Following, plan: Plan, *, where: Destination, options: ObjectOptions,
+    choice: OptimizerChoice,
+) -> FollowingWork:  # fmt: skip
+    """The work that writes the files with the state of new parameters; PlanError says why state cannot follow.
+
+    `source` is the model before the change, and `plan` the one after it.
+    """
+    bound = {one.file: one for one in bound_files(path, source, names=choice.names, allowing=options)}
+    if lacking := [name for name in found.files if name not in bound]:
+        raise _refusal(where.path, lacking, "no optimizer that paramtool knows is in it")
+    names = {name: one.window.shape for name, one in plan.names.items()}
+    target = target_order(where, names, prefix=_prefix(source, bound.values()), is_given=found.has_config)
+    done = FollowingWork()
+    for name, files in found.files.items():
+        one = bound[name]
+        refuse_defects(one.checkpoint.files[0].path, one.bindings)
+        refuse_unknown(one.checkpoint, one.bindings)
+        _refuse_misplaced(path, source, one, found, target=target)
+        _refuse_other_form(source, one, found, target=target)
+        ranks = target.ranks if target is not None else None
+        state = moved(one.checkpoint, one.bindings, found.moves, found.renamed, model=source, ranks=ranks)
+        if not state.bindings:
+            told = (*done.warnings, *_order_told(one, target))
+            done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)
+            continue
+        done = _with_work(done, one, state, where=where, options=options, target=target)
+    return done
+
+
+def _with_work(
+    done: FollowingWork, one: BoundFile, state: MovedState, *, where: Destination, options: ObjectOptions,
+    target: TargetOrder | None,
+) -> FollowingWork:  # fmt: skip
+    """The same with the work for one file more."""
+    report = reported(one.bindings, state, one.file, f"; entries in the order of {target.source}" if target else "")
+    rest = without_moved(one.checkpoint, state)
+    planned, outcome = together(rest, (), False, options.skip_unsupported, split_content=True)
+    planned = with_state(planned, Carried(rest, state, report, one.bindings))
+    check(planned, planned.order, rest.storages)
+    there = of_file(where, one)
+    fitted = there.writer.fit(planned, rest, keeping(options))
+    outputs = laid_out(fitted.plan, there)
+    expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
+    made = outcome.made | state.names.keys()
+    work = Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made)
+    warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one, target))
+    return replace(
+        done,
+        works=(*done.works, work),
+        report=StateReport((*done.report.moved, *report.moved), (), (*done.report.training, *report.training)),
+        left_out=(*done.left_out, *(f"{one.file}: {text}" for text in fitted.left_out)),
+        needs=(*done.needs, *fitted.needs),
+        warnings=(*done.warnings, *warnings),
+    )
+
+
+def of_file(where: Destination, one: BoundFile) -> Destination:
+    """Where a file goes beside the weights of an output."""
+    read = (*where.read, *(file.path for file in one.checkpoint.files))
+    return where._replace(
+        name=state_name(one.file), sidecars=Sidecars(), read=read, max_shard_size=None, made={}, notes=()
+    )
+
+
+def state_name(file: str) -> WeightsName:
+    """The name of a file with the state of an optimizer, in parts.
+
+    >>> state_name("optimizer_1.bin").file, state_name("optimizer_0").file
+    ('optimizer_1.bin', 'optimizer_0/.metadata')
+    """
+    stem, suffix = os.path.splitext(file)
+    if not suffix and DCP.folder is not None:
+        return replace(DCP.folder, stem=f"{file}/")
+    return WeightsName(stem, suffix=suffix)
+
+
+# The order of the new parameters
+
+
+class TargetOrder(NamedTuple):
+    """The parameters of the model that an output is for."""
+
+    ranks: Mapping[str, int]
+    """{name in the output: its rank in `named_parameters()`}"""
+    decays: Mapping[str, bool | None]
+    """Which of them the Trainer applies weight decay to."""
+    source: str
+
+
+def _prefix(source: Checkpoint, bound: Iterable[BoundFile]) -> str:
+    """What stands before the names of the model that the optimizers are of."""
+    section = next((binding.optimizer.section for one in bound for binding in one.bindings), "")
+    return next((one.prefix for one in source.sections if one.name == section), "") if section else ""
+
+
+def target_order(
+    where: Destination, shapes: Mapping[str, tuple[int, ...]], *, prefix: str, is_given: bool
+) -> TargetOrder | None:
+    """The order of the class of the output's config.json; None where it is of another model, or nothing builds it.
+
+    LayoutError where the config was given for the output, and is of another model.
+    """
+    config = where.sidecars.files.get(hf_config.NAME)
+    found = class_parameters(config) if config else None
+    if found is None:
+        return None
+    own = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
+    if why := _misfit(found, own):
+        if is_given:
+            raise LayoutError(f"{config}: is not of the model that the output holds: {why}",
+                              hint="--new-config is the config.json of the model that opens the output")  # fmt: skip
+        return None
+    ranks = {prefix + name: rank for rank, one in enumerate(found.parameters) for name in one.names}
+    said = {prefix + name: decays for name, decays in _decays(found).items()}
+    return TargetOrder(ranks, said, found.source)
+
+
+def _misfit(found: ClassParameters, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """How the parameters of a class differ from the tensors of an output; empty where they are the same."""
+    for one in found.parameters:
+        there = [name for name in one.names if name in shapes]
+        if not there:
+            return f"{one.names[0]!r} of {found.source} is not in it"
+        if shapes[there[0]] != one.shape:
+            return f"{there[0]!r} is {list(shapes[there[0]])}, and {list(one.shape)} in {found.source}"
+    own = {name for one in found.parameters for name in one.names} | found.buffers
+    return next((f"{name!r} is not in {found.source}" for name in shapes if name not in own), "")
+
+
+def _order_told(one: BoundFile, target: TargetOrder | None) -> Iterator[str]:
+    """What was assumed of the order; nothing where names bind the entries."""
+    keys = (entry.key for binding in one.bindings for entry in binding.optimizer.entries)
+    if target is None and not all(isinstance(key, str) for key in keys):
+        yield (
+            f"{one.file}: its entries are in the order of the old parameters, new ones in the place of the first that "
+            "they are made of; programs bind them by position, and the order of the model that opens the output is not "
+            "known: --new-config CONFIG.json says which it is"
+        )
+
+
+def _refuse_misplaced(
+    path: Path, source: Checkpoint, one: BoundFile, found: Following, *, target: TargetOrder | None
+) -> None:
+    """PlanError where the Trainer puts a new parameter into another group than the old one."""
+    folder = os.fspath(path)
+    if not any(os.path.isfile(os.path.join(folder, name)) for name in TRAINER_FILES):
+        return
+    for binding in one.bindings:
+        if len(binding.optimizer.groups) != 2:
+            continue
+        moves = [move for move in found.moves if _has_entries(binding, source, move.old)]
+        new = (
+            target.decays
+            if target is not None
+            else _by_name([*found.renamed.values(), *(name for move in moves for name in move.new)])
+        )
+        for old, name in trainer.misplaced(_old_decays(folder, source), new, moves, found.renamed):
+            groups = "the Trainer's two groups (with weight decay, and without) do not fit"
+            raise refusal(one.checkpoint.files[0].path, binding.optimizer.at,
+                          f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
+
+
+def _refuse_other_form(source: Checkpoint, one: BoundFile, found: Following, *, target: TargetOrder | None) -> None:
+    """PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
+
+    A Mixtral trains with the experts of a layer in one tensor, and its files have them one by one.
+    """
+    for binding in one.bindings:
+        own = [name for name in binding.names.values() if name not in _names_of(source, binding)]
+        lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
+        if own and lost and target is None:
+            raise refusal(
+                one.checkpoint.files[0].path, binding.optimizer.at,
+                f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
+                f"{lost[0].old[0]!r} changes",
+            )  # fmt: skip
+
+
+def _names_of(source: Checkpoint, binding: Binding) -> set[str]:
+    """The names of the model of an optimizer, without their prefix."""
+    section = binding.optimizer.section
+    prefix = next((one.prefix for one in source.sections if one.name == section), "") if section else ""
+    return {name.removeprefix(prefix) for name in source.entries if name.startswith(prefix)}
+
+
+def _has_entries(binding: Binding, source: Checkpoint, names: Iterable[str]) -> bool:
+    section = binding.optimizer.section
+    prefix = next((one.prefix for one in source.sections if one.name == section), "")
+    held = {prefix + name for name in binding.names.values()}
+    return any(name in held for name in names)
+
+
+def _old_decays(folder: str, source: Checkpoint) -> dict[str, bool | None]:
+    """Which of the old parameters the Trainer applies weight decay to."""
+    config = os.path.join(folder, hf_config.NAME)
+    found = class_parameters(config)
+    known = _decays(found) if found is not None else {}
+    return {name: known.get(name, trainer.may_decay(name)) for name in source.entries}
+
+
+def _decays(found: ClassParameters) -> dict[str, bool]:
+    """{each name of a parameter: whether the Trainer applies weight decay to it}"""
+    return {name: trainer.decays(one.names[0], one.is_in_layer_norm) for one in found.parameters for name in one.names}
+
+
+def _by_name(names: Iterable[str]) -> dict[str, bool | None]:
+    return {name: trainer.may_decay(name) for name in names}

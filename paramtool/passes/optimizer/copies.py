@@ -1,0 +1,126 @@
+"""Copies of the parameters of a model that are listed by position: averages, and float32 copies of half precision.
+
+    {"ema": {"shadow_params": [T, T, ...]}}                                      diffusers' EMAModel, torch_ema
+    {"optimizer": {"optimizer": {...}, "fp32_from_fp16_params": [[T, T], [T]]}}  Megatron-LM, apex: a list for a group
+
+A list is described as an optimizer that keeps one value for each parameter, which follows as the parameter itself.
+diffusers' list is that of diffusers 0.42 (training_utils.py, `EMAModel.state_dict`): all parameters, also frozen ones,
+in the order of `parameters()`.  Those of Megatron-LM and apex were not checked against a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import EMPTY, Node, TensorRef, word
+from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot, StateEntry
+from paramtool.model.view import View
+
+FORM = "list"
+_EMA = "ema"
+
+
+def averages(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
+    """Every list of at least two averaged tensors, in the order of the file."""
+    found = []
+    todo: list[tuple[str, Node]] = [("", checkpoint.objects)]
+    while todo:
+        at, node = todo.pop()
+        if isinstance(node, objects.Mapping):
+            inner = [(word(key), child) for key, child in node.items]
+        elif isinstance(node, objects.Sequence):
+            if _is_list_of_averages(checkpoint, node):
+                found.append(_listed(at, [item.name for item in node.items if isinstance(item, TensorRef)]))
+                continue
+            inner = [(str(k), child) for k, child in enumerate(node.items)]
+        else:
+            continue
+        todo += ((f"{at}.{key}".lstrip("."), child) for key, child in reversed(inner))
+    return tuple(found)
+
+
+def _is_list_of_averages(checkpoint: Checkpoint, node: objects.Sequence) -> bool:
+    names = [item.name for item in node.items if isinstance(item, TensorRef)]
+    if len(names) < 2 or len(names) < len(node.items):
+        return False
+    entries = [checkpoint.entries.get(name) for name in names]
+    return all(entry is not None and entry.role == _EMA for entry in entries)
+
+
+def _listed(at: str, tensors: Sequence[str], section: str = "") -> OptimizerState:
+    """A list of tensors as what an optimizer keeps."""
+    entries = tuple(StateEntry(k, 0, (Slot("", "weight", name),)) for k, name in enumerate(tensors))
+    return OptimizerState(at, FORM, "", entries, (Group(tuple(range(len(tensors))), EMPTY),), section)
+
+
+def masters(binding: Binding) -> Iterator[Binding]:
+    """The lists of float32 copies beside an optimizer, bound as its entries are."""
+    listed: dict[str, list[tuple[str, int | str]]] = {}
+    for key, tensor in binding.optimizer.masters.items():
+        at, _, last = tensor.rpartition(".")
+        if last.isdecimal():
+            listed.setdefault(at, []).append((tensor, key))
+    for at, pairs in listed.items():
+        state = _listed(at, [tensor for tensor, _ in pairs], binding.optimizer.section)
+        names: dict[int | str, str] = {}
+        names |= {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
+        source = f"the entries of {binding.optimizer.at or 'the optimizer'}"
+        yield Binding(state, names, "given", source, binding.is_unique, binding.ambiguous)
+
+
+def are_listed(state: OptimizerState) -> bool:
+    """Whether all float32 copies of an optimizer are in lists beside it."""
+    inside = f"{state.at}." if state.at else ""
+    return all(
+        tensor.rpartition(".")[2].isdecimal() and not tensor.startswith(f"{inside}state.")
+        for tensor in state.masters.values()
+    )
+
+
+def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | None:
+    """A parameter that changes and a copy of it by name that does not; None where there is none.
+
+    A copy is a tensor of an average: all parameters of a move have one, under one prefix, in their shapes.
+    """
+    views = checkpoint.views()
+    changed = {name for move in moves for name in move.old}
+    left: dict[str, View] = {
+        name: view for name, view in views.items() if checkpoint.entries[name].role == _EMA and name not in changed
+    }
+    if not left:
+        return None
+    prefixes = tuple(one.prefix for one in checkpoint.sections if one.role == "model")
+    by_end = _by_end(left)
+    for move in moves:
+        own = [name for name in move.old if name in views and checkpoint.entries[name].role == "model"]
+        prefix = next((one for one in prefixes if own and own[0].startswith(one)), "")
+        if own and (found := _copy_of(own, prefix, views, by_end)):
+            return own[0], found
+    return None
+
+
+def _by_end(names: Mapping[str, View]) -> dict[str, list[str]]:
+    """{the end of a name, from after a dot: the names with it}"""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name, []).append(name)
+        for k, letter in enumerate(name):
+            if letter == ".":
+                found.setdefault(name[k + 1 :], []).append(name)
+    return found
+
+
+def _copy_of(own: Sequence[str], prefix: str, views: Mapping[str, View], by_end: Mapping[str, list[str]]) -> str:
+    """The copy of the first of some parameters, where all have one under the same prefix; empty else."""
+    inner = [name.removeprefix(prefix) for name in own]
+    for first in by_end.get(inner[0], ()):
+        at = first.removesuffix(inner[0])
+        copied = [f"{at}{one}" for one in inner]
+        if all(
+            copy in by_end.get(one, ()) and views[copy].shape == views[name].shape
+            for copy, one, name in zip(copied, inner, own, strict=True)
+        ):
+            return first
+    return ""

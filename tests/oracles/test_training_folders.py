@@ -1,0 +1,225 @@
+"""Folders of a training whose model is converted: transformers' Trainer and accelerate go on with other parameters.
+
+Twenty steps, a command, twenty more with a model whose parameters are joined or split, in float64: losses and weights
+are those of forty steps without a stop.  Llama and Phi-3 are one model of transformers in two forms: q, k and v apart
+and in one tensor, gate and up apart and in one tensor, in modules that list their parameters in another order.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Trainer, TrainingArguments
+
+import paramtool
+from paramtool.commands.relayout import fuse, unfuse
+from paramtool.commands.verify import verify
+from tests.oracles.test_optimizer_training import Gpt
+
+STEPS = 20
+NEAR = 1e-9
+FAR = 1e-4
+SIZES: dict[str, Any] = {
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False, "bos_token_id": 1,
+    "eos_token_id": 2, "pad_token_id": 0, "rms_norm_eps": 1e-6,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Trainer warns of its own names; accelerate keeps its state for the whole process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+
+
+class Recording(Trainer):
+    """A Trainer that keeps every loss as it is."""
+
+    losses: list[float]
+
+    def compute_loss(self, *args: Any, **more: Any) -> Any:
+        """The loss, written down."""
+        found = super().compute_loss(*args, **more)
+        self.losses.append(float((found[0] if isinstance(found, tuple) else found).detach()))
+        return found
+
+
+def trainer(model: Any, folder: Path) -> Recording:
+    """A Trainer that saves half way, with weight decay, so that both groups differ.
+
+    torch's fused AdamW, the Trainer's own choice, does not compare shapes, and ends the process in the control.
+    """
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(3, 39, (16, 8), generator=generator)
+    args = TrainingArguments(
+        str(folder), max_steps=2 * STEPS, save_steps=STEPS, per_device_train_batch_size=2, learning_rate=1e-2, seed=3,
+        weight_decay=0.1, optim="adamw_torch", use_cpu=True, report_to=[], disable_tqdm=True,
+    )  # fmt: skip
+    made = Recording(model.double(), args, train_dataset=[{"input_ids": row, "labels": row} for row in words])
+    made.losses = []
+    return made
+
+
+def model_of(kind: Any, config: Any, seed: int = 0) -> Any:
+    """A model with random weights."""
+    torch.manual_seed(seed)
+    return kind(config(**SIZES))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
+    """A Llama that trained without a stop, and the folder that was saved half way."""
+    folder = tmp_path_factory.mktemp("llama")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = trainer(model_of(LlamaForCausalLM, LlamaConfig), folder)
+        run.train()
+    return folder / f"checkpoint-{STEPS}", run
+
+
+@pytest.fixture(scope="module")
+def fused(llama: tuple[Path, Recording], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder as that of a Phi-3, with its config.json."""
+    place = tmp_path_factory.mktemp("phi")
+    config = Phi3Config(**SIZES, architectures=["Phi3ForCausalLM"])
+    config.save_pretrained(place / "phi")
+    first = fuse(llama[0], place / "first", layout="qkv")
+    assert any("--new-config" in text for text in first.warnings)
+    assert verify(place / "first", llama[0]).differences == ()
+    second = fuse(place / "first", place / "second", layout="gate-up", new_config=place / "phi" / "config.json")
+    assert not any("--new-config" in text for text in second.warnings)
+    assert "entries in the order of the class Phi3ForCausalLM" in second.optimizer.moved[0].words
+    assert verify(place / "second", place / "first", new_config=place / "phi" / "config.json").differences == ()
+    return place / "second"
+
+
+def parts(named: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+    """The tensor of a Phi-3 from those of a Llama."""
+    for whole, names in (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("gate_proj", "up_proj"))):
+        if whole in name:
+            return torch.cat([named[name.replace(whole, part)] for part in names])
+    return named[name]
+
+
+def state_by_name(run: Trainer, model: Any) -> dict[str, dict[str, Any]]:
+    """{parameter: what the optimizer of a Trainer keeps for it}, by the identity of the parameters."""
+    optimizer = getattr(run.optimizer, "optimizer", run.optimizer)
+    assert optimizer is not None
+    return {name: optimizer.state[parameter] for name, parameter in model.named_parameters()}
+
+
+def test_the_optimizer_of_a_trainer_takes_the_state_by_position(llama: tuple[Path, Recording], fused: Path) -> None:
+    """Every moment is that of its parameter, and no two groups or entries are exchanged."""
+    old = trainer(model_of(LlamaForCausalLM, LlamaConfig), fused.parent / "old")
+    new = trainer(model_of(Phi3ForCausalLM, Phi3Config), fused.parent / "new")
+    for run, folder in ((old, llama[0]), (new, fused)):
+        run.create_optimizer()
+        run.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))  # type: ignore[union-attr]
+    before, after = state_by_name(old, old.model), state_by_name(new, new.model)
+    assert [*after] != sorted(after) and len(after) < len(before)
+    for name, found in after.items():
+        for slot in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(found[slot], parts({n: one[slot] for n, one in before.items()}, name)), name
+        assert int(found["step"]) == STEPS
+    groups = torch.load(fused / "optimizer.pt", weights_only=True)["param_groups"]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    assert [key for group in groups for key in group["params"]] == list(range(len(after)))
+
+
+def test_a_trainer_goes_on_with_the_other_model(llama: tuple[Path, Recording], fused: Path) -> None:
+    """Losses and weights are those of the run without a stop."""
+    whole = llama[1]
+    run = trainer(model_of(Phi3ForCausalLM, Phi3Config, 5), fused.parent / "rest")
+    run.train(resume_from_checkpoint=str(fused))
+    assert len(run.losses) == STEPS
+    assert run.losses == pytest.approx(whole.losses[STEPS:], rel=NEAR)
+    expected, found = dict(whole.model.named_parameters()), dict(run.model.named_parameters())  # type: ignore[union-attr]
+    for name, mine in found.items():
+        other = parts(expected, name)
+        assert float((mine - other).abs().max()) <= NEAR * float(other.abs().max()), name
+
+
+def test_entries_in_the_order_of_the_old_model_end_elsewhere(llama: tuple[Path, Recording], fused: Path) -> None:
+    """The control: without the config.json of the new model the entries of o_proj and qkv_proj are exchanged."""
+    place = fused.parent
+    fuse(place / "first", place / "control", layout="gate-up")
+    run = trainer(model_of(Phi3ForCausalLM, Phi3Config, 5), place / "elsewhere")
+    with pytest.raises((RuntimeError, AssertionError)):
+        run.train(resume_from_checkpoint=str(place / "control"))
+        assert run.losses == pytest.approx(llama[1].losses[STEPS:], rel=FAR)
+
+
+def test_a_config_of_another_model_is_refused(llama: tuple[Path, Recording], tmp_path: Path) -> None:
+    Phi3Config(**{**SIZES, "num_hidden_layers": 1}, architectures=["Phi3ForCausalLM"]).save_pretrained(tmp_path / "c")
+    with pytest.raises(paramtool.LayoutError, match="is not of the model that the output holds"):
+        fuse(llama[0], tmp_path / "out", layout="qkv", new_config=tmp_path / "c" / "config.json")
+    assert not (tmp_path / "out").exists()
+
+
+class Accelerated:
+    """A training by hand with accelerate."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.accelerator = Accelerator(cpu=True)
+        module = module.double()
+        self.module, self.optimizer = self.accelerator.prepare(module, torch.optim.AdamW(module.parameters(), lr=1e-2))
+        self.losses: list[float] = []
+
+    def train(self, first: int) -> None:
+        """Twenty steps, each with its own data."""
+        for step in range(first, first + STEPS):
+            inputs = torch.randn(4, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+            self.optimizer.zero_grad()
+            found = self.module(inputs)
+            loss = found.square().mean() + found[..., 0].sin().mean()
+            self.accelerator.backward(loss)
+            self.optimizer.step()
+            self.losses.append(float(loss.detach()))
+
+
+def test_accelerate_goes_on_with_separate_projections(tmp_path: Path) -> None:
+    """`save_state`, `unfuse` of q, k and v, `load_state` of a module that has three layers in place of one."""
+    torch.manual_seed(0)
+    whole = Accelerated(Gpt(True))
+    whole.train(0)
+    whole.accelerator.save_state(str(tmp_path / "saved"))
+    names = "\n".join(name for name, _ in whole.module.named_parameters())
+    whole.train(STEPS)
+    (tmp_path / "names.txt").write_text(names)
+    unfuse(
+        tmp_path / "saved", tmp_path / "apart", layout="qkv-conv1d", spec="qkv heads=2 kv_heads=2",
+        optimizer_names=tmp_path / "names.txt",
+    )  # fmt: skip
+    assert load_file(tmp_path / "apart" / "model.safetensors").keys() == Gpt(False).state_dict().keys()
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    rest = Accelerated(Gpt(False))
+    rest.accelerator.load_state(str(tmp_path / "apart"))
+    rest.train(STEPS)
+    assert rest.losses == pytest.approx(whole.losses[STEPS:], rel=NEAR)
+    lost = Accelerated(Gpt(False))
+    lost.module.load_state_dict({n: t.double() for n, t in load_file(tmp_path / "apart" / "model.safetensors").items()})
+    lost.train(STEPS)
+    assert lost.losses != pytest.approx(whole.losses[STEPS:], rel=FAR)
+
+
+def test_the_files_that_a_training_resumes_from_come_along(llama: tuple[Path, Recording], fused: Path) -> None:
+    names = {"scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}
+    for name in names:
+        assert (fused / name).read_bytes() == (llama[0] / name).read_bytes()
+    assert json.loads((fused / "config.json").read_text())["model_type"] == "phi3"
+    assert transformers.AutoModelForCausalLM.from_pretrained(fused).config.model_type == "phi3"
