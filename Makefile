@@ -9,8 +9,9 @@
 #   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
 #                 findings, the exit status is 2 and build/fuzz/ has them
 #   make oracles  check against other libraries: each framework runs what was converted for it, in its own environment
-#                 (10 environments, 14 GB), and docs/proofs.md reports it; cuDNN is asked too, see `make cudnn`; so is the
-#                 zoo of transformers and timm (one more environment, 6 GB, at most an hour; it resumes after an interruption)
+#                 (10 environments, 14 GB), and docs/proofs.md reports it; DeepSpeed trains, saves, and reads what it
+#                 saved (one more environment, 1 GB); cuDNN is asked too, see `make cudnn`; so is the zoo of
+#                 transformers and timm (one more environment, 6 GB, at most an hour; it resumes after an interruption)
 #   make cudnn    compare the table of the layout `cudnn` with the answers of 5 versions of cuDNN without a GPU (4 GB)
 #   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes, safetensors and
 #                 matplotlib: prove that layout on the GPU (gpu-proof), and measure what fusing is worth there (gpu-bench);
@@ -113,6 +114,10 @@ $(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/fra
 $(ENVIRONMENTS)/zoo/stamp: tests/oracles/requirements-zoo.txt
 	$(environment)
 
+# Only the CPU's torch is there when it is built, so no kernel is compiled.
+$(ENVIRONMENTS)/deepspeed/stamp: tests/oracles/requirements-deepspeed.txt
+	$(environment)
+
 $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp): $(ENVIRONMENTS)/cudnn-%/stamp: $(VENV)/stamp-paramtool
 	rm -rf $(@D)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) 'nvidia-cudnn-$*'
@@ -160,9 +165,9 @@ gpu-bench:
 # The real libraries run on what paramtool read and wrote.  `make test` runs the first of these tests, too; here they run
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
-oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp build/vllm/stamp \
-    build/meta/stamp build/packed/stamp cudnn
-	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
+    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp cudnn
+	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \

@@ -198,6 +198,10 @@ FORMATS = (
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
 """Files of these formats with an index, read by `sharded.py`; not a separate format."""
+DEEPSPEED = FormatForm("DeepSpeed folder: ZeRO stages 1 to 3, universal, and the folder above with `latest`",
+                       "names: `*zero_pp_rank_*_optim_states.pt`, or `zero/` beside `*_model_states.pt`",
+                       "by `shared_params`, and as torch zip inside one file")  # fmt: skip
+"""Folders of torch files, told by their names (`folder/roots.py`) and read by `deepspeed/`."""
 NEVER_WRITTEN = (".th",)
 """Names of torch files that are read, and that no output has: AllenNLP's `best.th`."""
 SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes), *NEVER_WRITTEN)

@@ -179,6 +179,7 @@ def test_commands(name: str, command: str, tmp_path: Path) -> None:
     ran = quick(command, "ck", *words, "-o", "out", cwd=tmp_path)
     assert ran.code == 0, ran
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors"}
+    assert "DeepSpeed resumes from the files of its ranks" in ran.out + ran.err
     expected, found = loaded(folder_of(name)), loaded(tmp_path / "out" / "model.safetensors")
     assert found.keys() == expected.keys()
     for key, value in expected.items():
@@ -196,6 +197,29 @@ def test_only_the_model(tmp_path: Path) -> None:
     found = loaded(tmp_path / "m.safetensors")
     assert found.keys() == expected.keys()
     assert all(same(found[key], value) for key, value in expected.items() if key != "ids")
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_the_state_follows_a_join(stage: int, tmp_path: Path) -> None:
+    """Both moments and the float32 copy are joined as the weight is, and `unfuse` gives them back."""
+    parts = [f"attn.{part}_proj.weight" for part in "qkv"]
+    group = {
+        name: torch.arange(64 * k, 64 * (k + 1), dtype=torch.float32).reshape(8, 8) for k, name in enumerate(parts)
+    }
+    made.save(tmp_path / "ck", [group], 3, stage)
+    assert quick("fuse", "ck", "--layout", "qkv", "-o", "fused.safetensors", cwd=tmp_path).code == 0
+    before, found = loaded(tmp_path / "ck"), loaded(tmp_path / "fused.safetensors")
+    prefixes = {"module.": "", "optimizer.state.": ".exp_avg", "optimizer.state. ": ".exp_avg_sq"}
+    prefixes |= {"optimizer.fp32.": ""} if stage == 1 else {}
+    for prefix, slot in prefixes.items():
+        joined = torch.cat([before[f"{prefix.strip()}{name}{slot}"] for name in parts])
+        assert same(found[f"{prefix.strip()}attn.qkv_proj.weight{slot}"], joined), (prefix, slot)
+    assert len(found) == len(prefixes) + 1
+    (bound,) = bindings(tmp_path / "fused.safetensors", paramtool.read(tmp_path / "fused.safetensors"))
+    assert bound.is_unique and list(bound.names.values()) == ["attn.qkv_proj.weight"]
+    assert quick("unfuse", "fused.safetensors", "-o", "back.safetensors", cwd=tmp_path).code == 0
+    back = loaded(tmp_path / "back.safetensors")
+    assert back.keys() == before.keys() and all(same(back[name], value) for name, value in before.items())
 
 
 @pytest.mark.parametrize("name", ["stage1", "stage3", "universal3"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paramtool.errors import Defects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Section
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef
 from paramtool.model.optimizer import Binding, Group, OptimizerState, Order, Parameter, Slot, StateEntry
+from paramtool.passes.optimizer import copies, read, slots, trainer
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer import read, slots, trainer
 from paramtool.passes.optimizer.bind import bind, bind_named
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from tests.passes.made import Tensors, checkpoint, view
@@ -391,6 +393,17 @@ def test_master_copies() -> None:
         tree = node({"optimizer": one, "fp32_from_fp16_params": lists})
         (found,) = read.optimizers(checkpoint({"m": (2,), "n": (3,)}, objects=tree))
         assert found.masters == masters
+
+
+def test_master_copies_by_name_are_bound_as_the_entries() -> None:
+    """Only those under the optimizer's own `fp32`; a copy with another name is not moved."""
+    found = optimizer({}, [{"params": ["a", "b"]}], {"fp32.a": (2,), "m": (2,)}, fp32={"a": "@fp32.a"})
+    (bound,) = copies.masters(Binding(found, {"a": "x.a", "b": "x.b"}, "names", "", True))
+    state = bound.optimizer
+    assert (state.at, state.form, [entry.key for entry in state.entries]) == ("fp32", copies.FORM, ["a"])
+    assert bound.names == {"a": "x.a", "b": "x.b"} and bound.is_unique and copies.are_listed(found)
+    other = replace(found, masters={"a": "m"})
+    assert not [*copies.masters(Binding(other, {"a": "x.a"}, "names", "", True))] and not copies.are_listed(other)
 
 
 def test_an_optimizer_that_was_pickled_with_its_parameters() -> None:

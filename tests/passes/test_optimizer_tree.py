@@ -45,3 +45,14 @@ def test_entries_groups_and_names_are_written_anew() -> None:
     assert groups.items[0] == dict_of(
         lr=Leaf(0.1), params=Sequence("list", (Leaf(0),)), param_names=Sequence("list", (Leaf("ab"),))
     )
+
+
+def test_copies_by_name_have_new_names_and_order() -> None:
+    """A mapping of float32 copies, as a list of them."""
+    before = dict_of(a=TensorRef("fp32.a"), b=TensorRef("fp32.b"), c=TensorRef("fp32.c"))
+    form = tree.form_of("list")
+    assert list(form.entries(before)) == list(before.items)
+    new = tree.Renumbered(
+        [[("c", ""), ("ab", "")]], {"ab": TensorRef("fp32.ab"), "c": TensorRef("fp32.c")}, ["c", "ab"]
+    )
+    assert form.renumbered(before, new) == dict_of(c=TensorRef("fp32.c"), ab=TensorRef("fp32.ab"))

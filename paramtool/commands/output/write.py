@@ -551,12 +551,18 @@ def why_not_plain(entry: Entry) -> str:
             return f"needs {needs}"
 
 
+OF_RANKS = ("_optim_states.pt", "zero/optimizer_state.pt")
+"""How the files of an optimizer end in folders of DeepSpeed (`formats/deepspeed/`)."""
+
+
 def name_warnings(where: Destination) -> Iterator[str]:
     """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
     yield from link_warnings(where.sidecars)
     yield from where.notes
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
         yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
+    elif where.is_folder and any(name.endswith(OF_RANKS) for name in where.read):
+        yield f"{where.path}: DeepSpeed resumes from the files of its ranks; it does not read {where.name.file}"
 
 
 def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:

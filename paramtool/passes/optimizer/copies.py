@@ -2,6 +2,7 @@
 
     {"ema": {"shadow_params": [T, T, ...]}}                                      diffusers' EMAModel, torch_ema
     {"optimizer": {"optimizer": {...}, "fp32_from_fp16_params": [[T, T], [T]]}}  Megatron-LM, apex: a list for a group
+    {"optimizer": {"state": {...}, "fp32": {"a.weight": T}}}                     folders of DeepSpeed: by names
 
 A list is described as an optimizer that keeps one value for each parameter, which follows as the parameter itself.
 diffusers' list is that of diffusers 0.42 (training_utils.py, `EMAModel.state_dict`): all parameters, also frozen ones,
@@ -19,6 +20,8 @@ from paramtool.model.optimizer import Binding, Group, Move, OptimizerState, Slot
 from paramtool.model.view import View
 
 FORM = "list"
+NAMED = "fp32"
+"""A mapping of copies by the names of the parameters, in the optimizer's own."""
 _EMA = "ema"
 
 
@@ -51,31 +54,53 @@ def _is_list_of_averages(checkpoint: Checkpoint, node: objects.Sequence) -> bool
 
 def _listed(at: str, tensors: Sequence[str], section: str = "") -> OptimizerState:
     """A list of tensors as what an optimizer keeps."""
-    entries = tuple(StateEntry(k, 0, (Slot("", "weight", name),)) for k, name in enumerate(tensors))
-    return OptimizerState(at, FORM, "", entries, (Group(tuple(range(len(tensors))), EMPTY),), section)
+    return _keyed(at, dict(enumerate(tensors)), section)
+
+
+def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> OptimizerState:
+    """Tensors by their keys as what an optimizer keeps."""
+    entries = tuple(StateEntry(key, 0, (Slot("", "weight", name),)) for key, name in tensors.items())
+    return OptimizerState(at, FORM, "", entries, (Group(tuple(tensors), EMPTY),), section)
 
 
 def masters(binding: Binding) -> Iterator[Binding]:
-    """The lists of float32 copies beside an optimizer, bound as its entries are."""
+    """The lists of float32 copies beside an optimizer, and its mapping of them, bound as its entries are."""
+    if named := {k: one for k, one in binding.optimizer.masters.items() if _is_named(binding, k, one)}:
+        yield _copied(binding, _keyed(_at_names(binding.optimizer), named, binding.optimizer.section))
     listed: dict[str, list[tuple[str, int | str]]] = {}
     for key, tensor in binding.optimizer.masters.items():
         at, _, last = tensor.rpartition(".")
-        if last.isdecimal():
+        if last.isdecimal() and key not in named:
             listed.setdefault(at, []).append((tensor, key))
     for at, pairs in listed.items():
         state = _listed(at, [tensor for tensor, _ in pairs], binding.optimizer.section)
         names: dict[int | str, str] = {}
         names |= {k: binding.names[key] for k, (_, key) in enumerate(pairs) if key in binding.names}
-        source = f"the entries of {binding.optimizer.at or 'the optimizer'}"
-        yield Binding(state, names, "given", source, binding.is_unique, binding.ambiguous)
+        yield _copied(binding, state, names)
+
+
+def _copied(binding: Binding, state: OptimizerState, names: Mapping[int | str, str] | None = None) -> Binding:
+    """Copies, bound as the entries of their optimizer are; `names` are those of other keys."""
+    source = f"the entries of {binding.optimizer.at or 'the optimizer'}"
+    own = binding.names if names is None else names
+    return Binding(state, dict(own), "given", source, binding.is_unique, binding.ambiguous)
+
+
+def _at_names(state: OptimizerState) -> str:
+    return f"{state.at}.{NAMED}" if state.at else NAMED
+
+
+def _is_named(binding: Binding, key: int | str, tensor: str) -> bool:
+    return tensor == f"{_at_names(binding.optimizer)}.{key}"
 
 
 def are_listed(state: OptimizerState) -> bool:
-    """Whether all float32 copies of an optimizer are in lists beside it."""
+    """Whether all float32 copies of an optimizer are in lists beside it, or in its mapping of them."""
     inside = f"{state.at}." if state.at else ""
     return all(
-        tensor.rpartition(".")[2].isdecimal() and not tensor.startswith(f"{inside}state.")
-        for tensor in state.masters.values()
+        tensor == f"{_at_names(state)}.{key}"
+        or (tensor.rpartition(".")[2].isdecimal() and not tensor.startswith(f"{inside}state."))
+        for key, tensor in state.masters.items()
     )
 
 

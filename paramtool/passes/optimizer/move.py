@@ -34,7 +34,7 @@ from paramtool.passes.optimizer import blocks, copies, flat, numbered, optax, sc
 from paramtool.passes.optimizer.slots import OF_ONE_SHAPE, last_part, power_of, trajectory
 
 NOTHING_SAID = StateChoice()
-MOVABLE = ("torch", "dcp", "dcp-flat", copies.FORM, optax.FORM, numbered.FORM)
+MOVABLE = ("torch", "dcp", "dcp-flat", "deepspeed", copies.FORM, optax.FORM, numbered.FORM)
 """Forms of optimizers whose trees are written."""
 _UNTIE = "--untied-state copy, split, zero or one says what they get"
 _TIE = "--tied-state first or second says whose is kept"

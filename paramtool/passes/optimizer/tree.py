@@ -189,15 +189,17 @@ def _flat_renumbered(node: Node, new: Renumbered) -> Node:
     return replace(node, items=tuple(items))
 
 
-# A list of tensors, one for each parameter
+# A list of tensors, one for each parameter, or a mapping of them by the names of the parameters
 
 
 def _list_entries(node: Node) -> Iterator[tuple[Key, Node]]:
-    assert isinstance(node, Sequence)
-    yield from enumerate(node.items)
+    assert isinstance(node, (Sequence, Mapping))
+    yield from node.items if isinstance(node, Mapping) else enumerate(node.items)
 
 
 def _list_renumbered(node: Node, new: Renumbered) -> Node:
+    if isinstance(node, Mapping):
+        return replace(node, items=tuple((key, new.entries[key]) for key in new.order), mark=0)
     assert isinstance(node, Sequence)
     return replace(node, items=tuple(new.entries[key] for key in new.order), mark=0)
 
@@ -205,6 +207,7 @@ def _list_renumbered(node: Node, new: Renumbered) -> Node:
 _FORMS = {
     "torch": Form(entries_of, renumbered),
     "dcp": Form(entries_of, renumbered),
+    "deepspeed": Form(entries_of, renumbered),
     "dcp-flat": Form(_flat_entries, _flat_renumbered),
     "list": Form(_list_entries, _list_renumbered, is_list=True),
 }
