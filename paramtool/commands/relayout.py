@@ -254,8 +254,28 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 
 def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
-    """What the folder of the output is like, if it is to be in a dialect."""
-    return dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    """What the folder of the output is like, if it is to be in a dialect, or of an adapter with other modules."""
+    form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    made = _adapter(os.fspath(path), found.checkpoint, options) if is_folder(path) else {}
+    if not made:
+        return form
+    form = form or DialectFolder(found.name)
+    return replace(form, made={**form.made, **made}, gone=form.gone | made.keys())
+
+
+def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> Mapping[str, bytes]:
+    """The config of an adapter in a folder, if its modules get other names."""
+    from paramtool.commands import adapter_config
+
+    if options.as_is or not os.path.isfile(os.path.join(folder, adapter_config.NAME)):
+        return {}
+    rearranged, change = _rearrangement(checkpoint, options)
+    if rearranged is None or change is None:
+        return {}
+    taken = change.take()
+    old = {one.name for one in taken.read}
+    new = {one.name for one in taken.made} | (checkpoint.entries.keys() - old)
+    return adapter_config.rewritten(folder, checkpoint.entries, new)
 
 
 def _word(options: RelayoutOptions) -> str:
