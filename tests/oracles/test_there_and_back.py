@@ -264,3 +264,19 @@ def test_unfuse_knows_the_rows_of_the_dialect_that_the_record_names(name: str, m
         LayoutError, match=r"its record \(vllm\) says layout qkv|has shape \[72, 24\]; layout qkv-conv1d"
     ):
         paramtool.unfuse(tmp_path / "vllm", tmp_path / "wrong", layout=OTHERWISE[name])
+
+
+def test_unfuse_knows_the_stacks_of_the_dialect_that_the_record_names(models: Path, tmp_path: Path) -> None:
+    """gpt-oss: [experts, inputs, outputs] in transformers and [experts, outputs, inputs] in vLLM, rows in turn."""
+    from safetensors.torch import load_file
+
+    source = _files("gpt-oss", models)
+    paramtool.convert(source, tmp_path / "vllm", target="vllm")
+    paramtool.unfuse(source, tmp_path / "plain")
+    done = paramtool.unfuse(tmp_path / "vllm", tmp_path / "apart")
+    assert done.rearranged is not None and done.rearranged.source == "qkv, experts-interleaved"
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    apart = load_file(tmp_path / "apart" / "model-rank-0-part-0.safetensors")
+    experts = [name for name in plain if ".experts." in name]
+    assert len(experts) == 2 * 3 * 6  # layers, experts, weights and biases
+    assert all(torch.equal(plain[name], apart[name.replace("experts.", "experts.routed_experts.")]) for name in experts)

@@ -71,7 +71,8 @@ def _of_pattern(pattern: str, group: SeenGroup, known: KnownOfFile) -> str:
     from paramtool.parts.layout import all_part_layouts
 
     if patterns.terms(pattern) == ("w",):  # the tensor of transformers 4 with its axes in another order
-        family, _ = _family(group, known)
+        usual = replace(group, names=STACKS[0]) if group.kind == "experts" else group
+        family, _ = _family(usual, known)
         return TURNED.get(family[0], "") if len(family) == 1 else ""
     of_kind = [one for one in all_part_layouts() if one.group == group.kind]
     for same in (str, _with_heads):
