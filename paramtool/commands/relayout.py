@@ -299,9 +299,7 @@ def _prepared(
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    rearranged, change = _rearrangement(checkpoint, options)
-    if rearranged is not None:
-        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
     carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)
@@ -406,6 +404,16 @@ def _planned(
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
+
+
+def _rearrangement_for(
+    where: Destination, checkpoint: Checkpoint, options: RelayoutOptions
+) -> tuple[Rearrangement, HandedOver] | tuple[None, None]:
+    """As `_rearrangement`; UnsafeError if the output would lack the config of the model."""
+    found = _rearrangement(checkpoint, options)
+    if found[0] is not None:
+        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    return found
 
 
 def _rearrangement(

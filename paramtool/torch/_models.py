@@ -111,9 +111,7 @@ def load_model(
     try:
         _refuse(where, verdict, replace(part, entries=present), strict, named=named)
     except ModelError as error:
-        if not (verdict.lacks or verdict.shapes):
-            raise  # names left over, or types: no other dialect changes that
-        raise _with_command(error, path, as_it_is, model, tensors=tensors) from None
+        raise _with_command(error, verdict, path, as_it_is, model=model, tensors=tensors) from None
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
@@ -175,10 +173,17 @@ def _refuse(
         raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
-def _with_command(error: ModelError, path: Path, part: Checkpoint, model: nn.Module, *, tensors: Tensors) -> ModelError:
-    """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect."""
+def _with_command(
+    error: ModelError, verdict: Verdict, path: Path, part: Checkpoint, *, model: nn.Module, tensors: Tensors
+) -> ModelError:
+    """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect.
+
+    No command changes types, or leaves out names.
+    """
     from paramtool.commands.loads_after import CONVERT, loads_after
 
+    if not (verdict.lacks or verdict.shapes):
+        return error
     found = loads_after(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
     if not found:
         return error
