@@ -291,8 +291,28 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 
 def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
-    """What the folder of the output is like, if it is to be in a dialect."""
-    return dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    """What the folder of the output is like, if it is to be in a dialect, or of an adapter with other modules."""
+    form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    made = _adapter(os.fspath(path), found.checkpoint, options) if is_folder(path) else {}
+    if not made:
+        return form
+    form = form or DialectFolder(found.name)
+    return replace(form, made={**form.made, **made}, gone=form.gone | made.keys())
+
+
+def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> Mapping[str, bytes]:
+    """The config of an adapter in a folder, if its modules get other names."""
+    from paramtool.commands import adapter_config
+
+    if options.as_is or not os.path.isfile(os.path.join(folder, adapter_config.NAME)):
+        return {}
+    rearranged, change = _rearrangement(checkpoint, options)
+    if rearranged is None or change is None:
+        return {}
+    taken = change.take()
+    old = {one.name for one in taken.read}
+    new = {one.name for one in taken.made} | (checkpoint.entries.keys() - old)
+    return adapter_config.rewritten(folder, checkpoint.entries, new)
 
 
 def _word(options: RelayoutOptions) -> str:
@@ -316,9 +336,7 @@ def _prepared(
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    rearranged, change = _rearrangement(checkpoint, options)
-    if rearranged is not None:
-        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
     ties = retied(checkpoint, options.untie, options.tie or {})
@@ -455,6 +473,16 @@ def _planned(
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
+
+
+def _rearrangement_for(
+    where: Destination, checkpoint: Checkpoint, options: RelayoutOptions
+) -> tuple[Rearrangement, HandedOver] | tuple[None, None]:
+    """As `_rearrangement`; UnsafeError if the output would lack the config of the model."""
+    found = _rearrangement(checkpoint, options)
+    if found[0] is not None:
+        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    return found
 
 
 def _rearrangement(
