@@ -24,7 +24,7 @@ from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
-from paramtool.model.plan import Plan, Target
+from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, tree
 from paramtool.passes.optimizer.move import moved, refusal
@@ -83,6 +83,8 @@ class Carried(NamedTuple):
     report: StateReport = StateReport()
     bindings: tuple[Binding, ...] = ()
     """Those of the source."""
+    requires: tuple[Requirement, ...] = ()
+    """What must be true of the source's bytes for new ties."""
 
 
 def prepared(
@@ -114,7 +116,7 @@ def prepared(
     refuse_defects(checkpoint.files[0].path, bindings)
     averages = bound_copies(path, checkpoint, choice.recorded)
     following = (*bindings, *(one for one in averages if not one.defects))
-    state = moved(checkpoint, following, moves, renamed, choice.state)
+    state = moved(checkpoint, following, moves, renamed, choice=choice.state)
     unlike = tuple(f"{one.optimizer.at}: left as it is; {one.words}" for one in averages if one.defects and moves)
     state = replace(state, warnings=(*state.warnings, *unlike))
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
@@ -177,6 +179,7 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     Entries are numbered in the order of a module, where they were; so are the names of the model.
     """
     source, state = carried.checkpoint, carried.state
+    plan = replace(plan, requires=(*plan.requires, *carried.requires)) if carried.requires else plan
     if state is None:
         return plan, outcome
     objects = plan.objects

@@ -60,7 +60,7 @@ from paramtool.model.inflating import limiting
 from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
-from paramtool.passes.retied import Retied, applied, retied
+from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
@@ -307,12 +307,9 @@ def _prepared(
     rearranged, change = _rearrangement(checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    ties = retied(checkpoint, options.untie, options.tie or {})
-    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change, ties=ties)
+    carried, where, change = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
-    is_moved = carried.state is not None
-    planned, outcome = _ties.recorded(planned, outcome, ties, _state_choice(options), is_moved=is_moved)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
@@ -365,10 +362,11 @@ def _carried(
     path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
     options: RelayoutOptions,
     change: HandedOver | None,
-    ties: Retied,
 ) -> tuple[Carried, Destination, HandedOver | None]:  # fmt: skip
     """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once."""
     renamed: Mapping[str, str] = {}
+    ties = retied(checkpoint, options.untie, options.tie or {})
+    state = StateChoice(options.untied_state, options.tied_state)
     if change is not None:
         from paramtool.passes.parts.rearranged import HandedOver, renames
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
@@ -378,15 +376,10 @@ def _carried(
         change = HandedOver(taken)
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
     kept = beside(where.sidecars, changes(moves, renamed), choice, where.path)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
-    carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
-    return carried, where._replace(sidecars=kept), change
-
-
-def _state_choice(options: RelayoutOptions) -> StateChoice:
-    return StateChoice(options.untied_state, options.tied_state)
+    return _ties.carried(carried, ties, state), where._replace(sidecars=kept), change
 
 
 def _planned(
@@ -684,11 +677,8 @@ def convert(
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
-    untie              names that become tensors of their own
-    tie                {name: the other name whose tensor it becomes a name of}; their bytes have to be equal
-    untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
-                       `zero` or `one` entry for all
-    tied_state         whose state is kept where two parameters become one: `first` or `second`
+    untie, tie         names that become tensors of their own; {name: the equal tensor that it becomes a name of}
+    untied_state, tied_state    what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
 
     With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what

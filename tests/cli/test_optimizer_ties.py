@@ -85,7 +85,7 @@ def run(path: Path, *words: object) -> Ran:
 
 
 def untied_by_hand(tied: torch.optim.Optimizer, choice: str) -> dict[str, Any]:
-    """The state of the untied model's optimizer, made of the tied one's: emb.weight, mid.weight, mid.bias, head.weight."""
+    """The state of the untied model's optimizer, made of the tied one's: of emb, mid (weight, bias) and head."""
     found = deepcopy(tied.state_dict())
     shared = found["state"][0]
     if choice == "split":
@@ -140,7 +140,9 @@ def test_untied_and_tied_again_is_the_same_training(choice: str, tmp_path: Path)
     assert stored["emb.weight"].data_ptr() == stored["head.weight"].data_ptr()
     found, resumed = loaded(tmp_path / "out.pt", is_tied=True)
     if choice == "split":
-        assert torch.equal(resumed.state_dict()["state"][0]["exp_avg"] * 2, optimizer.state_dict()["state"][0]["exp_avg"])
+        assert torch.equal(
+            resumed.state_dict()["state"][0]["exp_avg"] * 2, optimizer.state_dict()["state"][0]["exp_avg"]
+        )
         return
     for one, its in ((found, resumed), (model, optimizer)):
         train(one, its, 2)

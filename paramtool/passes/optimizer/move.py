@@ -51,7 +51,7 @@ def refusal(where: str, at: str, reason: str, hint: str = "") -> PlanError:
 
 
 def moved(
-    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str],
+    checkpoint: Checkpoint, bindings: Sequence[Binding], moves: Sequence[Move], renamed: Mapping[str, str], *,
     choice: StateChoice = NOTHING_SAID,
 ) -> MovedState:  # fmt: skip
     """What a plan has to have, so that the optimizers of a checkpoint fit its new parameters.
