@@ -50,7 +50,9 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record import parts as parts_record
+from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
+from paramtool.formats.record.ties import RecordedTies
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -191,6 +193,12 @@ class Relayouted(WholeReport):
     """The library that read the model back, too."""
     optimizer: StateReport = field(default_factory=StateReport)
     """What became of the optimizers in it."""
+
+    @property
+    def ties(self) -> RecordedTies:
+        """The names that became tensors of their own, and those that became names of other tensors."""
+        before, after = (ties_record.decode(self.input, one.metadata) for one in (self.checkpoint, self.plan))
+        return after if after != before else RecordedTies({}, {}, {})
 
     @property
     def is_recorded(self) -> bool:
