@@ -267,7 +267,7 @@ class _Moving:
         made = {name for move in self.moves for name in move.new}
         views = {self.views[name]: name for name in read if name in self.views and self.views[name] in self.by_view}
         for name, view in self.views.items():
-            if view in views and name not in read and name not in made:
+            if view in views and name not in read and name not in made and name.startswith(self.prefix):
                 raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
 
     def joined(self, one: _Concerned) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
