@@ -299,7 +299,7 @@ class _Moving:
         for names in alike:
             if len(names) > 1 and not choice:
                 told = " and ".join(map(repr, names[:_SHOWN]))
-                raise self.refusal(f"{told} become {len(names)} parameters, and it keeps one state for them", _UNTIE)
+                raise self.refusal(f"{told} become separate parameters, and it keeps one state for them", _UNTIE)
             for k, name in enumerate(names if choice != "one" else names[:1]):
                 shares[name] = len(names) if choice == "split" else 1
                 without += [name] if k and choice == "zero" else []
