@@ -275,6 +275,8 @@ def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
     held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
     if held:
         yield f"objects {some(held, MANY)}: an export has tensors alone"
+    if states := [one.name for one in checkpoint.sections if one.role == "optimizer"]:
+        yield f"groups and settings of {some(states, MANY)}: no optimizer resumes from its tensors alone"
 
 
 MANY = 5

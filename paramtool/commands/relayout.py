@@ -52,7 +52,9 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record import parts as parts_record
+from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
+from paramtool.formats.record.ties import RecordedTies
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -62,7 +64,7 @@ from paramtool.model.inflating import limiting
 from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
-from paramtool.passes.retied import Retied, applied, retied
+from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
@@ -195,6 +197,12 @@ class Relayouted(WholeReport):
     """The library that read the model back, too."""
     optimizer: StateReport = field(default_factory=StateReport)
     """What became of the optimizers in it."""
+
+    @property
+    def ties(self) -> RecordedTies:
+        """The names that became tensors of their own, and those that became names of other tensors."""
+        before, after = (ties_record.decode(self.input, one.metadata) for one in (self.checkpoint, self.plan))
+        return after if after != before else RecordedTies({}, {}, {})
 
     @property
     def is_recorded(self) -> bool:
@@ -339,14 +347,9 @@ def _prepared(
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    ties = retied(checkpoint, options.untie, options.tie or {})
-    carried, where, change, found_files = _carried(
-        path, checkpoint, converted, where, options=options, change=change, ties=ties
-    )
+    carried, where, change, found_files = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
-    is_moved = carried.state is not None
-    planned, outcome = _ties.recorded(planned, outcome, ties, _state_choice(options), is_moved=is_moved)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     typed = _casts.held(typed, plan)
@@ -415,13 +418,14 @@ def _carried(
     path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
     options: RelayoutOptions,
     change: HandedOver | None,
-    ties: Retied,
 ) -> tuple[Carried, Destination, HandedOver | None, Following | None]:  # fmt: skip
     """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once.
 
     The last are files beside it whose state has to follow.
     """
     renamed: Mapping[str, str] = {}
+    ties = retied(checkpoint, options.untie, options.tie or {})
+    state = StateChoice(options.untied_state, options.tied_state)
     if change is not None:
         from paramtool.passes.parts.rearranged import HandedOver, renames
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
@@ -431,16 +435,11 @@ def _carried(
         change = HandedOver(taken)
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
     kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
     choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
-    carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
-    return carried, where._replace(sidecars=kept), change, files
-
-
-def _state_choice(options: RelayoutOptions) -> StateChoice:
-    return StateChoice(options.untied_state, options.tied_state)
+    return _ties.carried(carried, ties, state), where._replace(sidecars=kept), change, files
 
 
 def _planned(
@@ -749,11 +748,8 @@ def convert(
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
-    untie              names that become tensors of their own
-    tie                {name: the other name whose tensor it becomes a name of}; their bytes have to be equal
-    untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
-                       `zero` or `one` entry for all
-    tied_state         whose state is kept where two parameters become one: `first` or `second`
+    untie, tie         names that become tensors of their own; {name: the equal tensor that it becomes a name of}
+    untied_state, tied_state    what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
     new_config         the config.json of the model that opens the output folder: it is copied there, and the entries
                        of an optimizer beside the weights get the order of its parameters
 

@@ -8,16 +8,18 @@ import pytest
 
 from paramtool.errors import PlanError
 from paramtool.model.checkpoint import Entry
-from paramtool.model.optimizer import Move, MovedState, SlotTargets
+from paramtool.model.optimizer import Move, MovedState, SlotTargets, StateChoice
 from paramtool.model.plan import whole
 from paramtool.passes.optimizer import order, read
 from paramtool.passes.optimizer.bind import bind
-from paramtool.passes.optimizer.move import moved
+from paramtool.passes.optimizer.move import NOTHING_SAID, moved
 from tests.passes.made import view
 from tests.passes.test_optimizer_bind import saved
 
 
-def state_of(optimizer: dict[str, Any], moves: tuple[Move, ...], **renamed: str) -> MovedState:
+def state_of(
+    optimizer: dict[str, Any], moves: tuple[Move, ...], choice: StateChoice = NOTHING_SAID, **renamed: str
+) -> MovedState:
     """What becomes of an optimizer beside the weights a, b and c."""
     tensors = {f"model.{name}": Entry(view(k, k + 2)) for k, name in enumerate("abc")}
     for k, slots in optimizer["state"].items():
@@ -28,7 +30,9 @@ def state_of(optimizer: dict[str, Any], moves: tuple[Move, ...], **renamed: str)
     checkpoint = saved({"model": names, "optimizer": optimizer}, tensors)
     known = [order.of_checkpoint(checkpoint, "model", "the state dict's order")]
     shapes = read.shapes_of(checkpoint)
-    return moved(checkpoint, [bind(one, known, shapes) for one in read.optimizers(checkpoint)], moves, renamed)
+    return moved(
+        checkpoint, [bind(one, known, shapes) for one in read.optimizers(checkpoint)], moves, renamed, choice=choice
+    )
 
 
 def optimizer_of(**more: Any) -> dict[str, Any]:
@@ -74,3 +78,29 @@ def test_what_an_optimizer_keeps_in_another_way_is_refused() -> None:
     wrong["state"][0]["kron"] = "@optimizer.state.0.kron"
     with pytest.raises(PlanError, match="'kron' is not known"):
         state_of(wrong, (split("a"),))
+
+
+def repeated(name: str) -> Move:
+    """One parameter that is stored twice."""
+
+    def through(views: Any, kind: Any) -> SlotTargets:
+        return SlotTargets(tuple(whole(f"model.{name}{k}", views[f"model.{name}"]) for k in range(2)))
+
+    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through, is_elementwise=True)
+
+
+@pytest.mark.parametrize(("choice", "keys", "scale"), [
+    ("copy", [0, 1], 1.0), ("split", [0, 1], 0.5), ("zero", [0], 1.0), ("one", [0], 1.0),
+])  # fmt: skip
+def test_what_several_parameters_get_of_one_state(choice: str, keys: list[int], scale: float) -> None:
+    found = state_of(optimizer_of(), (repeated("a"),), StateChoice(untied=choice))
+    assert [target.name for target in found.targets] == [f"optimizer.state.{k}.momentum_buffer" for k in keys]
+    assert {copy.scale for target in found.targets for copy in target.copies} == {scale}
+    names = {"one": {0: "a0", 1: "b", 2: "c"}}.get(choice, {0: "a0", 1: "a1", 2: "b", 3: "c"})
+    assert found.bindings[0].names == names
+
+
+def test_without_a_choice_it_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"'model\.a0' and 'model\.a1' become separate parameters") as caught:
+        state_of(optimizer_of(), (repeated("a"),))
+    assert "--untied-state" in caught.value.hint and "--drop-optimizer" in caught.value.hint

@@ -286,7 +286,7 @@ class _Moving:
             self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
         }
         for name, view in self.weights.items():
-            if view in views and name not in read and name not in made:
+            if view in views and name not in read and name not in made and name.startswith(self.prefix):
                 raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
 
     def joined(self, one: _Concerned) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
@@ -318,7 +318,7 @@ class _Moving:
         for names in alike:
             if len(names) > 1 and not choice:
                 told = " and ".join(map(repr, names[:_SHOWN]))
-                raise self.refusal(f"{told} become {len(names)} parameters, and it keeps one state for them", _UNTIE)
+                raise self.refusal(f"{told} become separate parameters, and it keeps one state for them", _UNTIE)
             for k, name in enumerate(names if choice != "one" else names[:1]):
                 shares[name] = len(names) if choice == "split" else 1
                 without += [name] if k and choice == "zero" else []
