@@ -181,6 +181,13 @@ def test_a_config_of_another_model_is_refused(llama: tuple[Path, Recording], tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_a_parameter_that_would_change_its_group_is_refused(llama: tuple[Path, Recording], tmp_path: Path) -> None:
+    """The Trainer does not decay what is called a norm."""
+    with pytest.raises(PlanError, match="which the Trainer has in the other group"):
+        fuse(llama[0], tmp_path / "out", layout="qkv", rename={"qkv_proj": "qkv_norm"})
+    assert not (tmp_path / "out").exists()
+
+
 class Accelerated:
     """A training by hand with accelerate."""
 
