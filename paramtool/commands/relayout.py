@@ -351,17 +351,14 @@ def _prepared(
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
-    plan = fitted.plan
-    typed = _casts.held(typed, plan)
+    plan, typed = fitted.plan, _casts.held(typed, fitted.plan)
     where, beside = _beside(path, source, found_files, plan, where=where, options=options)
-    outputs = laid_out(plan, where, options.align)
-    counts = Counts()
+    outputs, counts = laid_out(plan, where, options.align), Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
-    told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
+    told += rearranged.warnings if rearranged else _network_warnings(found)
     told += _casts.warnings(typed, where.sidecars.files)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
-    written = [*outputs, *(out for work in beside.works for out in work.outputs)]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
@@ -374,7 +371,7 @@ def _prepared(
         rearranged=rearranged,
         typed=typed,
         losses=counts,
-        files=where.files(written),
+        files=where.files([*outputs, *beside.outputs]),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(*gone, *carried.report.dropped, *where.sidecars.left, *beside.left_out),
@@ -391,8 +388,8 @@ def _prepared(
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    own = (expected, outcome.windows, outcome.made, cast, counts, judge, beside.works)
-    return report, Work(checkpoint, plan, outputs, where, *own)
+    more = (outcome.windows, outcome.made, cast, counts, judge, beside.works)
+    return report, Work(checkpoint, plan, outputs, where, expected, *more)
 
 
 def _beside(

@@ -185,9 +185,8 @@ class _Moving:
             hint = "--optimizer-names FILE says whose its entries are"
             raise self.refusal(self.binding.words, hint)
         moving = [*self.concerned()]
-        if not moving and not any(self.new_name(key) != name for key, name in self.names.items()):
-            return self.done
-        if not moving and not self.has_names() and not self.is_reordered():
+        renames = any(self.new_name(key) != name for key, name in self.names.items())
+        if not moving and not self.is_reordered() and not (renames and self.has_names()):
             return self.done
         self.check_form(bool(moving))
         made = {old: new for one in moving for old, new in self.joined(one)}
