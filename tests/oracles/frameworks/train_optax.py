@@ -31,12 +31,24 @@ class Net(nn.Module):
     def __call__(self, x):
         """The output of the last step."""
         x = nn.RNN(nn.OptimizedLSTMCell(4))(x)[:, -1]
-        return nn.Dense(1)(nn.Dense(4)(nn.Dense(4)(x)))
+        x = nn.Dense(4)(x)
+        x = nn.Dense(4)(x)
+        return nn.Dense(1)(x)
 
 
 def kinds(params):
     """Kernels and the others."""
     return jax.tree_util.tree_map(lambda one: "kernel" if one.ndim > 1 else "other", params)
+
+
+def is_kernel(params):
+    """Whether each parameter is a kernel."""
+    return jax.tree_util.tree_map(lambda one: one.ndim > 1, params)
+
+
+def is_other(params):
+    """Whether each parameter is none."""
+    return jax.tree_util.tree_map(lambda one: one.ndim < 2, params)
 
 
 SCHEDULE = optax.cosine_decay_schedule(1e-2, 100)
@@ -48,7 +60,9 @@ CASES = {
     "momentum": lambda: optax.sgd(1e-2, momentum=0.9),
     "rmsprop": lambda: optax.rmsprop(1e-3, momentum=0.9, centered=True),
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation(),
-    "masked": lambda: optax.masked(optax.adam(1e-2), lambda p: jax.tree_util.tree_map(lambda x: x.ndim > 1, p)),
+    "masked": lambda: optax.chain(
+        optax.masked(optax.adam(1e-2), is_kernel), optax.masked(optax.set_to_zero(), is_other)
+    ),
     "multi": lambda: optax.multi_transform({"kernel": optax.adam(1e-2), "other": optax.sgd(1e-2, 0.9)}, kinds),
 }
 
