@@ -135,7 +135,7 @@ def repeated(name: str) -> Move:
     ("copy", [0, 1], 1.0), ("split", [0, 1], 0.5), ("zero", [0], 1.0), ("one", [0], 1.0),
 ])  # fmt: skip
 def test_what_several_parameters_get_of_one_state(choice: str, keys: list[int], scale: float) -> None:
-    found = state_of(optimizer_of(), (repeated("a"),), StateChoice(untied=choice))
+    found = state_of(optimizer_of(), (repeated("a"),), choice=StateChoice(untied=choice))
     assert [target.name for target in found.targets] == [f"optimizer.state.{k}.momentum_buffer" for k in keys]
     assert {copy.scale for target in found.targets for copy in target.copies} == {scale}
     names = {"one": {0: "a0", 1: "b", 2: "c"}}.get(choice, {0: "a0", 1: "a1", 2: "b", 3: "c"})
