@@ -69,16 +69,20 @@ def retied(checkpoint: Checkpoint, untie: Sequence[str], tie: Mapping[str, str])
 
 
 def applied(checkpoint: Checkpoint, found: Retied) -> Checkpoint:
-    """The checkpoint with these ties."""
-    entries = dict(checkpoint.entries)
+    """The checkpoint with these ties; an untied name has a storage of its own, with the same bytes of the file."""
+    entries, storages = dict(checkpoint.entries), dict(checkpoint.storages)
     for name in found.untied:
-        entries[name] = entries[name]._replace(link=Link(name, "storage"))
+        view = entries[name].value
+        assert isinstance(view, View)
+        number = max(storages) + 1
+        storages[number] = storages[int(view.storage)]._replace(id=number)
+        entries[name] = entries[name]._replace(value=replace(view, storage=number), link=Link(name, "storage"))
     for name, other in found.tied.items():
         held = entries[other]
         first = held.link.alias_set if held.link is not None else other
         entries[other] = held._replace(link=held.link or Link(other, "storage"))
         entries[name] = entries[name]._replace(value=held.value, link=Link(first, "declared"))
-    return replace(checkpoint, entries=entries)
+    return replace(checkpoint, entries=entries, storages=storages if found.untied else checkpoint.storages)
 
 
 def _alias_sets(checkpoint: Checkpoint) -> dict[str, list[str]]:

@@ -192,6 +192,25 @@ def test_a_model_without_state_needs_no_choice(tmp_path: Path) -> None:
     torch.testing.assert_close(found, dict(model.state_dict()), rtol=0, atol=0)
 
 
+def test_an_untied_name_is_stored_for_itself(tmp_path: Path) -> None:
+    """So that programs that read no record find it."""
+    from safetensors.torch import load_file
+
+    model, _ = saved(tmp_path / "a.pt", is_tied=True)
+    words = (
+        "convert",
+        tmp_path / "a.pt",
+        "-o",
+        tmp_path / "b.safetensors",
+        "--only",
+        "model",
+        "--untie",
+        "head.weight",
+    )
+    assert quick(*words, cwd=tmp_path).code == 0
+    torch.testing.assert_close(load_file(tmp_path / "b.safetensors"), dict(model.state_dict()), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("words", "told"), [
     (("--untie", "model.mid.weight"), "no other name has the same tensor"),
     (("--untie", "model.nothing"), "has no tensor 'model.nothing'"),
