@@ -66,8 +66,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         taken = Weights(path, read(path), of_file(path))
         others, more = _beside(folder, taken, read)
         return replace(taken, others=tuple(others), more=tuple(more))
-    if len(models := roots.models_inside(folder)) > 1:
-        raise _is_root(folder, [], models)
+    _refuse_models(folder)
     found, older = _without_older(folder, _files(folder))
     inside = inner(folder) if _is_pipeline(folder) else []
     grouped = _Grouped([], {}, None) if inside else _grouped(found, read)
@@ -110,6 +109,7 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
     If a library looks for some of the files, the others are not sets.  FormatError if there are no weights.
     """
     read = roots.through(read)
+    _refuse_models(folder)
     found: dict[str, list[Weights]] = {}
     error: ParamtoolError | None = None
     for place in ("", *inner(folder)):
@@ -121,6 +121,18 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
         raise error or _nothing(folder)
     usual = {place: sets for place, sets in found.items() if any(one.name.is_usual for one in sets)}
     return usual or found
+
+
+def _refuse_models(folder: str) -> None:
+    """UsageError for a folder of accelerate's with FSDP that has several models."""
+    if len(models := roots.models_inside(folder)) > 1:
+        lines = [f"{name}/" for name in models]
+        raise UsageError(
+            listed(
+                f"{folder}: holds {plural(len(models), 'model')}, each with weights sharded by FSDP; choose one:", lines
+            ),
+            hint=f"name its folder: {quote(os.path.join(folder, models[0]))}",
+        )
 
 
 def with_names(sets: Iterable[Weights]) -> list[Weights]:
@@ -139,6 +151,9 @@ def with_names(sets: Iterable[Weights]) -> list[Weights]:
 def chosen(folder: str, choice: str) -> str:
     """The path of a file of a folder, given by its name in the folder or by its path; UsageError for any other."""
     inside = os.path.join(folder, choice)
+    root = roots.weights_of(folder)
+    if root is not None and os.path.normpath(inside) in (root, os.path.dirname(root)):
+        return root
     path = inside if os.path.isfile(inside) else choice
     if os.path.isfile(path) and os.path.realpath(os.path.dirname(path) or ".") == os.path.realpath(folder):
         return os.path.join(folder, os.path.basename(path))
@@ -197,6 +212,7 @@ def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[st
         except ParamtoolError:  # it was not chosen, so it does not have to be allowed
             others += files
         else:
+            files = list(dict.fromkeys([*files, *(file.path for file in other.checkpoint.files)]))
             (more if is_something_else(taken, other) else others).extend(files)
     return others, more
 
@@ -342,8 +358,8 @@ def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str
 def _several(folder: str, sets: Iterable[Weights], differences: Mapping[str, str]) -> UsageError:
     """Several sets, and what to do."""
     sets = list(sets)
-    lines = [_line(one, differences.get(one.path, "")) for one in sets]
-    return differing(folder, lines, os.path.basename(sets[0].path))
+    lines = [_line(folder, one, differences.get(one.path, "")) for one in sets]
+    return differing(folder, lines, os.path.relpath(sets[0].path, folder))
 
 
 def differing(folder: str, lines: list[str], first: str) -> UsageError:
@@ -356,9 +372,9 @@ def differing(folder: str, lines: list[str], first: str) -> UsageError:
     )
 
 
-def _line(one: Weights, difference: str) -> str:
+def _line(folder: str, one: Weights, difference: str) -> str:
     count = plural(len(one.checkpoint.entries), "tensor")
-    return f"{os.path.basename(one.path)}: {count}" + (f"; {difference}" if difference else "")
+    return f"{os.path.relpath(one.path, folder)}: {count}" + (f"; {difference}" if difference else "")
 
 
 def _is_pipeline(folder: str) -> bool:
