@@ -17,6 +17,7 @@ import torch
 import paramtool
 import paramtool.torch
 from tests.laws.sharing import raw
+from tests.patience import PATIENCE
 
 PYTHON = os.environ.get("PARAMTOOL_DEEPSPEED", "")
 SGD = {"optimizer": {"type": "SGD", "params": {"lr": 0.015625, "momentum": 0.5}}}
@@ -43,7 +44,7 @@ def test_deepspeed_agrees(name: str, tmp_path: Path) -> None:
         pytest.skip("make oracles runs it, in its environment with DeepSpeed")
     asked = {"zero": {}, "config": {}, "reads": True, "converts": True} | RUNS[name]
     command = [PYTHON, "-W", "ignore", Path(__file__).with_name("run_deepspeed.py"), tmp_path, json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert not done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
     found = paramtool.torch.load_file(tmp_path / "saved")
     masters = {key.removeprefix("optimizer.fp32."): key for key in found if key.startswith("optimizer.fp32.")}
