@@ -110,6 +110,7 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "networks": [_network(one) for one in found.converted],
         **_types(found),
         **({"parts": _rearranged(found.rearranged)} if found.rearranged is not None else {}),
+        **_ties(found),
         **_optimizer(found.optimizer),
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
@@ -117,6 +118,14 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         **({"into": _into.data(found, found.into)} if found.into is not None else {}),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }
+
+
+def _ties(found: Relayouted) -> dict[str, Any]:
+    """The ties that were changed; nothing where there are none."""
+    ties = found.ties
+    if not ties.untied and not ties.tied:
+        return {}
+    return {"ties": {"untied": dict(ties.untied), "tied": dict(ties.tied), "state": dict(ties.state)}}
 
 
 def _optimizer(found: StateReport) -> dict[str, Any]:

@@ -172,6 +172,8 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
             f"and {plural(len(found.converted) - most(MANY), 'more network')}",
             "--verbose and --json list them",
         )
+    yield from (("untied", elidable(f"{name}  was {other}")) for name, other in found.ties.untied.items())
+    yield from (("tied", elidable(f"{name}  is {other}")) for name, other in found.ties.tied.items())
     yield from (("optimizer", elidable(text)) for text in lines(found.optimizer))
     yield from _casts(found)
     yield from came_along(found.sidecars)

@@ -65,7 +65,7 @@ MANY = 8
     "--only",
     metavar="SECTION",
     shell_complete=_completion.sections,
-    help="Read this section of FILE and strip its prefix.",
+    help="Read this section of FILE and strip its prefix; `model` is the model, whatever its section is called.",
 )
 @click.option(
     "--prefix",
@@ -97,9 +97,11 @@ def command(
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
     Choose exactly one of --names, --like, --keys-from-config and --all-names.  --only applies first, then --prefix,
-    then --rename; the names are looked up in the result.
+    then --rename; the names are looked up in the result.  --only alone writes the model of a training checkpoint, as
+    from_pretrained opens it: names and ties as config.json wants them, without the state of the training.
 
     \b
+    $ paramtool export CHECKPOINT --only model -o OUTFOLDER
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
     $ paramtool export FOLDER --keys-from-config -o OUTFOLDER
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER

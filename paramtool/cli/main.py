@@ -23,11 +23,11 @@ COMMANDS = {
     "variants": "look",
     "dedup": "shrink",
     "export": "load elsewhere",
-    "convert": "convert recurrent networks",
-    "fuse": "convert recurrent networks",
-    "unfuse": "convert recurrent networks",
-    "guess": "convert recurrent networks",
-    "layouts": "convert recurrent networks",
+    "convert": "convert networks, attention and experts",
+    "fuse": "convert networks, attention and experts",
+    "unfuse": "convert networks, attention and experts",
+    "guess": "convert networks, attention and experts",
+    "layouts": "convert networks, attention and experts",
     "verify": "prove",
     "verify-layout": "prove",
 }
@@ -44,13 +44,16 @@ EXAMPLES = {
         "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
     ),
     "convert": (
-        "convert networks between the layouts of frameworks",
-        "paramtool convert lstm.params -o lstm.safetensors --from mxnet --to torch",
+        "write another format, layout, type or dialect",
+        "paramtool convert model/ --to vllm -o out/",
     ),
-    "fuse": ("store the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
-    "unfuse": ("split flat vectors and fused blocks into named tensors", "paramtool unfuse model.fused.safetensors"),
-    "guess": ("list what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
-    "layouts": ("list the layouts and what each can hold", "paramtool layouts mxnet"),
+    "fuse": (
+        "store parts of attention, MLPs or networks as one tensor",
+        "paramtool fuse model/ --layout qkv",
+    ),
+    "unfuse": ("split fused tensors and flat vectors into named ones", "paramtool unfuse model/"),
+    "guess": ("list what tensors could be, and the command for each", "paramtool guess flat.pt"),
+    "layouts": ("list the layouts and dialects, and what each can hold", "paramtool layouts qkv-per-head"),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
@@ -137,8 +140,8 @@ def cli() -> None:
 
     paramtool never unpickles a checkpoint and never runs code from it.
 
-    Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit a layout, 6 cannot be planned,
-    7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
+    Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit a layout, 6 cannot be
+    written exactly, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
     """
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from paramtool.commands import adapter_config
 from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
+from paramtool.errors import FormatError, LayoutError
 from paramtool.formats.files import holds, same_bytes, unreadable
 from paramtool.lazy_dataclass import dataclass
 
@@ -39,7 +41,7 @@ def beside(
     own, other = (_left(files, without) for files in (mine.files, {**theirs.files, **instead}))
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
-        made = _made(against, expected)
+        made = {**_made(against, expected), **_adapter(against, expected, found)}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
         there = {name: path for name, path in other.items() if name not in gone}
         differences = tuple(_differences(own, there, advance, made))
@@ -73,6 +75,18 @@ def _made(folder: str, sets: Sets) -> dict[str, bytes]:
     }
 
 
+def _adapter(against: str, expected: Sets, found: Sets) -> dict[str, bytes]:
+    """The config of an adapter as a conversion of the source writes it: {name: content}."""
+    sides = [sets.get("", []) for sets in (expected, found)]
+    if not all(sides):
+        return {}
+    old, new = (side[0].checkpoint.entries for side in sides)
+    try:
+        return adapter_config.rewritten(against, old, new)
+    except (FormatError, LayoutError):
+        return {}
+
+
 def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:
     """Files that an output lacks, and that are calculated of it again, to the byte."""
     return [name for name in names if name in made and holds(files[name], made[name])]
@@ -84,7 +98,7 @@ def _differences(
     for name, path in theirs.items():
         if name not in mine:
             yield f"file {name!r}: is missing"
-        elif not same_bytes(mine[name], path, advance):
+        elif not (holds(mine[name], made[name]) if name in made else same_bytes(mine[name], path, advance)):
             yield f"file {name!r}: has other bytes"
     for name in (name for name in mine if name not in theirs):
         if name not in made:

@@ -89,7 +89,7 @@ def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         kind = _layout(options.source).group if options.source else ""
         model = KnownModel(source.config, of_spec(options.spec, kind))
         joints = _of_record(again, source, model, options, is_fused=True)
-        found = _TakenApart(joints, options.source or again[0].layout, model)
+        found = _TakenApart(joints, ", ".join(dict.fromkeys(one.layout for one in again)), model)
     else:
         found = _of_known(source, options) if options.source is None else _of_layout(source, options)
         _check(found.joints, source, options)
@@ -182,9 +182,22 @@ def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOption
     plain = [one for one in joints if one.stored.name.rpartition(".")[0] not in packed]
     shapes = {part.name: part.shape for joint in plain for part in joint.apart}
     if found := widths.contradictions(shapes, source.config):
+        _refuse_plain(plain, source)
         inside = {part.name: joint.stored for joint in plain for part in joint.apart}
         there = {part.name: part for joint in plain for part in joint.apart if part.name in source.shapes}
         widths.refuse(found, {**inside, **there})
+
+
+def _refuse_plain(joints: Iterable[Joint], source: PartsSource) -> None:
+    """LayoutError if a tensor that is to be taken apart is, by the config, the only matrix before an MLP's output."""
+    for joint in joints:
+        name, shape = joint.stored.name, joint.stored.shape
+        if name in source.shapes and widths.is_ungated(name, shape, source.config):
+            raise LayoutError(
+                f"{name!r} has shape {list(shape)}, which is that of an MLP without a gate by config.json: it holds no "
+                "gate and up",
+                hint="nothing is to be taken apart in it; --at chooses other modules",
+            )
 
 
 def _of_known(source: PartsSource, options: RelayoutOptions) -> _TakenApart:

@@ -18,7 +18,7 @@ from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
 
 def with_state(
-    found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain, state: StateChoice
+    found: Checkpoint, source: Checkpoint, path: Path, again: RearrangedAgain, *, state: StateChoice
 ) -> RearrangedAgain:
     """What the source has to give, with its optimizers as the output should have them.
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paramtool.commands.optimizer_carry import Carried
 from paramtool.errors import LayoutError, UsageError
 from paramtool.formats.record import ties as record
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Move, StateChoice
-from paramtool.model.plan import Plan
 from paramtool.passes.retied import Retied, applied, retied
-from paramtool.passes.rewriting import Outcome
 
 
-def recorded(
-    plan: Plan, outcome: Outcome, ties: Retied, choice: StateChoice, *, is_moved: bool
-) -> tuple[Plan, Outcome]:
-    """A plan that requires and records its new ties; `is_moved` says whether the state of an optimizer moved."""
-    if not ties.moves and not (is_moved and any(choice)):
-        return plan, outcome
-    found = RecordedTies(ties.untied, ties.tied, {key: one for key, one in choice._asdict().items() if one})
-    metadata = {**plan.metadata, record.KEY: record.encode(found)}
-    plan = replace(plan, metadata=metadata, requires=(*plan.requires, *ties.requires))
-    return plan, replace(outcome, rest=replace(outcome.rest, metadata=metadata))
+def carried(found: Carried, ties: Retied, choice: StateChoice) -> Carried:
+    """A checkpoint with its new ties, the record of them, and what they require."""
+    if not ties.moves and (found.state is None or not any(choice)):
+        return found
+    made = applied(found.checkpoint, ties)
+    known = RecordedTies(ties.untied, ties.tied, {key: one for key, one in choice._asdict().items() if one})
+    made = replace(made, metadata={**made.metadata, record.KEY: record.encode(known)})
+    return found._replace(checkpoint=made, requires=ties.requires)
 
 
 def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move, ...], StateChoice]:

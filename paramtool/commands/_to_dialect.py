@@ -47,9 +47,13 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         shapes = without_old_names(shapes, views, (old, target), model)
     shapes, joints = with_parts(shapes, known, old, model, views=views)
     order, prefix = (known.order, known.prefix) if known.dialect == old else ((), "")
-    done = dialect_change(
-        shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order, prefix=prefix
-    )  # fmt: skip
+    try:
+        done = dialect_change(
+            shapes, (old, target), model, known.added, joints=joints, ranks=source.ranks, order=order, prefix=prefix
+        )
+    except LayoutError as error:
+        _refuse_other_source(source, options, model, error)
+        raise
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
     kept = carried(known, renamed)
@@ -70,6 +74,19 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         ),
         warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
     )
+
+
+def _refuse_other_source(source: PartsSource, options: RelayoutOptions, model: KnownModel, error: LayoutError) -> None:
+    """LayoutError if --from names a dialect, and the file's names are those of others."""
+    if options.source is None:
+        return
+    found = dialects.recognised(source.shapes, model.config, model.facts)
+    if found and options.source not in found and not {options.source, *found} <= {dialects.HUB, dialects.MEMORY}:
+        raise LayoutError(
+            f"{source.where}: --from {options.source}, and its names are those of {' or '.join(found)}: "
+            f"{error.message.removeprefix(f'{source.where}: ')}",
+            hint=f"--from {found[0]}, or none: the names tell" if len(found) == 1 else "--from one of these",
+        ) from None
 
 
 def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:

@@ -197,12 +197,13 @@ def _prepared(
     if not part.wanted.shapes:
         raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
     is_saved = part is not parts[0]
-    where = choose()
-    part, told = _as_configured(where_from, part, where, options, wanted=wanted, progress=progress)
+    chosen_place = choose() if wanted.is_model else None
+    part, told = _as_configured(where_from, part, chosen_place, wanted=wanted, progress=progress)
     entries = part.entries
     chosen = replace(part.checkpoint, entries=entries, metadata=_metadata(part))
     _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
+    where = choose() if chosen_place is None else chosen_place
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
     outputs = laid_out(plan, where, options.align)
@@ -233,14 +234,13 @@ def _prepared(
 
 
 def _as_configured(
-    where_from: str, part: _ExportedPart, where: Destination, options: ExportOptions, *, wanted: _Request,
-    progress: Progress,
+    where_from: str, part: _ExportedPart, where: Destination | None, *, wanted: _Request, progress: Progress
 ) -> tuple[_ExportedPart, tuple[str, ...]]:  # fmt: skip
     """The part of a training that is its model, under the names that its config wants; and what is to be said of it.
 
     UsageError where the model has names that the part lacks.
     """
-    if not wanted.is_model or not where.is_folder or where.writer is not SAFETENSORS:
+    if where is None or not where.is_folder or where.writer is not SAFETENSORS:
         return part, ()
     config = where.sidecars.files.get(NAME)
     if config is None:
@@ -275,6 +275,8 @@ def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
     held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
     if held:
         yield f"objects {some(held, MANY)}: an export has tensors alone"
+    if states := [one.name for one in checkpoint.sections if one.role == "optimizer"]:
+        yield f"groups and settings of {some(states, MANY)}: no optimizer resumes from its tensors alone"
 
 
 MANY = 5

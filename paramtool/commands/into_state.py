@@ -20,7 +20,6 @@ from paramtool.model.view import StorageId, View
 from paramtool.passes.into.plan import Into
 from paramtool.passes.optimizer import numbered
 from paramtool.passes.optimizer.move import refusal
-from paramtool.passes.optimizer.slots import OF_ONE_SHAPE
 
 MAX_NAMED = 4
 
@@ -118,7 +117,7 @@ class _Carrying:
                 raise self.refusal(f"{parameter!r} of the model keeps its values, and its optimizer has state for it")
             for slot in entry.slots:
                 held = {name: next((s for s in one.slots if s.key == slot.key), None) for name, one in entries.items()}
-                kept = {name: s.tensor for name, s in held.items() if s is not None and s.kind in OF_ONE_SHAPE}
+                kept = {name: s.tensor for name, s in held.items() if s is not None}
                 copies = tuple(self.through(copy, slot.tensor, owners, kept, source=source) for copy in target.copies)
                 yield self.same(replace(target, name=slot.tensor, copies=copies))
 

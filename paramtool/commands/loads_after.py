@@ -65,7 +65,9 @@ def _commands(source: PartsSource) -> Iterator[tuple[str, Callable[[], Rearrange
 
 
 def _to_dialect(source: PartsSource, ways: tuple[str, str], model: KnownModel) -> Callable[[], Rearranged]:
-    return lambda: dialect_change(source.shapes, ways, model, source.record.added).change
+    known = source.record
+    prefix = known.prefix if known.dialect == ways[0] else ""
+    return lambda: dialect_change(source.shapes, ways, model, known.added, prefix=prefix).change
 
 
 def _undone(source: PartsSource, model: KnownModel, layout: str) -> Rearranged:

@@ -24,7 +24,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
-from paramtool.model.plan import Plan, Target
+from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, optax, tree
 from paramtool.passes.optimizer.move import moved, objects_at, refusal
@@ -88,6 +88,8 @@ class Carried(NamedTuple):
     report: StateReport = StateReport()
     bindings: tuple[Binding, ...] = ()
     """Those of the source."""
+    requires: tuple[Requirement, ...] = ()
+    """What must be true of the source's bytes for new ties."""
 
 
 def prepared(
@@ -211,6 +213,7 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     Entries are numbered in the order of a module, where they were; so are the names of the model.
     """
     source, state = carried.checkpoint, carried.state
+    plan = replace(plan, requires=(*plan.requires, *carried.requires)) if carried.requires else plan
     if state is None:
         return plan, outcome
     objects = nested(source.objects, plan.objects)

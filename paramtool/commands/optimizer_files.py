@@ -36,13 +36,12 @@ from paramtool.commands.optimizers import (
 )
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.sidecars import Sidecars
-from paramtool.commands.output.write import Destination, Work, keeping, laid_out
-from paramtool.commands.output.writers import DCP
+from paramtool.commands.output.write import Destination, Work, keeping, laid_out, state_name
 from paramtool.commands.progress import Path
 from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config
 from paramtool.formats.folder.training_files import is_training_state, optimizer_of
-from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.formats.output import OutputFile
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move, MovedState
@@ -122,6 +121,11 @@ class FollowingWork:
     needs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        """The files that are written."""
+        return tuple(out for work in self.works for out in work.outputs)
+
 
 def works(
     path: Path, source: Checkpoint, found: Following, plan: Plan, *, where: Destination, options: ObjectOptions,
@@ -186,18 +190,6 @@ def of_file(where: Destination, one: BoundFile) -> Destination:
     return where._replace(
         name=state_name(one.file), sidecars=Sidecars(), read=read, max_shard_size=None, made={}, notes=()
     )
-
-
-def state_name(file: str) -> WeightsName:
-    """The name of a file with the state of an optimizer, in parts.
-
-    >>> state_name("optimizer_1.bin").file, state_name("optimizer_0").file
-    ('optimizer_1.bin', 'optimizer_0/.metadata')
-    """
-    stem, suffix = os.path.splitext(file)
-    if not suffix and DCP.folder is not None:
-        return replace(DCP.folder, stem=f"{file}/")
-    return WeightsName(stem, suffix=suffix)
 
 
 # The order of the new parameters

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool import dialects, layouts
-from paramtool.commands import _adapter_config
 from paramtool.commands._fusing import fused, unfused
 from paramtool.commands._parts_source import parts_source, record_of
 from paramtool.commands._to_dialect import to_dialect
@@ -95,7 +94,7 @@ def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrange
             done = to_dialect(source, options)
         else:
             done = fused(source, options) if options.target is not None else unfused(source, options)
-        return replace(done, warnings=(*done.warnings, *_adapter_config.warnings(source.where, done.change)))
+        return done
     except LayoutError as error:
         raise error if error.message.startswith(source.where) else error.located(source.where) from None
 

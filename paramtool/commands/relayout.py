@@ -52,7 +52,9 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record import parts as parts_record
+from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
+from paramtool.formats.record.ties import RecordedTies
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -62,7 +64,7 @@ from paramtool.model.inflating import limiting
 from paramtool.model.optimizer import TIED, UNTIED, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
-from paramtool.passes.retied import Retied, applied, retied
+from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
@@ -197,6 +199,12 @@ class Relayouted(WholeReport):
     """What became of the optimizers in it."""
 
     @property
+    def ties(self) -> RecordedTies:
+        """The names that became tensors of their own, and those that became names of other tensors."""
+        before, after = (ties_record.decode(self.input, one.metadata) for one in (self.checkpoint, self.plan))
+        return after if after != before else RecordedTies({}, {}, {})
+
+    @property
     def is_recorded(self) -> bool:
         """Whether the output says what was converted and cast, so that `verify` can do it again."""
         is_cast = self.typed is not None and bool(self.typed.casts)
@@ -291,8 +299,28 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 
 def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
-    """What the folder of the output is like, if it is to be in a dialect."""
-    return dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    """What the folder of the output is like, if it is to be in a dialect, or of an adapter with other modules."""
+    form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
+    made = _adapter(os.fspath(path), found.checkpoint, options) if is_folder(path) else {}
+    if not made:
+        return form
+    form = form or DialectFolder(found.name)
+    return replace(form, made={**form.made, **made}, gone=form.gone | made.keys())
+
+
+def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> Mapping[str, bytes]:
+    """The config of an adapter in a folder, if its modules get other names."""
+    from paramtool.commands import adapter_config
+
+    if options.as_is or not os.path.isfile(os.path.join(folder, adapter_config.NAME)):
+        return {}
+    rearranged, change = _rearrangement(checkpoint, options)
+    if rearranged is None or change is None:
+        return {}
+    taken = change.take()
+    old = {one.name for one in taken.read}
+    new = {one.name for one in taken.made} | (checkpoint.entries.keys() - old)
+    return adapter_config.rewritten(folder, checkpoint.entries, new)
 
 
 def _word(options: RelayoutOptions) -> str:
@@ -316,31 +344,21 @@ def _prepared(
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    rearranged, change = _rearrangement(checkpoint, options)
-    if rearranged is not None:
-        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
     converted = [_convert(checkpoint, one, options) for one in found]
-    ties = retied(checkpoint, options.untie, options.tie or {})
-    carried, where, change, found_files = _carried(
-        path, checkpoint, converted, where, options=options, change=change, ties=ties
-    )
+    carried, where, change, found_files = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
-    is_moved = carried.state is not None
-    planned, outcome = _ties.recorded(planned, outcome, ties, _state_choice(options), is_moved=is_moved)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
-    plan = fitted.plan
-    typed = _casts.held(typed, plan)
+    plan, typed = fitted.plan, _casts.held(typed, fitted.plan)
     where, beside = _beside(path, source, found_files, plan, where=where, options=options)
-    outputs = laid_out(plan, where, options.align)
-    counts = Counts()
+    outputs, counts = laid_out(plan, where, options.align), Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
-    told += [*(rearranged.warnings if rearranged else _network_warnings(found))]
+    told += rearranged.warnings if rearranged else _network_warnings(found)
     told += _casts.warnings(typed, where.sidecars.files)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
-    written = [*outputs, *(out for work in beside.works for out in work.outputs)]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
@@ -353,7 +371,7 @@ def _prepared(
         rearranged=rearranged,
         typed=typed,
         losses=counts,
-        files=where.files(written),
+        files=where.files([*outputs, *beside.outputs]),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(*gone, *carried.report.dropped, *where.sidecars.left, *beside.left_out),
@@ -370,8 +388,8 @@ def _prepared(
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
     expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
-    own = (expected, outcome.windows, outcome.made, cast, counts, judge, beside.works)
-    return report, Work(checkpoint, plan, outputs, where, *own)
+    more = (outcome.windows, outcome.made, cast, counts, judge, beside.works)
+    return report, Work(checkpoint, plan, outputs, where, expected, *more)
 
 
 def _beside(
@@ -397,13 +415,14 @@ def _carried(
     path: Path, checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, *,
     options: RelayoutOptions,
     change: HandedOver | None,
-    ties: Retied,
 ) -> tuple[Carried, Destination, HandedOver | None, Following | None]:  # fmt: skip
     """The checkpoint without what its optimizers move, where it goes, and the change, which is taken once.
 
     The last are files beside it whose state has to follow.
     """
     renamed: Mapping[str, str] = {}
+    ties = retied(checkpoint, options.untie, options.tie or {})
+    state = StateChoice(options.untied_state, options.tied_state)
     if change is not None:
         from paramtool.passes.parts.rearranged import HandedOver, renames
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
@@ -413,16 +432,11 @@ def _carried(
         change = HandedOver(taken)
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
-    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, _state_choice(options))
+    choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
     kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
     choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
-    carried = carried._replace(checkpoint=applied(carried.checkpoint, ties)) if ties.moves else carried
-    return carried, where._replace(sidecars=kept), change, files
-
-
-def _state_choice(options: RelayoutOptions) -> StateChoice:
-    return StateChoice(options.untied_state, options.tied_state)
+    return _ties.carried(carried, ties, state), where._replace(sidecars=kept), change, files
 
 
 def _planned(
@@ -455,6 +469,16 @@ def _planned(
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
+
+
+def _rearrangement_for(
+    where: Destination, checkpoint: Checkpoint, options: RelayoutOptions
+) -> tuple[Rearrangement, HandedOver] | tuple[None, None]:
+    """As `_rearrangement`; UnsafeError if the output would lack the config of the model."""
+    found = _rearrangement(checkpoint, options)
+    if found[0] is not None:
+        check_config(os.path.dirname(checkpoint.files[0].path), where.sidecars)
+    return found
 
 
 def _rearrangement(
@@ -721,11 +745,8 @@ def convert(
     optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
                        file and its order do not say whose they are
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
-    untie              names that become tensors of their own
-    tie                {name: the other name whose tensor it becomes a name of}; their bytes have to be equal
-    untied_state       what each of several parameters gets of the state of the one that they were: `copy`, `split`,
-                       `zero` or `one` entry for all
-    tied_state         whose state is kept where two parameters become one: `first` or `second`
+    untie, tie         names that become tensors of their own; {name: the equal tensor that it becomes a name of}
+    untied_state, tied_state    what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
     new_config         the config.json of the model that opens the output folder: it is copied there, and the entries
                        of an optimizer beside the weights get the order of its parameters
 

@@ -264,7 +264,7 @@ def _compared(
     source, output_whole, output_name = expected, found, found.files[0].path
     expected, moves, choice = _ties.again(found, expected)
     moved = rearranged_again(found, expected)
-    moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), choice)
+    moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), state=choice)
     expected = whole = moved.expected
     found = _lacking(found, moved.unknown) if moved.unknown else found
     parts = _converted(_without_declared(found, expected), expected)

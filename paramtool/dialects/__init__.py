@@ -41,9 +41,8 @@ FactsOf = Callable[[str], Facts]
 class OpenedDialect(Protocol):
     """A dialect for one model."""
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What a reader of the target should know."""
+    def caveats(self, hub: Shapes) -> tuple[str, ...]:
+        """What a reader of the target should know of a model with these tensors of transformers 4."""
         ...
 
     @property
@@ -76,8 +75,10 @@ class OpenedDialect(Protocol):
 class _Hub:
     """Transformers 4: every tensor is itself."""
 
-    caveats: tuple[str, ...] = ()
     tied: tuple[str, str] | None = None
+
+    def caveats(self, hub: Shapes) -> tuple[str, ...]:
+        return ()
 
     def read(self, tensors: Shapes) -> list[Stored]:
         return [whole(name, shape) for name, shape in tensors.items()]
@@ -108,9 +109,8 @@ class _Tabled:
         size = config.get("vocab_size")
         self._vocabulary = size if isinstance(size, int) else 0
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        return self._dialect.caveats
+    def caveats(self, hub: Shapes) -> tuple[str, ...]:
+        return self._dialect.caveats(hub, self._config)
 
     @property
     def tied(self) -> tuple[str, str] | None:
@@ -186,11 +186,13 @@ def _without(found: list[Stored], prefix: str) -> list[Stored]:
 class _Memory:
     """Transformers 5 in memory."""
 
-    caveats: tuple[str, ...] = ()
     tied: tuple[str, str] | None = None
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
+
+    def caveats(self, hub: Shapes) -> tuple[str, ...]:
+        return ()
 
     def read(self, tensors: Shapes) -> list[Stored]:
         from paramtool.dialects import transformers

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from paramtool.dialects.held import rebased
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
@@ -43,10 +44,9 @@ class Dialect:
         self._places = [(k, term) for k, row in written for term in row.parts]
         self._parts = Templates(template for _, row in written for template in row.parts.values())
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What a reader of the target should know."""
-        return (*self.table.caveats, *self.family.caveats)
+    def caveats(self, hub: Shapes, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a reader of the target should know of a model with these tensors of transformers 4."""
+        return tuple(one.text for one in (*self.table.caveats, *self.family.caveats) if one.concerns(hub, config))
 
     def read(self, tensors: Shapes, facts: Facts, vocabulary: int = 0) -> list[Stored]:
         """What the tensors of a file of this dialect hold; a name that no row has stands for itself.

@@ -54,7 +54,7 @@ def dialect(name: str) -> DialectSummary:
         tuple(dict.fromkeys(model for family in families for model in family.models)),
         tuple(dict.fromkeys(filter(None, (word.strip() for family in families for word in family.layouts.split(","))))),
         found.refused,
-        tuple(dict.fromkeys((*found.caveats, *(text for family in families for text in family.caveats)))),
+        tuple(dict.fromkeys(one.text for one in (*found.caveats, *(c for family in families for c in family.caveats)))),
     )
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
 
@@ -104,6 +104,49 @@ class Templates:
         return next(self.matches(name), None)
 
 
+HubShapes = Mapping[str, tuple[int, ...]]
+"""{tensor of transformers 4: its shape}"""
+
+
+class Caveat(NamedTuple):
+    """What a reader of a dialect should know, and of which models it is true."""
+
+    text: str
+    concerns: Callable[[HubShapes, Mapping[str, Any]], bool] = lambda hub, config: True
+    """Whether it is true of a model with these tensors and this config."""
+
+
+def general(text: str) -> Caveat:
+    """What is true of the program, and nothing to be warned of: `paramtool layouts` shows it."""
+    return Caveat(text, lambda hub, config: False)
+
+
+def of_words(text: str, *words: str) -> Caveat:
+    """What concerns models with one of these words in a name."""
+    return Caveat(text, lambda hub, config: any(not frozenset(words).isdisjoint(name.split(".")) for name in hub))
+
+
+def padded(text: str, multiple: int) -> Caveat:
+    """What concerns models whose number of tokens is no multiple of one."""
+
+    def is_padded(hub: HubShapes, config: Mapping[str, Any]) -> bool:
+        size = config.get("vocab_size")
+        return type(size) is not int or size % multiple != 0
+
+    return Caveat(text, is_padded)
+
+
+def next_tokens(text: str) -> Caveat:
+    """What concerns models with layers that predict further tokens, behind the others."""
+
+    def has_more(hub: HubShapes, config: Mapping[str, Any]) -> bool:
+        count = config.get("num_hidden_layers")
+        numbers = (re.match(r"(?:\w+\.)*layers\.([0-9]{1,9})\.", name) for name in hub)
+        return type(count) is int and any(found is not None and int(found[1]) >= count for found in numbers)
+
+    return Caveat(text, has_more)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A tensor of a dialect, and the tensors of transformers 4 whose elements it holds."""
@@ -141,8 +184,8 @@ class ModelRows:
     """Architectures, as `architectures` of config.json has them."""
     rows: tuple[Row, ...]
     """The first that fits a name has it."""
-    caveats: tuple[str, ...] = ()
-    """What a reader of the target should know, in sentences."""
+    caveats: tuple[Caveat, ...] = ()
+    """What a reader of the target should know."""
     layouts: str = ""
     """What the rows are, in a line."""
 
@@ -158,7 +201,7 @@ class DialectTable:
     families: tuple[ModelRows, ...]
     refused: Mapping[str, str]
     """{architecture: why it has no rows}."""
-    caveats: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
     vocabulary: tuple[str, ...] = ()
     """Templates of names of transformers 4 that have a row for each token, where the program pads them."""
     file: str = ""

@@ -47,6 +47,8 @@ class Slot:
     """Its name in the checkpoint; empty where it is a plain value."""
     value: Node | None = None
     """The plain value, such as a step that is an int."""
+    is_whole: bool = False
+    """Whether it has an element for each of the parameter's, although its kind is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,19 @@ from paramtool.parts.packing import WRITERS
 from paramtool.parts.pieces import Digit, Piece, Stored
 from paramtool.parts.schemes import factor_of
 
+
+def factors(name: str, suffix: str) -> tuple[str, ...]:
+    """The factors that show the outputs and the inputs of a weight, given one of them; none for other tensors.
+
+    >>> factors("h.0.q_proj.lora_A.weight", "lora_A.weight")
+    ('h.0.q_proj.lora_B.weight', 'h.0.q_proj.lora_A.weight')
+    """
+    if not (own := factor_of(suffix)):
+        return ()
+    base = name.removesuffix(suffix)
+    return tuple(f"{base}{suffix.replace(f'lora_{own}', f'lora_{letter}')}" for letter in "BA")
+
+
 MERGE = "merge the adapter into the weights first, and convert those"
 
 

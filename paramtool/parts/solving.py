@@ -20,6 +20,8 @@ class PartTensor:
     axes: str
     """Its axes as a pattern has them: `(heads head_dim) in`."""
     shape: tuple[int, ...]
+    by: tuple[str, ...] = ()
+    """The tensors of the file that show the length of each axis, if it is not in the file itself."""
 
 
 AS_MANY = {"kv_heads": "heads", "value_dim": "head_dim"}
@@ -34,25 +36,30 @@ def learned(sizes: Sizes, parts: Iterable[PartTensor]) -> Sizes:
     kinds: dict[tuple[str, tuple[int, ...]], PartTensor] = {}
     for part in parts:
         kinds.setdefault((part.axes, part.shape), part)
-    waiting = [(part, group, length) for part in kinds.values() for group, length in _pairs(part)]
+    waiting = [
+        (part, part.by[k] if part.by else part.name, group, length)
+        for part in kinds.values()
+        for k, (group, length) in enumerate(_pairs(part))
+    ]
     again = True
     while again:
         again = False
-        for part, group, length in waiting:
+        for part, name, group, length in waiting:
             unknown = [word for word in group if not sizes.knows(word)]
             product_ = prod(sizes.of(word) for word in group if sizes.knows(word))
             if not unknown and product_ != length:
+                has = "is of a weight of shape" if part.by else "has shape"
                 raise LayoutError(
-                    f"{part.name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
+                    f"{name!r} has {length} rows; expected {_said(group, sizes)} = {product_}"
                     if len(group) > 1
-                    else f"{part.name!r} has shape {list(part.shape)}; expected {_said(group, sizes)}",
+                    else f"{name!r} {has} {list(part.shape)}; expected {_said(group, sizes)}",
                     hint="the facts in config.json or --spec are those of another model or module; --at chooses",
                 )
             if len(unknown) == 1:
                 if not product_ or length % product_:
                     known = tuple(word for word in group if word != unknown[0])
                     raise LayoutError(
-                        f"{part.name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
+                        f"{name!r} has {length} rows, which do not divide by {_said(known, sizes)}",
                         hint=CHECK,
                     )
                 sizes = sizes.with_one(unknown[0], length // product_)

@@ -169,6 +169,16 @@ def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradict
     return found
 
 
+def is_ungated(name: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> bool:
+    """Whether a tensor is called as the first matrix of an MLP without a gate, and is as wide by the config."""
+    meanings = _meanings(NUMBER.sub("*", name), len(shape))
+    tower = tower_of(name, config) if meanings is not None and meanings[0] == "ffn" else None
+    if meanings is None or tower is None:
+        return False
+    widths = _tower(config, tower)
+    return "ffn" in widths and not _wrong(shape, meanings, widths, is_shared=False)
+
+
 def _meanings(place: str, rank: int) -> tuple[str, str] | None:
     """What the last two axes of a tensor are, as the outputs and inputs of a layer; None where names do not say it."""
     match = IN_LAYER.fullmatch(place)

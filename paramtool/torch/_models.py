@@ -109,9 +109,9 @@ def load_model(
     target = places(model, tensors, _torch_types(present), assign=assign, device=device, dtype=dtype)
     verdict, questions = judge(wanted_by(target.described()), part, whole)
     try:
-        _refuse(where, verdict, replace(part, entries=present), strict)
+        _refuse(where, verdict, replace(part, entries=present), strict, named=named)
     except ModelError as error:
-        raise _with_command(error, path, as_it_is, model, tensors=tensors) from None
+        raise _with_command(error, verdict, path, as_it_is, model=model, tensors=tensors) from None
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
@@ -163,18 +163,27 @@ def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint)
     return RenamedCheckpoint(part, {}, replace(part, entries={}))
 
 
-def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> None:
+def _refuse(
+    where: str, verdict: Verdict, taken: Checkpoint, strict: bool, *, named: RenamedCheckpoint
+) -> None:  # fmt: skip
     """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
-    _refuse_clashes(where, verdict)
+    _refuse_clashes(where, verdict, named)
     refuse_dataless(taken)
     if strict and (verdict.lacks or verdict.unused):
         raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
-def _with_command(error: ModelError, path: Path, part: Checkpoint, model: nn.Module, *, tensors: Tensors) -> ModelError:
-    """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect."""
+def _with_command(
+    error: ModelError, verdict: Verdict, path: Path, part: Checkpoint, *, model: nn.Module, tensors: Tensors
+) -> ModelError:
+    """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect.
+
+    No command changes types, or leaves out names.
+    """
     from paramtool.commands.loads_after import CONVERT, loads_after
 
+    if not (verdict.lacks or verdict.shapes):
+        return error
     found = loads_after(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
     if not found:
         return error
@@ -185,13 +194,21 @@ def _with_command(error: ModelError, path: Path, part: Checkpoint, model: nn.Mod
     return ModelError(error.message, hint=f"{why}: `{line}` writes what the model loads")
 
 
-def _refuse_clashes(where: str, verdict: Verdict) -> None:
-    """ModelError with every name whose shape or type does not fit."""
+def _refuse_clashes(where: str, verdict: Verdict, named: RenamedCheckpoint) -> None:
+    """ModelError with every name whose shape or type does not fit, and with what it is of in the file."""
+
+    def told(name: str) -> str:
+        """A name of the model, and what the file has for it."""
+        return f"{name!r} ({words})" if (words := named.in_file(name)) else repr(name)
+
+    def found(name: str, what: object) -> str:
+        return f"{what}" if name in named.made else f"{what} in the file"
+
     wrong = [
-        f"{clash.name!r}: has shape {list(clash.found)} in the file; the model wants {list(clash.wanted)}"
+        f"{told(clash.name)}: has shape {found(clash.name, list(clash.found))}; the model wants {list(clash.wanted)}"
         for clash in verdict.shapes
     ]
-    wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
+    wrong += [f"{told(c.name)}: is {found(c.name, c.found)}; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
         count = plural(len(wrong), "tensor does", "tensors do")
         raise ModelError(listed(f"{where}: {count} not fit the model:", wrong))

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paramtool.errors import ModelError
+from paramtool.errors import ModelError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
@@ -113,6 +113,15 @@ class RenamedCheckpoint:
     """{name of the model: what makes it}."""
     sources: Checkpoint
     """The tensors of the file that others are made of."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """{name of the model: name in the file} of tensors that only get another name."""
+
+    def in_file(self, name: str) -> str:
+        """What of the file a tensor of the model is, in words; "" where it has the same name there."""
+        if name in self.made:
+            first, *more = self.made[name].sources
+            return f"made of {first!r}" + (f" and {plural(len(more), 'tensor')} more" if more else "")
+        return f"{self.renamed[name]!r} in the file" if self.renamed.get(name, name) != name else ""
 
     def take(self, batch: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         """What can be made of tensors of `sources` once these came, too."""
@@ -160,7 +169,9 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
     if not makers and all(name == new for name, new in names.items()):
         return None
     sources = {name: part.entries[name] for group in makers.values() for name in group.sources}
-    return RenamedCheckpoint(replace(part, entries=entries, storages=storages), makers, replace(part, entries=sources))
+    part_of_model = replace(part, entries=entries, storages=storages)
+    in_file = {new: name for name, new in names.items() if name in part.entries}
+    return RenamedCheckpoint(part_of_model, makers, replace(part, entries=sources), in_file)
 
 
 def _rules(model: nn.Module) -> tuple[Any, Sequence[Any], Sequence[Any]] | None:

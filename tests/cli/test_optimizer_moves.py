@@ -258,3 +258,31 @@ def test_state_files_that_cannot_follow(change: Any, code: int, said: str, folde
     ran = converted(folder, *names)
     assert ran.code == code and said in ran.err, ran
     assert not (folder / "out").exists()
+
+
+def test_a_parameter_that_changes_under_one_of_its_names_is_refused(tmp_path: Path) -> None:
+    """Else the other name would be a parameter without state."""
+    torch.manual_seed(1)
+    model = nn.ModuleDict(
+        {"enc": nn.ModuleDict({"lstm": nn.LSTM(3, 4)}), "dec": nn.ModuleDict({"lstm": nn.LSTM(3, 4)})}
+    )
+    for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
+        setattr(model["dec"]["lstm"], name, getattr(model["enc"]["lstm"], name))
+    optimizer = torch.optim.Adam(model.parameters())
+    model["enc"]["lstm"](torch.randn(2, 1, 3))[0].sum().backward()
+    optimizer.step()
+    path = saved(tmp_path / "a.pt", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    ran = fused(path, "--at", "model.enc.lstm")
+    assert ran.code == 6 and "its other name 'model.dec.lstm.weight_ih_l0' keeps what it was" in ran.err, ran
+    assert fused(path).code == 0  # both, which stay one
+    out = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert out["optimizer"]["param_groups"][0]["params"] == [0] and len(out["optimizer"]["state"]) == 1
+    assert fused(path, "--at", "model.enc.lstm", "--drop-optimizer").code == 0
+
+
+def test_an_export_of_all_names_tells_that_settings_are_left_out(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pt", trained())
+    ran = run("export", path, "--all-names", "-o", tmp_path / "b.pt")
+    assert ran.code == 0 and "groups and settings of 'optimizer'" in ran.out, ran
+    ran = run("export", path, "--all-names", "--only", "model", "-o", tmp_path / "c.pt")
+    assert ran.code == 0 and "settings" not in ran.out, ran

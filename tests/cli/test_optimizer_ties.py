@@ -85,7 +85,7 @@ def run(path: Path, *words: object) -> Ran:
 
 
 def untied_by_hand(tied: torch.optim.Optimizer, choice: str) -> dict[str, Any]:
-    """The state of the untied model's optimizer, made of the tied one's: emb, mid (weight, bias), head."""
+    """The state of the untied model's optimizer, made of the tied one's: of emb, mid (weight, bias) and head."""
     found = deepcopy(tied.state_dict())
     shared = found["state"][0]
     if choice == "split":

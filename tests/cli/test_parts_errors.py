@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests import attention
+from tests.attention import folder_of
 from tests.hostile.command import quick, refused
 
 Tensors = dict[str, torch.Tensor]
@@ -371,3 +373,80 @@ def test_another_layout_than_the_config_says(tmp_path: Path) -> None:
     says = ("qkv-per-head", "gpt_neox.layers.*.attention", "--at")
     refused(quick, *command, cwd=tmp_path, code=5, says=says)
     assert quick(*command, "--at", "*.attention", cwd=tmp_path).code == 0
+
+
+# --- what a message says ---------------------------------------------------------------------------------------------
+
+
+def adapter(folder: Path, **change: torch.Tensor) -> None:
+    """An adapter of queries, keys and values of one layer, with one A; `change` are other factors of its keys."""
+    at, same = "base_model.model.model.layers.0.self_attn", torch.randn(2, 24)
+    tensors = {}
+    for part, rows in (("q", 24), ("k", 8), ("v", 8)):
+        tensors[f"{at}.{part}_proj.lora_A.weight"] = same.clone()
+        tensors[f"{at}.{part}_proj.lora_B.weight"] = torch.randn(rows, 2)
+    tensors |= {f"{at}.k_proj.{name}.weight": tensor for name, tensor in change.items()}
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"lora_B": torch.ones(9, 2)}, "k_proj.lora_B.weight' has 9 rows; expected kv_heads=2 x head_dim=4 = 8"),
+     ({"lora_A": torch.ones(2, 12)}, "k_proj.lora_A.weight' is of a weight of shape [8, 12]; expected in=24")],
+)  # fmt: skip
+def test_the_factor_that_is_wrong_is_named(change: dict[str, torch.Tensor], says: str, tmp_path: Path) -> None:
+    """Rows of a weight are rows of B, and its inputs those of A."""
+    adapter(tmp_path / "m", **change)
+    flags = ("--layout", "qkv-per-group", "--spec", "qkv heads=6 kv_heads=2 head_dim=4")
+    refused(quick, "fuse", "m", *flags, "-o", "out", cwd=tmp_path, code=5, says=(says,))
+
+
+@pytest.mark.parametrize("source", ["vllm", "megatron", "meta"])
+def test_another_dialect_than_from_says(source: str, tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", attention.LLAMA)
+    says = (f"--from {source}, and its names are those of transformers-4", "hint: --from transformers-4, or none")
+    refused(
+        quick, "convert", "m", "--from", source, "--to", "transformers-5", "-o", "out", cwd=tmp_path, code=5, says=says
+    )
+
+
+def test_a_config_without_architectures(tmp_path: Path) -> None:
+    config = {key: value for key, value in attention.LLAMA.items() if key != "architectures"}
+    folder_of(tmp_path / "m", config, attention.state_of(attention.LLAMA))
+    says = ("`architectures` is missing", 'as in "architectures": ["LlamaForCausalLM"]')
+    refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+def test_an_mlp_without_a_gate_holds_no_gate(tmp_path: Path) -> None:
+    """Falcon's first matrix has as many rows as its config says, and is no gate above up."""
+    config = {"model_type": "falcon", "architectures": ["FalconForCausalLM"], "hidden_size": 24, "ffn_hidden_size": 96,
+              "num_attention_heads": 6}  # fmt: skip
+    saved(tmp_path, {"transformer.h.0.mlp.dense_h_to_4h.weight": torch.randn(96, 24)}, config)
+    says = ("dense_h_to_4h.weight' has shape [96, 24], which is that of an MLP without a gate",)
+    refused(quick, "unfuse", "m", "--layout", "gate-up", "-o", "out", cwd=tmp_path, code=5, says=says)
+    says = ("has no parts called gate_proj", "such as '*.mlp'")
+    refused(quick, "fuse", "m", "--layout", "gate-up", "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
+@pytest.mark.parametrize(("output", "code"), [("out", 2), ("out/", 7)])
+def test_a_folder_for_a_file(output: str, code: int, tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", attention.LLAMA)
+    says = ("a folder is written where the input is one",)
+    path = "m/model.safetensors"
+    refused(quick, "convert", path, "--to", "vllm", "-o", output, cwd=tmp_path, code=code, says=says)
+
+
+def test_all_layouts_that_a_record_takes_apart_are_named(tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", attention.LLAMA)
+    for source, layout, output in (("m", "qkv", "one"), ("one", "gate-up", "both")):
+        assert quick("fuse", source, "--layout", layout, "-o", output, cwd=tmp_path).code == 0
+    ran = quick("unfuse", "both", "-o", "apart", cwd=tmp_path)
+    assert "layout  qkv, gate-up -> parts  4 modules" in ran.out
+
+
+@pytest.mark.parametrize(("size", "are"), [(64, 0), (63, 1)])
+def test_notes_that_do_not_concern_a_model_are_no_warnings(size: int, are: int, tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", {**attention.LLAMA, "vocab_size": size})
+    ran = quick("convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0 and ran.err.count("warning") == are

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import paramtool
 from paramtool.commands import dedup as dedup_command
@@ -199,8 +199,51 @@ def test_just_one_way_to_say_which(bert: Path, first: int, second: int) -> None:
 def test_no_way_to_say_which(bert: Path) -> None:
     """Neither a prefix nor a rule says it."""
     args = ("export", bert.name, "-o", "x.safetensors")
-    for more in ((), ("--prefix", "model."), ("--rename", "*=x.*"), ("--only", "model")):
+    for more in ((), ("--prefix", "model."), ("--rename", "*=x.*")):
         refused(quick, *args, *more, cwd=bert.parent, code=2, says=("--all-names", "--names", "--keys-from-config"))
+
+
+def test_a_section_alone_is_all_of_it(bert: Path) -> None:
+    """A file is what --all-names gives; a folder without a config.json says that one is needed."""
+    for more, output in (((), "one.safetensors"), (("--all-names",), "all.safetensors")):
+        ran = quick("export", bert.name, "--only", "model", *more, "-o", output, cwd=bert.parent)
+        assert ran.code == 0, ran
+    one, every = (load_file(bert.parent / name) for name in ("one.safetensors", "all.safetensors"))
+    assert one.keys() == every.keys() == saved(bert).keys()
+    ran = quick("export", bert.name, "--only", "model", "-o", "folder", cwd=bert.parent)
+    assert ran.code == 0 and "has no config.json, which from_pretrained needs" in ran.err, ran
+    assert load_file(bert.parent / "folder" / "model.safetensors").keys() == one.keys()
+
+
+@pytest.mark.parametrize("section", ["model", "state_dict", ""])
+def test_the_model_whatever_its_section_is_called(section: str, tmp_path: Path) -> None:
+    """The one section of that role, or a checkpoint that is nothing else; two models are not guessed between."""
+    model = {"a.weight": torch.ones(3, 2), "a.bias": torch.zeros(3)}
+    state = {"optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3, 2)}}, "param_groups": []}]}
+    torch.save({section: model, **state} if section else model, tmp_path / "c.ckpt")
+    found = paramtool.export(tmp_path / "c.ckpt", tmp_path / "m.safetensors", only="model")
+    assert set(found.names) == model.keys()
+    line = ("verify", "m.safetensors", "--against", "c.ckpt", "--only", "model", "--subset")
+    assert quick(*line, cwd=tmp_path).code == 0
+    torch.save({"net_g": model, "net_d": model, **state}, tmp_path / "two.ckpt")
+    refused(quick, "export", "two.ckpt", "--only", "model", "-o", "x", cwd=tmp_path, code=2, says=("net_g", "net_d"))
+
+
+def test_files_of_a_training_stay_and_those_of_the_model_do_not(tmp_path: Path) -> None:
+    """By their names; those of the model are taken from beside a file, too."""
+    (tmp_path / "in").mkdir()
+    kept = ("config.json", "tokenizer.json", "vocab.txt", "chat_template.jinja", "tokenizer.model")
+    gone = ("trainer_state.json", "scheduler.pt", "rng_state_0.pth", "training_args.bin", "optimizer.pt")
+    for name in (*kept, *gone, "README.md"):
+        (tmp_path / "in" / name).write_text("{}")
+    torch.save({"model": {"a": torch.ones(2)}, "epoch": 3}, tmp_path / "in" / "last.ckpt")
+    paramtool.export(tmp_path / "in" / "last.ckpt", tmp_path / "out", only="model")
+    assert set(contents(tmp_path / "out")) == {"model.safetensors", *kept}
+    (tmp_path / "in" / "last.ckpt").unlink()
+    save_file({"a": torch.ones(2)}, tmp_path / "in" / "model.safetensors")
+    found = paramtool.export(tmp_path / "in", tmp_path / "folder", only="model")
+    assert set(contents(tmp_path / "folder")) == {"model.safetensors", "README.md", *kept}
+    assert any("of the training" in text for text in found.left_out)
 
 
 @pytest.mark.parametrize(

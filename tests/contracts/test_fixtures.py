@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(folder for folder in ROOT.glob("*/*") if folder.is_dir() and folder.name != "__pycache__")
 
 ELSEWHERE = {
-    "mxnet", "deepspeed", "lightning", "tensorflow", "tf_keras", "paddle", "flax", "bitsandbytes", "galore_torch",
-    "pytorch_optimizer",
+    "mxnet", "deepspeed", "lightning", "tensorflow", "tf_keras", "paddle", "flax",
+    "bitsandbytes", "galore_torch", "pytorch_optimizer",
 }  # fmt: skip
 """Frameworks that need an interpreter of their own; what their makers made is tested here all the same."""
 

@@ -50,7 +50,9 @@ def test_every_parameter_has_a_name_and_a_type(name: str) -> None:
 
 # --- options ------------------------------------------------------------------------------------------------------
 
-OF_CONVERT = dict.fromkeys(("as_is", "dtype", "keep_float32", "allow_overflow", "into", "map", "format"), "")
+OF_CONVERT = dict.fromkeys(
+    ("as_is", "dtype", "keep_float32", "allow_overflow", "into", "map", "format", "untie", "tie"), ""
+)
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
     "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": "", "format": ""}),

@@ -413,9 +413,48 @@ def test_factors_of_several_inputs_are_not_joined(tmp_path: Path) -> None:
             says=("k_proj.lora_A.weight", "one A", "rank", "merge the adapter"))  # fmt: skip
 
 
-def test_the_config_of_an_adapter_is_stale(tmp_path: Path) -> None:
-    """adapter_config.json is copied as it is, and a warning says what it lacks."""
+@pytest.mark.parametrize("way", ["unfuse", "fuse"])
+def test_peft_opens_the_folder(way: str, tmp_path: Path) -> None:
+    """adapter_config.json names the new modules: PEFT makes them, and misses no factor."""
+    import peft
+
+    old = adapted(FUSED) if way == "unfuse" else with_one_a(adapted(APART))
+    old.save_pretrained(tmp_path / "m")
+    spec = ("--spec", SPEC) if way == "unfuse" else ()
+    ran = quick(way, "m", "--layout", "qkv", *spec, "-o", "o", cwd=tmp_path)
+    assert ran.code == 0 and ran.err == "", ran
+    rows = APART if way == "unfuse" else FUSED
+    said = json.loads((tmp_path / "o/adapter_config.json").read_text())
+    assert set(said["target_modules"]) == rows.keys()
+    base = Model(rows)
+    weights = torch.cat([one.base_layer.weight.data for one in old.base_model.model.attn.children()])
+    for layer, weight in zip(base.attn.children(), weights.split(list(rows.values())), strict=True):
+        layer.weight.data.copy_(weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # PEFT warns of missing factors
+        new = peft.PeftModel.from_pretrained(base, str(tmp_path / "o"))
+    assert torch.equal(run(new), run(old))
+    assert paramtool.verify(tmp_path / "o", tmp_path / "m").differences == ()
+    assert quick(way, "m", "--layout", "qkv", *spec, "-o", "o", "--force", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [({"target_modules": ".*_proj"}, "target_modules is '.*_proj'; expected a list of names"),
+     ({"target_modules": ["attn.qkv_proj"]}, "target_modules has 'attn.qkv_proj'"),
+     ({"rank_pattern": {"qkv_proj": 8}}, "rank_pattern name modules, and 'qkv_proj' are not in the output")],
+)  # fmt: skip
+def test_configs_of_adapters_that_cannot_be_rewritten(setting: dict[str, Any], says: str, tmp_path: Path) -> None:
     adapted(FUSED).save_pretrained(tmp_path / "m")
-    ran = quick("unfuse", "m", "--layout", "qkv", "--spec", SPEC, "-o", "o", cwd=tmp_path)
-    assert ran.code == 0 and "adapter_config.json is copied unchanged" in ran.err and "'q_proj'" in ran.err
-    assert (tmp_path / "o/adapter_config.json").read_bytes() == (tmp_path / "m/adapter_config.json").read_bytes()
+    path = tmp_path / "m/adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **setting}))
+    flags = ("--layout", "qkv", "--spec", SPEC, "-o", "o")
+    refused(quick, "unfuse", "m", *flags, cwd=tmp_path, code=5, says=(says,))
+
+
+def test_every_linear_layer_stays_every_linear_layer(tmp_path: Path) -> None:
+    adapted(FUSED).save_pretrained(tmp_path / "m")
+    path = tmp_path / "m/adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "target_modules": "all-linear"}))
+    assert quick("unfuse", "m", "--layout", "qkv", "--spec", SPEC, "-o", "o", cwd=tmp_path).code == 0
+    assert (tmp_path / "o/adapter_config.json").read_bytes() == path.read_bytes()

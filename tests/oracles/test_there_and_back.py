@@ -236,3 +236,47 @@ def test_a_key_without_a_bias_is_refused(models: Path, tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match=r"k_proj\.bias' is missing"):
         paramtool.fuse(_files("Whisper", models), tmp_path / "out", layout="qkv")
     assert not [*tmp_path.iterdir()]
+
+
+OTHERWISE = {"BLOOM": "qkv-per-head", "Falcon-40B": "qkv-per-group", "GPT-2": "qkv-conv1d"}
+"""{model: how transformers stores its queries, keys and values}; vLLM has the same names and other rows"""
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_unfuse_knows_the_rows_of_the_dialect_that_the_record_names(name: str, models: Path, tmp_path: Path) -> None:
+    """Not those that the model type in config.json has in transformers: the parts are those of the source."""
+    from safetensors.torch import load_file
+
+    source = _files(name, models)
+    paramtool.convert(source, tmp_path / "vllm", source="transformers-4", target="vllm")
+    for folder, made in ((source, "plain"), (tmp_path / "vllm", "apart")):
+        done = paramtool.unfuse(folder, tmp_path / made)
+        assert done.rearranged is not None
+        assert done.rearranged.source == (OTHERWISE[name] if made == "plain" else "qkv")
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    apart = load_file(tmp_path / "apart" / "model-rank-0-part-0.safetensors")
+    parts = [one for one in plain if any(f".{part}_proj." in one for part in "qkv")]
+    assert len(parts) >= 6 and all(torch.equal(plain[one], apart[one]) for one in parts)
+    paramtool.fuse(tmp_path / "apart", tmp_path / "back", layout="qkv")
+    files = [tmp_path / folder / "model-rank-0-part-0.safetensors" for folder in ("vllm", "back")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with pytest.raises(
+        LayoutError, match=r"its record \(vllm\) says layout qkv|has shape \[72, 24\]; layout qkv-conv1d"
+    ):
+        paramtool.unfuse(tmp_path / "vllm", tmp_path / "wrong", layout=OTHERWISE[name])
+
+
+def test_unfuse_knows_the_stacks_of_the_dialect_that_the_record_names(models: Path, tmp_path: Path) -> None:
+    """gpt-oss: [experts, inputs, outputs] in transformers and [experts, outputs, inputs] in vLLM, rows in turn."""
+    from safetensors.torch import load_file
+
+    source = _files("gpt-oss", models)
+    paramtool.convert(source, tmp_path / "vllm", target="vllm")
+    paramtool.unfuse(source, tmp_path / "plain")
+    done = paramtool.unfuse(tmp_path / "vllm", tmp_path / "apart")
+    assert done.rearranged is not None and done.rearranged.source == "qkv, experts-interleaved"
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    apart = load_file(tmp_path / "apart" / "model-rank-0-part-0.safetensors")
+    experts = [name for name in plain if ".experts." in name]
+    assert len(experts) == 2 * 3 * 6  # layers, experts, weights and biases
+    assert all(torch.equal(plain[name], apart[name.replace("experts.", "experts.routed_experts.")]) for name in experts)

@@ -19,11 +19,22 @@ import transformers
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 import paramtool
-from paramtool.commands.relayout import fuse, unfuse
+from paramtool.commands.optimizers import bindings
+from paramtool.commands.relayout import convert, fuse, unfuse
 from paramtool.commands.verify import verify
+from paramtool.errors import PlanError
 from tests.oracles.test_optimizer_training import Gpt
 
 STEPS = 20
@@ -69,7 +80,7 @@ def trainer(model: Any, folder: Path) -> Recording:
         str(folder), max_steps=2 * STEPS, save_steps=STEPS, per_device_train_batch_size=2, learning_rate=1e-2, seed=3,
         weight_decay=0.1, optim="adamw_torch", use_cpu=True, report_to=[], disable_tqdm=True,
     )  # fmt: skip
-    made = Recording(model.double(), args, train_dataset=[{"input_ids": row, "labels": row} for row in words])
+    made = Recording(model, args, train_dataset=[{"input_ids": row, "labels": row} for row in words])
     made.losses = []
     return made
 
@@ -77,7 +88,7 @@ def trainer(model: Any, folder: Path) -> Recording:
 def model_of(kind: Any, config: Any, seed: int = 0) -> Any:
     """A model with random weights."""
     torch.manual_seed(seed)
-    return kind(config(**SIZES))
+    return kind(config(**SIZES)).double()
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +181,13 @@ def test_a_config_of_another_model_is_refused(llama: tuple[Path, Recording], tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_a_parameter_that_would_change_its_group_is_refused(llama: tuple[Path, Recording], tmp_path: Path) -> None:
+    """The Trainer does not decay what is called a norm."""
+    with pytest.raises(PlanError, match="which the Trainer has in the other group"):
+        fuse(llama[0], tmp_path / "out", layout="qkv", rename={"qkv_proj": "qkv_norm"})
+    assert not (tmp_path / "out").exists()
+
+
 class Accelerated:
     """A training by hand with accelerate."""
 
@@ -223,3 +241,26 @@ def test_the_files_that_a_training_resumes_from_come_along(llama: tuple[Path, Re
         assert (fused / name).read_bytes() == (llama[0] / name).read_bytes()
     assert json.loads((fused / "config.json").read_text())["model_type"] == "phi3"
     assert transformers.AutoModelForCausalLM.from_pretrained(fused).config.model_type == "phi3"
+
+
+def test_experts_that_a_class_trains_in_one_tensor(tmp_path: Path) -> None:
+    """Files of a Mixtral have experts one by one, its optimizer as the class has them: that stays as it is."""
+    sizes = {**SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}
+    torch.manual_seed(0)
+    whole = trainer(MixtralForCausalLM(MixtralConfig(**sizes)), tmp_path / "run")
+    whole.train()
+    folder = tmp_path / "run" / f"checkpoint-{STEPS}"
+    (bound,) = bindings(folder, paramtool.read(folder))
+    own = dict(whole.model.named_parameters())  # type: ignore[union-attr]
+    names = {id(parameter): name.replace("mlp.gate.", "block_sparse_moe.gate.") for name, parameter in own.items()}
+    inner = getattr(whole.optimizer, "optimizer", whole.optimizer)
+    held = [parameter for group in inner.param_groups for parameter in group["params"]]
+    assert bound.is_unique and bound.names == {k: names[id(parameter)] for k, parameter in enumerate(held)}
+    convert(folder, tmp_path / "stacked", target="transformers-5")
+    assert (tmp_path / "stacked" / "optimizer.pt").read_bytes() == (folder / "optimizer.pt").read_bytes()
+    torch.manual_seed(1)
+    rest = trainer(MixtralForCausalLM(MixtralConfig(**sizes)), tmp_path / "rest")
+    rest.train(resume_from_checkpoint=str(tmp_path / "stacked"))
+    assert rest.losses == whole.losses[STEPS:]
+    with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
+        convert(folder, tmp_path / "other", target="vllm")

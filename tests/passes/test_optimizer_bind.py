@@ -180,6 +180,20 @@ def test_the_class_decides_where_the_file_is_sorted() -> None:
     assert missing == "'w' is [2, 2], and [4] in it"
 
 
+def test_the_class_has_in_one_tensor_what_its_files_hold_apart() -> None:
+    """Such parameters have the names of the class; a file that lacks a part, or has more, is of another model."""
+    made = checkpoint({"a": (2,), "e.0": (3,), "e.1": (3,)}, format="safetensors")
+    own = (ClassParameter(("e",), (2, 3), False), ClassParameter(("b", "a"), (2,), False))
+    said = ClassParameters("the class X", own, frozenset(), {"e.0": (3,), "e.1": (3,)})
+    order = orders.of_class(said, orders.of_checkpoint(made, None))
+    assert not order.missing and [(one.name, one.shape) for one in order.parameters] == [("e", (2, 3)), ("a", (2,))]
+    assert order.aliases == {"b": "a"}
+    fewer = checkpoint({"a": (2,), "e.0": (3,)}, format="safetensors")
+    assert "'e' of the class X is not in the file" in orders.of_class(said, orders.of_checkpoint(fewer, None)).missing
+    other = checkpoint({"a": (2,), "e.0": (3,), "e.1": (4,)}, format="safetensors")
+    assert orders.of_class(said, orders.of_checkpoint(other, None)).missing
+
+
 def decaying(names: list[tuple[str, bool | None]]) -> Order:
     return Order(tuple(Parameter(name, (2,), False, decays) for name, decays in names), "the class X", True)
 

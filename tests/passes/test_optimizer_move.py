@@ -8,16 +8,24 @@ import pytest
 
 from paramtool.errors import PlanError
 from paramtool.model.checkpoint import Entry
-from paramtool.model.optimizer import Move, MovedState, SlotTargets
+from paramtool.model.optimizer import Move, MovedState, SlotTargets, StateChoice
 from paramtool.model.plan import whole
 from paramtool.passes.optimizer import order, read
 from paramtool.passes.optimizer.bind import bind
-from paramtool.passes.optimizer.move import moved
+from paramtool.passes.optimizer.move import NOTHING_SAID, moved
+from tests.passes.made import checkpoint as made_checkpoint
 from tests.passes.made import view
 from tests.passes.test_optimizer_bind import saved
 
 
-def state_of(optimizer: dict[str, Any], moves: tuple[Move, ...], **renamed: str) -> MovedState:
+def state_of(
+    optimizer: dict[str, Any],
+    moves: tuple[Move, ...],
+    *,
+    choice: StateChoice = NOTHING_SAID,
+    ranks: dict[str, int] | None = None,
+    **renamed: str,
+) -> MovedState:
     """What becomes of an optimizer beside the weights a, b and c."""
     tensors = {f"model.{name}": Entry(view(k, k + 2)) for k, name in enumerate("abc")}
     for k, slots in optimizer["state"].items():
@@ -28,7 +36,14 @@ def state_of(optimizer: dict[str, Any], moves: tuple[Move, ...], **renamed: str)
     checkpoint = saved({"model": names, "optimizer": optimizer}, tensors)
     known = [order.of_checkpoint(checkpoint, "model", "the state dict's order")]
     shapes = read.shapes_of(checkpoint)
-    return moved(checkpoint, [bind(one, known, shapes) for one in read.optimizers(checkpoint)], moves, renamed)
+    return moved(
+        checkpoint,
+        [bind(one, known, shapes) for one in read.optimizers(checkpoint)],
+        moves,
+        renamed,
+        choice=choice,
+        ranks=ranks,
+    )
 
 
 def optimizer_of(**more: Any) -> dict[str, Any]:
@@ -61,6 +76,37 @@ def test_a_split_entry_makes_room_for_the_others() -> None:
     assert found.gone == {"optimizer.state.0.momentum_buffer"}
 
 
+def test_a_known_order_of_the_new_model_counts() -> None:
+    """For entries that are made, and for those that only change places."""
+    ranks = {"model.c": 0, "model.a1": 1, "model.a0": 2, "model.b": 3}
+    found = state_of(optimizer_of(), (split("a"),), ranks=ranks)
+    assert found.bindings[0].names == {0: "c", 1: "a1", 2: "a0", 3: "b"}
+    assert found.renamed == {
+        "optimizer.state.2.momentum_buffer": "optimizer.state.0.momentum_buffer",
+        "optimizer.state.1.momentum_buffer": "optimizer.state.3.momentum_buffer",
+    }
+    moved_only = state_of(optimizer_of(), (), ranks={"model.c": 0, "model.a": 1, "model.b": 2})
+    assert not moved_only.targets and moved_only.bindings[0].names == {0: "c", 1: "a", 2: "b"}
+    same = state_of(optimizer_of(), (), ranks={"model.a": 0, "model.b": 1, "model.c": 2})
+    assert not same.bindings
+
+
+def test_the_model_of_an_optimizer_in_a_file_of_its_own() -> None:
+    """The windows of its slots are asked for under the names of the model's parameters."""
+    model = made_checkpoint({"model.a": (2,), "model.b": (3,), "model.c": (4,)})
+    tensors = {f"state.{k}.momentum_buffer": Entry(view(k, k + 2), "optimizer") for k in range(3)}
+    tree = {
+        "state": {k: {"momentum_buffer": f"@state.{k}.momentum_buffer"} for k in range(3)},
+        "param_groups": [{"lr": 0.1, "momentum": 0.9, "dampening": 0, "params": [0, 1, 2]}],
+    }
+    file = saved(tree, tensors)
+    known = [order.of_checkpoint(model, None, "the state dict's order")]
+    bound = [bind(one, known, read.shapes_of(file)) for one in read.optimizers(file)]
+    found = moved(file, bound, (split("a"),), {}, model=model)
+    assert [target.name for target in found.targets] == ["state.0.momentum_buffer", "state.1.momentum_buffer"]
+    assert found.bindings[0].names == {0: "model.a0", 1: "model.a1", 2: "model.b", 3: "model.c"}
+
+
 def test_names_follow_parameters_that_are_only_renamed() -> None:
     named = optimizer_of(param_names=["a", "b", "c"])
     found = state_of(named, (), **{"model.a": "model.z"})
@@ -74,3 +120,29 @@ def test_what_an_optimizer_keeps_in_another_way_is_refused() -> None:
     wrong["state"][0]["kron"] = "@optimizer.state.0.kron"
     with pytest.raises(PlanError, match="'kron' is not known"):
         state_of(wrong, (split("a"),))
+
+
+def repeated(name: str) -> Move:
+    """One parameter that is stored twice."""
+
+    def through(views: Any, kind: Any) -> SlotTargets:
+        return SlotTargets(tuple(whole(f"model.{name}{k}", views[f"model.{name}"]) for k in range(2)))
+
+    return Move((f"model.{name}",), (f"model.{name}0", f"model.{name}1"), through, is_elementwise=True)
+
+
+@pytest.mark.parametrize(("choice", "keys", "scale"), [
+    ("copy", [0, 1], 1.0), ("split", [0, 1], 0.5), ("zero", [0], 1.0), ("one", [0], 1.0),
+])  # fmt: skip
+def test_what_several_parameters_get_of_one_state(choice: str, keys: list[int], scale: float) -> None:
+    found = state_of(optimizer_of(), (repeated("a"),), choice=StateChoice(untied=choice))
+    assert [target.name for target in found.targets] == [f"optimizer.state.{k}.momentum_buffer" for k in keys]
+    assert {copy.scale for target in found.targets for copy in target.copies} == {scale}
+    names = {"one": {0: "a0", 1: "b", 2: "c"}}.get(choice, {0: "a0", 1: "a1", 2: "b", 3: "c"})
+    assert found.bindings[0].names == names
+
+
+def test_without_a_choice_it_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"'model\.a0' and 'model\.a1' become separate parameters") as caught:
+        state_of(optimizer_of(), (repeated("a"),))
+    assert "--untied-state" in caught.value.hint and "--drop-optimizer" in caught.value.hint

@@ -99,3 +99,25 @@ STACKED = [
 def test_stacks_of_experts(shapes: Shapes, fits: set[str]) -> None:
     found = list(seen(layers(1, {f"mlp.experts.{name}": shape for name, shape in shapes.items()})).groups)
     assert {fit.layout for one in found for fit in one.fits} == fits
+
+
+BLOOM = {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_head": 2, "hidden_size": 8}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_head": 2, "n_embd": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "of_family"),
+    [(BLOOM, "self_attention.query_key_value", "qkv-per-head"), (GPT2, "attn.c_attn", "qkv-conv1d")],
+)
+def test_the_dialect_of_the_record_says_the_layout(config: dict[str, Any], name: str, of_family: str) -> None:
+    """vLLM has other rows under these names than transformers, whose family the config says."""
+    shapes = layers(1, {f"{name}.weight": (24, 8)}, "transformer.h")
+    layouts = {dialect: next(seen(shapes, config, dialect=dialect).groups).layout for dialect in ("", "vllm", "mine")}
+    assert layouts == {"": of_family, "vllm": "qkv", "mine": of_family}
+
+
+def test_rows_of_a_dialect_that_no_layout_has_are_not_those_of_the_family() -> None:
+    """Llama 4 in vLLM: queries and keys in pairs, and fused."""
+    config = {"model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"]}
+    (one,) = seen(layers(1, FUSED), config, dialect="vllm").groups
+    assert one.layout == "" and one.fits

@@ -104,3 +104,18 @@ def test_another_model_has_no_such_hint(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as refused:
         paramtool.torch.load_model(mixtral(), tmp_path / "there")
     assert "convert" not in refused.value.hint
+
+
+def test_what_does_not_fit_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    """transformers makes one tensor of a list of experts, of which one is missing."""
+    from safetensors.torch import load_file, save_file
+
+    model, folder = saved(mixtral, tmp_path)
+    path, name = folder / "model.safetensors", "model.layers.0.block_sparse_moe.experts.1.w2.weight"
+    state = load_file(path)
+    save_file({key: one for key, one in state.items() if key != name}, path, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"made of 'model.*experts\.0\.w2\.weight' and 1 tensor more\): has shape"):
+        paramtool.torch.load_model(model, folder)
+    save_file({**state, "more.weight": torch.ones(2)}, path, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"1 name \('more\.weight'\)\nhint: strict=False"):
+        paramtool.torch.load_model(model, folder)

@@ -37,7 +37,7 @@ from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed, some
 from paramtool.formats.files import is_folder
-from paramtool.formats.folder.training_files import OPTIMIZER
+from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
@@ -159,12 +159,10 @@ def place(
     `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
 
     Those are files that are read beside the input, such as a list of names.  Files of a training come along if it
-    `keeps_training`.  A folder gives a folder, with one file or
-    with shards as it has itself, unless the output is named as a file.
+    `keeps_training`.  A folder gives a folder, with a file or shards as its own, unless the output is named as a file.
     """
-    whole = opened.checkpoint
+    whole, given = opened.checkpoint, is_folder(path)
     asked = max_shard_size is not None
-    given = is_folder(path)
     folder = asked or given or whole.format.startswith("sharded") or format is not None
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):
@@ -184,13 +182,10 @@ def place(
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
         check_apart(target, [os.fspath(path)])
+    is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
     beside = Sidecars()
     if folder and given:
-        beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
-        is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
-        beside = beside if keeps_training else without_training(beside)
-        if keeps_training:
-            check_resumes(os.fspath(path), weights, beside, is_cut)
+        beside = _sidecars(os.fspath(path), opened, target, is_cut, keeps_training=keeps_training)
     gone = form.gone if form is not None else ()
     if folder:
         beside = replace(beside, files={n: p for n, p in {**beside.files, **brings}.items() if n not in gone})
@@ -199,13 +194,33 @@ def place(
     if own is not None:
         name, max_shard_size = own, None
     if folder:
-        check_one_file(target, name.stem, max_shard_size is not None and not whole.format.startswith("sharded"))
-    states = [
-        WeightsName(stem, suffix=end) for stem, end in map(os.path.splitext, filter(OPTIMIZER.fullmatch, beside.files))
-    ]
+        check_one_file(target, name.stem, is_cut and own is None)
+    states = [state_name(state) for state in dict.fromkeys(map(optimizer_of, beside.files)) if state]
     check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name, *states))
     of = os.fspath(path) if folder and given else ""
     return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
+
+
+def _sidecars(folder: str, opened: Weights, target: str, is_cut: bool, *, keeps_training: bool) -> Sidecars:
+    """What comes along from a folder; PlanError where a training could not go on from the output."""
+    weights = [file.path for file in opened.checkpoint.files]
+    found = sidecars_of(folder, weights, target, opened.twins, others=opened.others, more=opened.more)
+    if not keeps_training:
+        return without_training(found)
+    check_resumes(folder, weights, found, is_cut)
+    return found
+
+
+def state_name(state: str) -> WeightsName:
+    """The names of the file, or of the folder, with the state of an optimizer beside weights.
+
+    >>> state_name("optimizer_1.bin").file, state_name("optimizer_0").file
+    ('optimizer_1.bin', 'optimizer_0/.metadata')
+    """
+    stem, suffix = os.path.splitext(state)
+    if not suffix and DCP.folder is not None:
+        return replace(DCP.folder, stem=f"{state}/")
+    return WeightsName(stem, suffix=suffix)
 
 
 FOLDER_FORMATS = ("safetensors", DCP.name)

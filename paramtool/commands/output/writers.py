@@ -183,5 +183,5 @@ def check_name(output: str, is_folder: bool) -> None:
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
         + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
-        hint=f"-o {quote(plain_name)}",
+        hint=f"-o {quote(plain_name)}{'' if suffix else '; a folder is written where the input is one'}",
     )

@@ -12,7 +12,7 @@ the local implementation (`input_layernorm.weight`) are read, too.  Experts are 
 
 from __future__ import annotations
 
-from paramtool.dialects.template import DialectTable, ModelRows, Row
+from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, padded
 
 _IN, _OUT = "model.layers.{layer}.", "decoder.layers.{layer}."
 _GROUPS = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -157,7 +157,7 @@ _GPT_OSS = (
     _layer("mlp.router.{kind}", "mlp.router.{kind}"),
     *_stacked(),
 )
-_GEMMA = "the norms of Gemma are stored around 0 on both sides: no value changes"
+_GEMMA = Caveat("the norms of Gemma are stored around 0 on both sides: no value changes")
 
 TABLE = DialectTable(
     "megatron",
@@ -211,7 +211,7 @@ TABLE = DialectTable(
         ModelRows(
             ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
             (*_EMBEDDING, *_HEAD, *_MLA, *_SOME_DENSE, *_MLP, _router("mlp.gate.weight"), *_experts(), *_SHARED),
-            ("the layers for multi-token prediction keep their names",),
+            (next_tokens("the layers for multi-token prediction keep their names"),),
             layouts="gate-up, experts each gate-up",
         ),
         ModelRows(
@@ -227,7 +227,7 @@ TABLE = DialectTable(
                 *_experts(),
                 *_SHARED,
             ),
-            ("the layers for multi-token prediction keep their names",),
+            (next_tokens("the layers for multi-token prediction keep their names"),),
             layouts="qkv-per-group, experts each gate-up",
         ),
         ModelRows(("GptOssForCausalLM",), _GPT_OSS, layouts="qkv-per-group, experts each gate-up"),
@@ -240,9 +240,12 @@ TABLE = DialectTable(
         "minus 1",
     },
     (
-        "One file for tensor parallel size 1; Megatron splits its own checkpoints by rank.",
-        "Megatron pads the vocabulary to a multiple of 128 unless told otherwise; rows are neither added nor removed "
-        "here.",
+        general("One file for tensor parallel size 1; Megatron splits its own checkpoints by rank."),
+        padded(
+            "Megatron pads the vocabulary to a multiple of 128 unless told otherwise; rows are neither added nor "
+            "removed here.",
+            128,
+        ),
     ),
     vocabulary=("model.embed_tokens.weight", "lm_head.weight"),
 )

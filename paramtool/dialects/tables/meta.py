@@ -10,7 +10,7 @@ read, so it is refused.
 from __future__ import annotations
 
 from paramtool.dialects import meta_params
-from paramtool.dialects.template import DialectTable, ModelRows, Row
+from paramtool.dialects.template import DialectTable, ModelRows, Row, general
 
 _SOURCE = "transformers 01cc9cd9d8 models/llama/convert_llama_weights_to_hf.py"
 _IN, _OUT = "model.layers.{layer}.", "layers.{layer}."
@@ -44,8 +44,10 @@ TABLE = DialectTable(
         "Llama4ForConditionalGeneration": "the names of Meta's files of Llama 4 are not in the table yet",
     },
     (
-        "A model of several ranks is one file here: Meta cut 13B in 2 files, 70B in 8.",
-        "`rope.freqs`, which some of Meta's files have beside the weights, is calculated and has no counterpart.",
+        general("A model of several ranks is one file here: Meta cut 13B in 2 files, 70B in 8."),
+        general(
+            "`rope.freqs`, which some of Meta's files have beside the weights, is calculated and has no counterpart."
+        ),
     ),
     file="consolidated.00.pth",
     check=meta_params.check,

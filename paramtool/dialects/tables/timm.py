@@ -7,8 +7,10 @@ keys and values one below the other); timm 1.0.31 `layers/attention.py` (`qkv` i
 
 from __future__ import annotations
 
-from paramtool.dialects.template import DialectTable, ModelRows, Row
+from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, of_words
 
+TIMM_EPSILON = 1e-6
+_POOLER = of_words("the pooler of ViTModel keeps its name", "pooler")
 _SOURCE = "transformers 00a5ab167b models/vit/convert_vit_timm_to_pytorch.py"
 _LAYER = {
     "norm1": "layernorm_before",
@@ -47,7 +49,12 @@ TABLE = DialectTable(
     "timm 1.0.31",
     (
         ModelRows(("ViTForImageClassification",), _rows("vit.", _VIT, {"head": "classifier"}), layouts="qkv"),
-        ModelRows(("ViTModel",), _rows("", _VIT, {}), ("the pooler of ViTModel keeps its name",), layouts="qkv"),
+        ModelRows(
+            ("ViTModel",),
+            _rows("", _VIT, {}),
+            (of_words("the pooler of ViTModel keeps its name", "pooler"),),
+            layouts="qkv",
+        ),
         ModelRows(
             ("DeiTForImageClassificationWithTeacher",),
             _rows("deit.", _DEIT, {"head": "cls_classifier", "head_dist": "distillation_classifier"}),
@@ -56,5 +63,10 @@ TABLE = DialectTable(
         ModelRows(("DeiTForImageClassification",), _rows("deit.", _DEIT, {"head": "classifier"}), layouts="qkv"),
     ),
     {},
-    ("timm's default epsilon of norms is 1e-6, transformers' 1e-12: set it, or results differ slightly.",),
+    (
+        Caveat(
+            "timm's default epsilon of norms is 1e-6, transformers' 1e-12: set it, or results differ slightly.",
+            lambda hub, config: config.get("layer_norm_eps") != TIMM_EPSILON,
+        ),
+    ),
 )

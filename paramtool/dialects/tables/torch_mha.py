@@ -9,7 +9,7 @@ pooler have no counterpart there and keep their names.
 
 from __future__ import annotations
 
-from paramtool.dialects.template import DialectTable, ModelRows, Row
+from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row
 
 _EQUAL = "q[rows in] k[rows in] v[rows in]"
 _AXES = {"q": "rows in", "k": "rows in", "v": "rows in"}
@@ -91,11 +91,11 @@ TABLE = DialectTable(
     "torch 2.13; open_clip 3.3.0",
     (
         ModelRows(("CLIPModel",), _CLIP_ROWS, layouts="qkv"),
-        ModelRows(("BertModel",), _encoder(""), ("embeddings and pooler keep their names",), layouts="qkv"),
+        ModelRows(("BertModel",), _encoder(""), (Caveat("embeddings and pooler keep their names"),), layouts="qkv"),
         ModelRows(
             ("BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification", "BertForTokenClassification"),
             _encoder("bert."),
-            ("embeddings, pooler and heads keep their names",),
+            (Caveat("embeddings, pooler and heads keep their names"),),
             layouts="qkv",
         ),
     ),

@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.dialects.tables import vllm_0_33
-from paramtool.dialects.template import DialectTable, ModelRows, Row
+from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, of_words, padded
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
 _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
 _GATED = "gate[ffn in] up[ffn in]"
 _STACK = "gate[experts ffn in] up[experts ffn in]"
 _EXPERTS = "{path}.experts.routed_experts."
-_KERNELS = (
+_KERNELS = of_words(
     "Some kernels rearrange experts after loading and before saving: FlashInfer's puts up before gate, AITER's "
-    "shuffles (layers/fused_moe/oracle/unquantized.py); this is the form of the others."
+    "shuffles (layers/fused_moe/oracle/unquantized.py); this is the form of the others.",
+    "experts",
 )
 _MOE = "layers/fused_moe/unquantized_fused_moe_method.py:60"
 
@@ -199,7 +200,7 @@ def _has_head(architecture: str) -> bool:
     return not architecture.endswith("Model") or architecture.endswith("LMHeadModel")
 
 
-_NEXT_TOKENS = "vLLM leaves the layers for multi-token prediction out of this model; they are kept here"
+_NEXT_TOKENS = next_tokens("vLLM leaves the layers for multi-token prediction out of this model; they are kept here")
 _BY_HAND = (
     ModelRows(
         ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"),
@@ -216,7 +217,7 @@ _BY_HAND = (
     ModelRows(
         ("Llama4ForCausalLM",),
         _LLAMA4,
-        ("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM", _KERNELS),
+        (Caveat("queries and keys are in pairs for RoPE in transformers' files, and in halves in vLLM"), _KERNELS),
         layouts="qkv in halves, gate-up, experts",
     ),
     ModelRows(("GptOssForCausalLM",), _GPT_OSS, (_KERNELS,), layouts="qkv, experts-interleaved"),
@@ -237,9 +238,15 @@ TABLE = DialectTable(
     (*_generated(), *_BY_HAND),
     _REFUSED,
     (
-        "Tensor parallel size 1: `model-rank-0-part-0.safetensors` of save_sharded_state, load format sharded_state.",
-        "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither added "
-        "nor removed here, and sharded_state loads a shorter tensor into the longer one.",
+        general(
+            "Tensor parallel size 1: `model-rank-0-part-0.safetensors` of save_sharded_state, load format "
+            "sharded_state."
+        ),
+        padded(
+            "vLLM pads the vocabulary to a multiple of 64 (layers/vocab_parallel_embedding.py 36); rows are neither "
+            "added nor removed here, and sharded_state loads a shorter tensor into the longer one.",
+            64,
+        ),
     ),
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
     file="model-rank-0-part-0.safetensors",

@@ -44,7 +44,8 @@ def check_place(
         if not path:
             raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
         if path.endswith(os.sep) and not is_folder:
-            raise OutputError(f"{path!r}: is not a file name", hint="-o FILE.safetensors")
+            hint = "-o FILE.safetensors; a folder is written where the input is one"
+            raise OutputError(f"{path!r}: is not a file name", hint=hint)
         path = settled(path)
         parent = os.path.dirname(path) or "."
         if not os.path.isdir(parent):

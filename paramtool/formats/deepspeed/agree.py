@@ -196,7 +196,8 @@ def _runs(
     total = sum(view.numel for one in ranks if (view := one.masters[group]) is not None)
     if aligned(total, len(ranks)) != aligned(numel, len(ranks)) or run * len(ranks) < numel:
         findings.add(
-            f"group {group}: its ranks have {total} elements; `param_shapes` has {numel}: they are of different models"
+            f"group {group}: its ranks have {plural(total, 'element')}; `param_shapes` has {numel}: "
+            "they are of different models"
         )
         return {}
     for rank, vectors in enumerate(held):

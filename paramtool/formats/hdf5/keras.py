@@ -36,8 +36,9 @@ LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
 """Attributes of groups that list what is in them, in order."""
 TITLE = "name"
 """The attribute of a group `vars` with the name that the user gave the layer."""
-OPTIMIZER, OPTIMIZER_NAME = "optimizer", "optimizer_name"
-"""The group of an optimizer, and the metadata with its name: without a configuration, nothing else says its class."""
+OPTIMIZER, OPTIMIZER_NAME = ("optimizer", "optimizer/inner_optimizer"), "optimizer_name"
+"""The groups of an optimizer and of that in it, and the metadata with their names: without a configuration, nothing
+else says their classes."""
 MAX_TEXT_NBYTES = 256 << 20
 
 
@@ -62,8 +63,8 @@ def read(path: str) -> Checkpoint:
         name: Entry(value, roles.get(name) or object_tree.leaf_role(name, "model")) for name, value in values.items()
     }
     modules, notes = keras_rnn.modules(entries, config)
-    if (called := order.titles.get(OPTIMIZER)) and not config.source:
-        texts[OPTIMIZER_NAME] = called
+    if (called := [order.titles[at] for at in OPTIMIZER if at in order.titles]) and not config.source:
+        texts[OPTIMIZER_NAME] = "/".join(called)
     return Checkpoint(
         format=place.format or ("keras hdf5" if VERSION in texts or _is_keras(names) else "hdf5"),
         files=(source,),

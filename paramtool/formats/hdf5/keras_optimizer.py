@@ -13,6 +13,7 @@ own and those of the optimizer in it, which is saved once more by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -124,13 +125,30 @@ def variables(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> 
         if isinstance(one, str):
             return one
         return one if _fits(one, found) else f"its {plural(len(found), 'variable')} are not those of {one.algorithm}"
-    name = checkpoint.metadata.get(NAME, "").rstrip("0123456789").rstrip("_")
-    fitting = [one for one in _possible(name) if _fits(one, found)]
-    if len(fitting) == 1:
-        return fitting[0]
+    name = checkpoint.metadata.get(NAME, "")
+    there = Counter(shapes[n] for n, e in checkpoint.entries.items() if e.role != "optimizer" and n in shapes)
+    fitting = [one for one in _possible(*name.split("/")) if _fits(one, found) and _has_variables(one, found, there)]
     if not fitting:
         return f"no optimizer is known that is called {name!r} and has such variables"
-    return f"it is called {name!r}, and its variables can be several things; a `.keras` file says which"
+    places = {(one.head, tuple(map(len, one.blocks)), one.tail, one.is_scaled) for one in fitting}
+    if len(places) > 1:
+        return f"it is called {name!r}, and its variables can be several things; a `.keras` file says which"
+    return fitting[0] if len(fitting) == 1 else _unnamed(fitting[0])
+
+
+def _unnamed(one: Variables) -> Variables:
+    """Variables of which it is not known what they are, but where."""
+    words = (f"slot {k}" for k in range(sum(map(len, one.blocks))))
+    return one._replace(blocks=tuple(tuple(next(words) for _ in block) for block in one.blocks))
+
+
+def _has_variables(one: Variables, shapes: Sequence[tuple[int, ...] | None], model: Counter[tuple[int, ...]]) -> bool:
+    """Whether a model has as many tensors of each shape as the optimizer has variables for."""
+    if "r" in {slot for block in one.blocks for slot in block}:
+        return True
+    places = NumberedSlots("", (), one.head, one.blocks).places(one.counted(len(shapes)) or 0)
+    held = Counter({k: shapes[at] for at, k, _ in places}.values())
+    return all(shape is not None and many <= model[shape] for shape, many in held.items())
 
 
 def _fits(one: Variables, shapes: Sequence[tuple[int, ...] | None]) -> bool:
@@ -181,10 +199,14 @@ def _of_row(name: str, settings: set[str], is_schedule: bool) -> Variables:
     return Variables(name, 1 if is_schedule else 2, blocks, row.tail)
 
 
-def _possible(name: str) -> Iterator[Variables]:
-    """What the variables of an optimizer with this name can be."""
+def _possible(name: str, inner: str = "") -> Iterator[Variables]:
+    """What the variables of an optimizer with this name can be; `inner` is the name of that in a wrapper."""
+    word = name.rstrip("0123456789").rstrip("_")
+    if inner and word == snake_case(_SCALER):
+        yield from (one._replace(head=one.head + _SCALER_OWN, is_scaled=True) for one in _possible(inner))
+        return
     for row, found in _ROWS.items():
-        if snake_case(row) == name:
+        if snake_case(row) == word:
             settings = [setting for setting, _ in (*_BASE, *found.blocks) if setting]
             for chosen in product((False, True), repeat=len(settings)):
                 given = {setting for setting, there in zip(settings, chosen, strict=True) if there}
@@ -208,7 +230,7 @@ def _state(
         for at, k, slot in one.places(one.count):
             word = slot.rpartition("/")[2]
             kind = OF_CLASS.get((found.algorithm, word)) or KINDS.get(word, "unknown")
-            held[k].append(Slot(slot, kind, one.names[at]))
+            held[k].append(Slot(slot, kind, one.names[at], is_whole=kind != "factored"))
     entries = tuple(StateEntry(k, 0, tuple(slots)) for k, slots in enumerate(held))
     group = Group(tuple(range(len(held))), settings(said(checkpoint.metadata) or {}))
     algorithm = TRAJECTORIES.get(found.algorithm, found.algorithm)

@@ -197,7 +197,7 @@ def _by_numbers(
 
 def _shape(entry: StateEntry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
     """The shape of the variable of an entry."""
-    kept = (slot.tensor for slot in entry.slots if slot.kind not in ("factored", "unknown", "scalar"))
+    kept = (slot.tensor for slot in entry.slots if slot.is_whole)
     return next((shapes[name] for name in kept if name in shapes), None)
 
 

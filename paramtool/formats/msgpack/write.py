@@ -77,7 +77,11 @@ def _fits(node: Node, path: tuple[str, ...], plan: Plan) -> bool:
         case Leaf(value):
             if isinstance(value, int):
                 return _LEAST <= value <= _MOST
-            return value is None or isinstance(value, (float, bytes)) or (isinstance(value, str) and is_utf8(value))
+            return (
+                value is None
+                or isinstance(value, (float, complex, bytes))
+                or (isinstance(value, str) and is_utf8(value))
+            )
     return False
 
 
@@ -239,6 +243,9 @@ def _plain(value: objects.Scalar) -> bytes:
             return _whole(value) if value >= 0 else _negative(value)
         case float():
             return b"\xcb" + codes.NUMBERS[0xCB].pack(value)
+        case complex():
+            parts = b"\x92" + _plain(value.real) + _plain(value.imag)
+            return _sized(len(parts), None, 0, (0xC7, 0xC8, 0xC9)) + bytes((codes.COMPLEX,)) + parts
         case str():
             return _text(value)
     assert isinstance(value, bytes)

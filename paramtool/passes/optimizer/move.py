@@ -185,9 +185,8 @@ class _Moving:
             hint = "--optimizer-names FILE says whose its entries are"
             raise self.refusal(self.binding.words, hint)
         moving = [*self.concerned()]
-        if not moving and not any(self.new_name(key) != name for key, name in self.names.items()):
-            return self.done
-        if not moving and not self.has_names() and not self.is_reordered():
+        renames = any(self.new_name(key) != name for key, name in self.names.items())
+        if not moving and not self.is_reordered() and not (renames and self.has_names()):
             return self.done
         self.check_form(bool(moving))
         made = {old: new for one in moving for old, new in self.joined(one)}
@@ -286,7 +285,7 @@ class _Moving:
             self.weights[name]: name for name in read if name in self.weights and self.weights[name] in self.by_view
         }
         for name, view in self.weights.items():
-            if view in views and name not in read and name not in made:
+            if view in views and name not in read and name not in made and name.startswith(self.prefix):
                 raise self.refusal(f"{views[view]!r} changes, and its other name {name!r} keeps what it was")
 
     def joined(self, one: _Concerned) -> Iterator[tuple[_Key, tuple[_NewEntry, ...]]]:
@@ -318,7 +317,7 @@ class _Moving:
         for names in alike:
             if len(names) > 1 and not choice:
                 told = " and ".join(map(repr, names[:_SHOWN]))
-                raise self.refusal(f"{told} become {len(names)} parameters, and it keeps one state for them", _UNTIE)
+                raise self.refusal(f"{told} become separate parameters, and it keeps one state for them", _UNTIE)
             for k, name in enumerate(names if choice != "one" else names[:1]):
                 shares[name] = len(names) if choice == "split" else 1
                 without += [name] if k and choice == "zero" else []

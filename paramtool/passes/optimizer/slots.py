@@ -255,7 +255,7 @@ largest axes, and has placeholders for parameters that it does not factor."""
 def _how(slot: Slot) -> _How | None:
     """How the shape of a slot follows from its parameter's; None where it says nothing."""
     key = last_part(slot.key)
-    if slot.kind in OF_ONE_SHAPE or key in ("state1", "state2"):
+    if slot.kind in OF_ONE_SHAPE or slot.is_whole or key in ("state1", "state2"):
         return "whole"
     if slot.kind == "factored":
         return _FACTORED.get(key)

@@ -92,7 +92,7 @@ class Renumbered(NamedTuple):
     """Groups that have no parameter any more."""
 
 
-class Form(NamedTuple):
+class StateForm(NamedTuple):
     """How one form of an optimizer keeps its entries in the tree."""
 
     entries: Callable[[Node], Iterable[tuple[Key, Node]]]
@@ -103,7 +103,7 @@ class Form(NamedTuple):
     """Whether an entry is one tensor of a list, without slots."""
 
 
-def form_of(name: str) -> Form:
+def form_of(name: str) -> StateForm:
     """The form of an optimizer; KeyError for one that is not written."""
     return _FORMS[name]
 
@@ -205,11 +205,11 @@ def _list_renumbered(node: Node, new: Renumbered) -> Node:
 
 
 _FORMS = {
-    "torch": Form(entries_of, renumbered),
-    "dcp": Form(entries_of, renumbered),
-    "deepspeed": Form(entries_of, renumbered),
-    "dcp-flat": Form(_flat_entries, _flat_renumbered),
-    "list": Form(_list_entries, _list_renumbered, is_list=True),
+    "torch": StateForm(entries_of, renumbered),
+    "dcp": StateForm(entries_of, renumbered),
+    "deepspeed": StateForm(entries_of, renumbered),
+    "dcp-flat": StateForm(_flat_entries, _flat_renumbered),
+    "list": StateForm(_list_entries, _list_renumbered, is_list=True),
 }
 
 

@@ -70,7 +70,7 @@ def dialect_change(
         held, made = following.followed(held, made, found, shapes, packing=model.packing)
     return DialectChange(
         Rearranged(tuple(put_together(held, joints)), tuple(made), first_order.of_made(made, hub, order)),
-        (*write.caveats, *unsure),
+        (*write.caveats(hub), *unsure),
         tied_heads.added(write, made),
         tuple(order),
         write.prefix(hub),
@@ -134,7 +134,9 @@ def dialect_of(where: str, shapes: Shapes, model: KnownModel) -> str:
     if not found:
         raise LayoutError(
             f"{where}: {dialects.why_none(shapes, config)}",
-            hint="the file was converted in part, or it is of another model than config.json says",
+            hint="the file was converted in part, or it is of another model than config.json says"
+            if dialects.architecture(config)
+            else 'name the model\'s class in config.json, as in "architectures": ["LlamaForCausalLM"]',
         )
     if found == [dialects.HUB, dialects.MEMORY]:  # the shapes do not tell, either: the error says why
         dialects.opened(dialects.MEMORY, config, model.facts).read(shapes)

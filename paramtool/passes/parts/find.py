@@ -259,7 +259,8 @@ def _check_found(groups: Sequence[object], at: Sequence[str], where: str, what: 
     if groups:
         return
     said = f" at {some(at, 3)}" if at else ""
+    module = "*.mlp" if "gate" in what else "*.attn"
     raise LayoutError(
         f"{where}: has no {what}{said}",
-        hint="--at 'PATTERN' names the modules, such as '*.attn'; `paramtool inspect` shows the names",
+        hint=f"--at 'PATTERN' names the modules, such as {module!r}; `paramtool inspect` shows the names",
     )

@@ -16,6 +16,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.parts import FusedTensor
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, group
+from paramtool.parts.low_rank import factors
 from paramtool.parts.packing import Packing
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes, UnknownSize
@@ -80,7 +81,7 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
     shape_of = following.elements(one, shapes, packing) if is_companion else shapes.__getitem__
     facts = Sizes(known.sizes_of(one.at))
     exact = {
-        term: [PartTensor(name, axes, shape_of(name)) for name in member.tensors[term]]
+        term: [PartTensor(name, axes, shape_of(name), factors(name, member.suffix)) for name in member.tensors[term]]
         for term in row.terms()
         for axes in (patterns.axes_of(term, content),)
     }

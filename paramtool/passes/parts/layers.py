@@ -56,7 +56,7 @@ DIFFERING: Mapping[str, tuple[str, ...]] = {
 QUANTISED = ("quantization_config", "compression_config")
 
 
-class _Stack(NamedTuple):
+class _LayerStack(NamedTuple):
     """The layers of one tower of a model."""
 
     at: str
@@ -90,7 +90,7 @@ def check(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
     return unsure
 
 
-def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_Stack]:
+def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerStack]:
     """The stacks of layers of which some have parts."""
     found: dict[str, dict[int, set[str]]] = {}
     for name in names:
@@ -102,7 +102,7 @@ def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_Stack]
         tower = tower_of(f"{at}.0.", config)
         model_type, inner = config_of(config, tower) if tower is not None else ("", {})
         layers = {number: frozenset(own) for number, own in found[at].items()}
-        yield _Stack(at, model_type, inner, layers, *counts.get(at, (0, "")))
+        yield _LayerStack(at, model_type, inner, layers, *counts.get(at, (0, "")))
 
 
 def _has_parts(names: Iterable[str]) -> bool:
@@ -140,7 +140,7 @@ def _said(path: str, side: str, config: Mapping[str, Any]) -> tuple[int, str] | 
     return inner[keys[0]], f"{path}.{keys[0]}" if path else keys[0]
 
 
-def _missing(stack: _Stack) -> str:
+def _missing(stack: _LayerStack) -> str:
     """A sentence if layers are missing."""
     missing = [k for k in range(stack.expected) if k not in stack.layers]
     if not missing:
@@ -149,7 +149,7 @@ def _missing(stack: _Stack) -> str:
     return f"{_by_config(stack)}; {stack.at} has {there} of them: no {_numbers(missing)}"
 
 
-def _more(stack: _Stack) -> str:
+def _more(stack: _LayerStack) -> str:
     """A sentence if there are more layers, which do not predict further tokens."""
     more = sorted(k for k in stack.layers if k >= stack.expected)
     if not stack.said or not more or STAGES in stack.config or _predicting(stack):
@@ -157,7 +157,7 @@ def _more(stack: _Stack) -> str:
     return f"{_by_config(stack)}; {stack.at} has {len(more)} more: {_numbers(more)}"
 
 
-def _by_config(stack: _Stack) -> str:
+def _by_config(stack: _LayerStack) -> str:
     return f"config.json says {plural(stack.expected, 'layer')} ({stack.said})"
 
 
@@ -166,7 +166,7 @@ def _numbers(numbers: Collection[int]) -> str:
     return ", ".join(map(str, islice(numbers, SHOWN))) + (f" and {more} more" if more > 0 else "")
 
 
-def _predicting(stack: _Stack) -> bool:
+def _predicting(stack: _LayerStack) -> bool:
     """Whether the layers behind the others predict further tokens."""
     said = any(PREDICTING.search(key) and type(value) is int and value > 0 for key, value in stack.config.items())
     return said or all(_predicts(names) for k, names in stack.layers.items() if k >= stack.expected)
@@ -179,7 +179,7 @@ def _predicts(names: Iterable[str]) -> bool:
 # --- what each has ---------------------------------------------------------------------------------------------------
 
 
-def _uneven(stack: _Stack, config: Mapping[str, Any]) -> Iterator[str]:
+def _uneven(stack: _LayerStack, config: Mapping[str, Any]) -> Iterator[str]:
     """A line for each set of names that layers lack, and that others have which have all the rest of them."""
     lines: dict[tuple[str, ...], list[int]] = {}
     others: dict[tuple[str, ...], int] = {}
@@ -198,7 +198,7 @@ def _uneven(stack: _Stack, config: Mapping[str, Any]) -> Iterator[str]:
         yield f"'{stack.at}.{min(numbers)}' has no {some(lacking, SHOWN)}{like}; '{stack.at}.{others[lacking]}' has"
 
 
-def _alike(stack: _Stack, config: Mapping[str, Any]) -> Iterable[dict[frozenset[str], list[int]]]:
+def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[frozenset[str], list[int]]]:
     """{names in a layer: the layers that have them}, for each sort of layers that lists of the config say."""
     lists = [value for value in stack.config.values() if stack.said and _is_of_layers(value, stack.expected)]
     found: dict[tuple[object, ...], dict[frozenset[str], list[int]]] = {}
@@ -221,7 +221,7 @@ def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[s
     return frozenset(name for name in names if not name[0].isdecimal() and ("norm" in name or not is_quantised))
 
 
-def _lacking(stack: _Stack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the names which a layer lacks that one of this model type, or by this config, must have."""
     by_module: dict[str, list[str]] = {}
     for name in names:

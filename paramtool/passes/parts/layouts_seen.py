@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.errors import LayoutError
-from paramtool.parts import families
+from paramtool.errors import LayoutError, UsageError
+from paramtool.parts import families, patterns
+from paramtool.parts.facts import NONE
 from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
@@ -30,6 +31,13 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     if said := {known.layouts[name] for name in names if name in known.layouts}:
         return replace(group, layout=said.pop(), source="its record")
     shapes = tuple(tensors.values())
+    form = _form(next(iter(tensors)), known)
+    if form:  # rows that the family does not have: vLLM stores BLOOM's plainly
+        if layout := _of_pattern(form, group, known):
+            return replace(
+                group, layout=layout, source=f"its record ({known.dialect})", experts=_experts(group, shapes)
+            )
+        return replace(group, fits=fits) if (fits := tuple(_fits(group, shapes, shape_of, known))) else None
     family, model_type = _family(group, known)
     if len(family) == 1:
         return replace(group, layout=family[0], source=_said_by(model_type), experts=_experts(group, shapes))
@@ -38,6 +46,45 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     if group.names == (TORCH_MHA,):
         return replace(group, layout="qkv", source="its name (torch.nn.MultiheadAttention)")
     return _by_shape(group, shapes, shape_of, known)
+
+
+TURNED = {
+    "qkv-conv1d": "qkv", "experts-transposed": "experts", "experts-transposed-interleaved": "experts-interleaved",
+}  # fmt: skip
+"""{layout: the one with the same rows, and the axes in the order of a Linear}"""
+
+
+def _form(name: str, known: KnownOfFile) -> str:
+    """How the dialect that the record names stores a tensor, where transformers 4 stores it otherwise; "" if not so."""
+    if not known.dialect or not known.config:
+        return ""
+    from paramtool import dialects
+
+    try:
+        return dialects.opened(known.dialect, known.config, lambda tensor: NONE).form(name)
+    except (LayoutError, UsageError):  # the record names another program's dialect, or the config another model
+        return ""
+
+
+def _of_pattern(pattern: str, group: SeenGroup, known: KnownOfFile) -> str:
+    """The layout of parts that has a pattern; "" if none has, or several."""
+    from paramtool.parts.layout import all_part_layouts
+
+    if patterns.terms(pattern) == ("w",):  # the tensor of transformers 4 with its axes in another order
+        usual = replace(group, names=STACKS[0]) if group.kind == "experts" else group
+        family, _ = _family(usual, known)
+        return TURNED.get(family[0], "") if len(family) == 1 else ""
+    of_kind = [one for one in all_part_layouts() if one.group == group.kind]
+    for same in (str, _with_heads):
+        found = [one.name for one in of_kind if same(one.tensors[0].content) == same(pattern)]
+        if len(found) == 1:
+            return found[0]
+    return ""
+
+
+def _with_heads(pattern: str) -> str:
+    """A pattern for as many keys as queries."""
+    return pattern.replace("kv_heads", "heads")
 
 
 def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
