@@ -175,7 +175,11 @@ def check_name(output: str, is_folder: bool) -> None:
     is_no_file = output.endswith(os.sep) or (os.path.lexists(output) and not os.path.isfile(output))
     if not is_of_model and (is_folder or suffix.lower() in written or not output or is_no_file):
         return  # `check_place` refuses names that are no files'
-    ends = f"ends in {suffix}" if suffix else "has no suffix, which says the format"
+    ends = (
+        f"ends in {suffix}"
+        if suffix
+        else "has no suffix, which says the format; a folder is written where the input is one"
+    )
     if is_of_model:
         ends = "is a file that Keras loads into a model it knows: `convert --into MODEL` fills one"
     others = ", ".join(suffix for writer in WRITERS[1:] for suffix in writer.suffixes)
@@ -183,5 +187,5 @@ def check_name(output: str, is_folder: bool) -> None:
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats"
         + (", and `convert --into MODEL.keras` writes a whole model" if suffix.lower() == ".keras" else ""),
-        hint=f"-o {quote(plain_name)}{'' if suffix else '; a folder is written where the input is one'}",
+        hint=f"-o {quote(plain_name)}",
     )
