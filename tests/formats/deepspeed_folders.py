@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,9 +44,13 @@ def moments(groups: list[Group], slot: str) -> list[Group]:
 
 
 def save(
-    folder: Path, groups: list[Group], world: int, stage: int, change: Callable[[int, Any], object] = lambda *_: None
-) -> None:
-    """Write the folder of a step; `change` may change the optimizer states of a rank before they are saved."""
+    folder: Path, groups: list[Group], world: int, stage: int, change: Callable[[int, Any], object] = lambda *_: None,
+    *, shared: Mapping[str, str] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """Write the folder of a step; `change` may change the optimizer states of a rank before they are saved.
+
+    `shared` is {another name of a parameter: its name}.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     cut = slices if stage == 3 else runs
     flat = {key: [cut(g, world) for g in held] for key, held in
@@ -71,7 +76,10 @@ def save(
         torch.save(saved, folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
         if stage == 3 or not rank:
             name = f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" if stage == 3 else "mp_rank_00_model_states.pt"
-            torch.save(model_states(groups, world, stage), folder / name)
+            states = model_states(groups, world, stage)
+            states["module"] |= {name: states["module"][owner] for name, owner in shared.items()}
+            states["shared_params"] = {} if rank else dict(shared)
+            torch.save(states, folder / name)
 
 
 def model_states(groups: list[Group], world: int, stage: int) -> dict[str, Any]:

@@ -170,6 +170,21 @@ def test_the_folder_of_a_step_and_the_one_above() -> None:
     assert [Path(file.path).name for file in one.files[len(other.files) :]] == ["latest"]
 
 
+def test_steps_without_the_one_that_is_the_latest(tmp_path: Path) -> None:
+    """They are listed, and `--each` takes all; a `latest` that names none is said."""
+    for step in ("global_step1", "global_step2"):
+        shutil.copytree(folder_of("stage3") / STEP, tmp_path / "ck" / step)
+    refused(quick, "inspect", "ck", cwd=tmp_path, code=2, says=("global_step1/", "global_step2/", "--each"))
+    assert quick("dedup", "ck", "--each", "-o", "out", cwd=tmp_path).code == 0
+    assert {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.safetensors")} == {
+        "global_step1/model.safetensors", "global_step2/model.safetensors"
+    }  # fmt: skip
+    shutil.rmtree(tmp_path / "ck")
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "latest").write_text("global_step9")
+    refused(quick, "inspect", "ck", cwd=tmp_path, code=3, says=("'latest'", "'global_step9'", "is not there"))
+
+
 @pytest.mark.parametrize("name", [*STAGES, *UNIVERSAL])
 @pytest.mark.parametrize("command", ["dedup", "export", "convert"])
 def test_commands(name: str, command: str, tmp_path: Path) -> None:
@@ -505,10 +520,14 @@ def test_what_is_split_otherwise_is_refused_by_name(what: str, tmp_path: Path) -
     refused(quick, "inspect", "ck", cwd=tmp_path, code=3, says=(what.strip(), SPLIT[what], "save_16bit_model"))
 
 
-def test_experts_are_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [(1, {"partition_count": [2, 1]}), (3, {"ds_zero_partition_groups": [{"partition_count": k} for k in (2, 1)]})],
+)
+def test_experts_are_refused_by_name(stage: int, said: Any, tmp_path: Path) -> None:
     """Groups that other numbers of ranks share."""
     groups = made.groups_of([[(5, 5)], [(4,)]])
-    made.save(tmp_path, groups, 2, 1, lambda _, h: h["optimizer_state_dict"].update(partition_count=[2, 1]))
+    made.save(tmp_path, groups, 2, stage, lambda _, held: held["optimizer_state_dict"].update(said))
     with pytest.raises(FormatError, match="experts split its model"):
         read(str(tmp_path))
 

@@ -16,7 +16,10 @@ import torch
 
 import paramtool
 import paramtool.torch
+from tests.formats import deepspeed_folders as folders
+from tests.hostile.command import quick
 from tests.laws.sharing import raw
+from tests.patience import PATIENCE
 
 PYTHON = os.environ.get("PARAMTOOL_DEEPSPEED", "")
 SGD = {"optimizer": {"type": "SGD", "params": {"lr": 0.015625, "momentum": 0.5}}}
@@ -43,7 +46,7 @@ def test_deepspeed_agrees(name: str, tmp_path: Path) -> None:
         pytest.skip("make oracles runs it, in its environment with DeepSpeed")
     asked = {"zero": {}, "config": {}, "reads": True, "converts": True} | RUNS[name]
     command = [PYTHON, "-W", "ignore", Path(__file__).with_name("run_deepspeed.py"), tmp_path, json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert not done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
     found = paramtool.torch.load_file(tmp_path / "saved")
     masters = {key.removeprefix("optimizer.fp32."): key for key in found if key.startswith("optimizer.fp32.")}
@@ -60,6 +63,27 @@ def test_deepspeed_agrees(name: str, tmp_path: Path) -> None:
         other = paramtool.torch.load_file(tmp_path / "universal")
         assert list(other) == list(found) and all(same(other[key], found[key]) for key in found)
         assert sum(_is_universal(tmp_path / "universal" / "zero", found, key) for key in masters) == 5
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_from_pretrained_opens_the_model(stage: int, tmp_path: Path) -> None:
+    """A tied model of transformers that three ranks saved becomes one that `from_pretrained` opens, tied."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=8, vocab_size=30)
+    model = transformers.GPT2LMHeadModel(config).to(torch.bfloat16)
+    parameters = {name: value.detach().float() for name, value in model.named_parameters()}
+    shared = {"lm_head.weight": "transformer.wte.weight"}
+    assert not shared.keys() & parameters.keys()
+    folders.save(tmp_path / "ck" / "global_step4", [parameters], 3, stage, shared=shared)
+    (tmp_path / "ck" / "latest").write_text("global_step4")
+    config.save_pretrained(tmp_path / "ck")
+    ran = quick("export", "ck", "--only", "model", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0, ran
+    kind = torch.float32 if stage == 3 else torch.bfloat16
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=kind)
+    assert opened.lm_head.weight is opened.transformer.wte.weight
+    for name, value in opened.named_parameters():
+        assert same(value.detach(), parameters[name].to(kind)), name
 
 
 def _is_universal(zero: Path, found: dict[str, torch.Tensor], name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Row
+from collections.abc import Sequence as Sequence_
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, plural, some
@@ -60,12 +60,14 @@ def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
     return found
 
 
-def _listed(ranks: Row[int]) -> str:
+def _listed(ranks: Sequence_[int]) -> str:
     more = f" and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else ""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_SHOWN]))}{more}"
 
 
-def check_models(models: Row[ModelStates], ranks: Row[OptimizerStates], findings: Findings) -> Iterator[str]:
+def check_models(
+    models: Sequence_[ModelStates], ranks: Sequence_[OptimizerStates], findings: Findings
+) -> Iterator[str]:
     """Findings where model states are of another save than others or than the optimizer's; yields notes."""
     first = models[0]
     for key in SAME:
@@ -79,7 +81,7 @@ def check_models(models: Row[ModelStates], ranks: Row[OptimizerStates], findings
     yield from _own(models)
 
 
-def _check_optimizers(first: ModelStates, ranks: Row[OptimizerStates], findings: Findings) -> None:
+def _check_optimizers(first: ModelStates, ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
     """Findings where optimizer states are of another save than the model's, or than the others."""
     world = whole(child(first.file.objects, "dp_world_size"))
     if world not in (None, len(ranks)):
@@ -94,7 +96,7 @@ def _check_optimizers(first: ModelStates, ranks: Row[OptimizerStates], findings:
     _check_kept(ranks, findings)
 
 
-def _check_kept(ranks: Row[OptimizerStates], findings: Findings) -> None:
+def _check_kept(ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
     """Findings for settings and values that differ among the ranks."""
     first = ranks[0]
     for one in ranks[1:]:
@@ -105,7 +107,7 @@ def _check_kept(ranks: Row[OptimizerStates], findings: Findings) -> None:
             findings.add(f"{_base(one)}: {some(other, _SHOWN)} differ from {_base(first)}: they are of two saves")
 
 
-def _own(models: Row[ModelStates]) -> Iterator[str]:
+def _own(models: Sequence_[ModelStates]) -> Iterator[str]:
     """A note for what each rank has its own of."""
     tops = [dict(one.file.objects.items) for one in models if isinstance(one.file.objects, Tree)]
     own = ("module", "shared_params", "frozen_param_fragments", *SAME)
@@ -138,7 +140,9 @@ class CheckedGroups(NamedTuple):
     notes: tuple[str, ...]
 
 
-def check_groups(shapes: Row[Mapping[str, Shape]], ranks: Row[OptimizerStates], findings: Findings) -> CheckedGroups:
+def check_groups(
+    shapes: Sequence_[Mapping[str, Shape]], ranks: Sequence_[OptimizerStates], findings: Findings
+) -> CheckedGroups:
     """Where the elements of each parameter are; findings where the vectors of the ranks have other lengths."""
     found: dict[str, tuple[Fragment, ...]] = {}
     names = [name for group in shapes for name in group]
@@ -166,7 +170,7 @@ def check_groups(shapes: Row[Mapping[str, Shape]], ranks: Row[OptimizerStates], 
 
 
 def _slices(
-    group: int, shapes: Mapping[str, Shape], ranks: Row[OptimizerStates], findings: Findings
+    group: int, shapes: Mapping[str, Shape], ranks: Sequence_[OptimizerStates], findings: Findings
 ) -> dict[str, tuple[Fragment, ...]]:
     """The fragments of a group of stage 3; a finding where a vector has another length."""
     found = of_slices(group, shapes, len(ranks))
@@ -174,12 +178,12 @@ def _slices(
     for rank, one in enumerate(ranks):
         for what, view in _vectors(one, group):
             if view.numel != numel:
-                findings.add(_length(rank, group, what, view.numel, f"{numel}"))
+                findings.add(_length(f"rank {rank}: {what} of group {group}", view.numel, f"{numel}"))
     return found
 
 
 def _runs(
-    group: int, shapes: Mapping[str, Shape], ranks: Row[OptimizerStates], findings: Findings
+    group: int, shapes: Mapping[str, Shape], ranks: Sequence_[OptimizerStates], findings: Findings
 ) -> dict[str, tuple[Fragment, ...]]:
     """The fragments of a group of stages 1 and 2; a finding where a vector has another length."""
     paddings = ranks[0].aligned[group] if group < len(ranks[0].aligned) else ()
@@ -200,7 +204,13 @@ def _runs(
         lean = max(0, min(run, numel - rank * run))
         for what, view in vectors:
             if view.numel not in (run, lean):
-                findings.add(_length(rank, group, what, view.numel, f"{run}" if lean == run else f"{run} or {lean}"))
+                findings.add(
+                    _length(
+                        f"rank {rank}: {what} of group {group}",
+                        view.numel,
+                        f"{run}" if lean == run else f"{run} or {lean}",
+                    )
+                )
     return of_runs(group, shapes, paddings, run)
 
 
@@ -217,11 +227,11 @@ def _vectors(one: OptimizerStates, group: int) -> Iterator[tuple[str, View]]:
             yield slot, view
 
 
-def _length(rank: int, group: int, what: str, numel: int, expected: str) -> str:
-    return f"rank {rank}: {what} of group {group} have {plural(numel, 'element')}; expected {expected}"
+def _length(vector: str, numel: int, expected: str) -> str:
+    return f"{vector} have {plural(numel, 'element')}; expected {expected}"
 
 
-def _is_mapped(group: int, found: Fragments, ranks: Row[OptimizerStates]) -> bool:
+def _is_mapped(group: int, found: Fragments, ranks: Sequence_[OptimizerStates]) -> bool:
     """Whether `param_slice_mappings` of all ranks say the same; those of old versions are missing."""
     for rank, one in enumerate(ranks):
         if group >= len(one.mappings):
@@ -232,7 +242,7 @@ def _is_mapped(group: int, found: Fragments, ranks: Row[OptimizerStates]) -> boo
     return True
 
 
-def _unmapped(ranks: Row[OptimizerStates], findings: Findings) -> str:
+def _unmapped(ranks: Sequence_[OptimizerStates], findings: Findings) -> str:
     """The note where the mappings say another order, because ranks take turns; else a finding."""
     settings = child(ranks[0].file.objects, "ds_config", "zero_optimization", ROUND_ROBIN)
     if settings != Leaf(True):

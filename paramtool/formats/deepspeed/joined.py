@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Mapping as Map
-from collections.abc import Sequence as Row
+from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 from math import prod
 
@@ -33,7 +33,7 @@ ADDRESS = "deepspeed.utils.tensor_fragment.fragment_address"
 """The class in `param_slice_mappings`, which are read and not kept."""
 
 
-class JoinedTensors:
+class FolderTensors:
     """Entries and storages, as they are added."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class JoinedTensors:
         entry = file.entries[name]
         self.entries[own or name] = entry._replace(value=self.here(file, entry.value))
 
-    def join(self, name: str, shape: Shape, pieces: Row[tuple[Checkpoint, View]]) -> None:
+    def join(self, name: str, shape: Shape, pieces: Sequence_[tuple[Checkpoint, View]]) -> None:
         """Add a tensor whose elements, row by row, are in the vectors of several files."""
         dtype = pieces[0][1].dtype
         parts, at = [], 0
@@ -95,7 +95,7 @@ def piece(view: View, start: int, numel: int) -> View:
 
 
 def checkpoint(
-    joined: JoinedTensors, tree: Node, files: Iterable[SourceFile], unknown: Row[Unknown],
+    joined: FolderTensors, tree: Node, files: Iterable[SourceFile], unknown: Sequence_[Unknown],
     *, notes: Iterable[str], producer: str,
 ) -> Checkpoint:  # fmt: skip
     """The description of a folder."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed.flat import of_slices
-from paramtool.formats.deepspeed.joined import JoinedTensors, piece
+from paramtool.formats.deepspeed.joined import FolderTensors, piece
 from paramtool.formats.deepspeed.states import ModelStates
 from paramtool.formats.deepspeed.values import Findings
 from paramtool.formats.torch.shared_params import PARTITIONED, holder
@@ -23,7 +23,7 @@ FRAGMENTS = "frozen_param_fragments"
 _SHOWN = 3
 
 
-def stored(model: ModelStates, joined: JoinedTensors) -> Iterator[str]:
+def stored(model: ModelStates, joined: FolderTensors) -> Iterator[str]:
     """Add the tensors of stages 1 and 2; yields notes."""
     again = {name for key, name in model.fragments.items() if key in model.module}
     for name in model.file.entries:
@@ -42,7 +42,7 @@ def lacks(model: ModelStates, findings: Findings) -> bool:
     return bool(lost)
 
 
-def joined_module(models: Sequence[ModelStates], joined: JoinedTensors, findings: Findings) -> Iterator[str]:
+def joined_module(models: Sequence[ModelStates], joined: FolderTensors, findings: Findings) -> Iterator[str]:
     """Add the tensors of stage 3 that are not trained, from the model states of all ranks; yields notes.
 
     The trained parameters were added before, under their names in `module`.
@@ -72,7 +72,7 @@ def joined_module(models: Sequence[ModelStates], joined: JoinedTensors, findings
 
 
 def _join_frozen(
-    models: Sequence[ModelStates], held: tuple[str, list[View | None]], joined: JoinedTensors, findings: Findings
+    models: Sequence[ModelStates], held: tuple[str, list[View | None]], joined: FolderTensors, findings: Findings
 ) -> None:
     """Add a frozen parameter, by its name, from the slices of all ranks."""
     first = models[0]
@@ -92,7 +92,7 @@ def _join_frozen(
         joined.add_empty(name, shape, views[0])
 
 
-def _tie(model: ModelStates, joined: JoinedTensors, findings: Findings) -> None:
+def _tie(model: ModelStates, joined: FolderTensors, findings: Findings) -> None:
     """Add the names that share the tensor of another, by declaration."""
     for key in model.shared:
         name, owner = model.module.get(key), model.module.get(holder(model.shared, key), "")

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Map
-from collections.abc import Sequence as Row
+from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 from math import prod
 
 from paramtool.errors import plural
 from paramtool.formats.deepspeed.flat import Fragments, Shape
-from paramtool.formats.deepspeed.joined import JoinedTensors, grafted, piece
+from paramtool.formats.deepspeed.joined import FolderTensors, grafted, piece
 from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
 from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
 from paramtool.lazy_dataclass import dataclass
@@ -38,20 +38,20 @@ State = Map[str, Map[str, Node]]
 class FlatGroups:
     """The parameters of each flat group, and the states of all ranks."""
 
-    shapes: Row[Map[str, Shape]]
+    shapes: Sequence_[Map[str, Shape]]
     fragments: Fragments
-    ranks: Row[OptimizerStates]
+    ranks: Sequence_[OptimizerStates]
 
 
-def masters(flat: FlatGroups, joined: JoinedTensors, name_of: Callable[[str], str]) -> None:
+def masters(flat: FlatGroups, joined: FolderTensors, name_of: Callable[[str], str]) -> None:
     """Add the float32 parameters, under the names that `name_of` gives."""
     for group, shapes in enumerate(flat.shapes):
         views = [rank.masters[group] for rank in flat.ranks]
         for name, shape in shapes.items():
-            _join(flat, joined, name_of(name), shape, (name, views))
+            _join(flat, joined, (name_of(name), shape), (name, views))
 
 
-def state(flat: FlatGroups, joined: JoinedTensors, findings: Findings) -> State:
+def state(flat: FlatGroups, joined: FolderTensors, findings: Findings) -> State:
     """Add the state of every parameter; what ranks do not have alike is a finding."""
     found: dict[str, dict[str, Node]] = {name: {} for shapes in flat.shapes for name in shapes}
     for group, shapes in enumerate(flat.shapes):
@@ -68,7 +68,7 @@ def state(flat: FlatGroups, joined: JoinedTensors, findings: Findings) -> State:
 
 
 def _slot(
-    flat: FlatGroups, joined: JoinedTensors, findings: Findings, held: tuple[int, str, list[Node]]
+    flat: FlatGroups, joined: FolderTensors, findings: Findings, held: tuple[int, str, list[Node]]
 ) -> Iterator[tuple[str, Node]]:
     """One slot of the parameters of a group: its own elements for each, or one value for all of them."""
     group, slot, nodes = held
@@ -77,7 +77,7 @@ def _slot(
     if all(view is not None and _reaches(flat, group, rank, view.numel) for rank, view in enumerate(views)):
         for name, shape in flat.shapes[group].items():
             at = f"{AT}.state.{name}.{slot}"
-            _join(flat, joined, at, shape, (name, views))
+            _join(flat, joined, (at, shape), (name, views))
             yield name, TensorRef(at)
         return
     single = [one.get(tensor(node)) for one, node in zip(files, nodes, strict=True)]
@@ -97,12 +97,12 @@ def _slot(
         findings.add(f"group {group}: {slot!r} is neither one value for each element nor one for the group")
 
 
-def _words(nodes: Row[Node]) -> str:
+def _words(nodes: Sequence_[Node]) -> str:
     values = dict.fromkeys(repr(node.value) if isinstance(node, Leaf) else "another" for node in nodes)
     return " and ".join(list(values)[:3])
 
 
-def alone(joined: JoinedTensors, at: str, file: Checkpoint, view: View) -> None:
+def alone(joined: FolderTensors, at: str, file: Checkpoint, view: View) -> None:
     """Add a tensor of one element with bytes of its own: parameters do not share their steps."""
     joined.join(at, view.shape, [(file, View(view.storage, view.dtype, view.offset, (1,), (1,)))])
 
@@ -120,9 +120,11 @@ def _content(file: Checkpoint, view: View) -> tuple[object, ...]:
     return view.dtype.name, view.offset, storage.nbytes, crc32
 
 
-def _join(flat: FlatGroups, joined: JoinedTensors, at: str, shape: Shape, place: tuple[str, Row[View | None]]) -> None:
-    """Add a tensor of a parameter from the vectors of all ranks."""
-    name, views = place
+def _join(
+    flat: FlatGroups, joined: FolderTensors, made: tuple[str, Shape], held: tuple[str, Sequence_[View | None]]
+) -> None:
+    """Add a tensor, with its name and shape, of a parameter from the vectors of all ranks."""
+    (at, shape), (name, views) = made, held
     pieces = [
         (flat.ranks[one.rank].file, piece(view, one.start, one.numel))
         for one in flat.fragments[name]
@@ -137,7 +139,7 @@ def _join(flat: FlatGroups, joined: JoinedTensors, at: str, shape: Shape, place:
 # The tree
 
 
-def tree(kept: State, with_masters: bool, rest: Row[tuple[Key, Node]]) -> Mapping:
+def tree(kept: State, with_masters: bool, rest: Sequence_[tuple[Key, Node]]) -> Mapping:
     """The optimizer's mapping; `rest` begins with `param_groups`."""
     states = tuple((name, Mapping("dict", tuple(slots.items()))) for name, slots in kept.items())
     copies = tuple((name, TensorRef(f"{AT}.{MASTERS}.{name}")) for name in kept)
@@ -145,7 +147,7 @@ def tree(kept: State, with_masters: bool, rest: Row[tuple[Key, Node]]) -> Mappin
     return Mapping("dict", (("state", Mapping("dict", states)), *rest[:1], *inside, *rest[1:]))
 
 
-def named_groups(groups: Node | None, names: Row[Row[str]], findings: Findings) -> Sequence:
+def named_groups(groups: Node | None, names: Sequence_[Sequence_[str]], findings: Findings) -> Sequence:
     """`param_groups` with the names of parameters in place of the numbers of flat groups.
 
     `names` has the parameters of each flat group.  A folder without settings gets a group for each.
@@ -167,12 +169,12 @@ def named_groups(groups: Node | None, names: Row[Row[str]], findings: Findings) 
     return replace(groups, items=tuple(found))
 
 
-def _list(names: Row[str]) -> Sequence:
+def _list(names: Sequence_[str]) -> Sequence:
     return Sequence("list", tuple(map(Leaf, names)))
 
 
 def taken(
-    rest: Row[tuple[Key, Node]], file: Checkpoint, joined: JoinedTensors, first: int, at: str = OPTIMIZER
+    rest: Sequence_[tuple[Key, Node]], file: Checkpoint, joined: FolderTensors, first: int, *, at: str = OPTIMIZER
 ) -> list[tuple[Key, Node]]:
     """What else an optimizer's mapping in a file keeps, with its tensors; `at` is the path of the mapping there.
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from collections.abc import Sequence as Row
+from collections.abc import Sequence as Sequence_
 
 from paramtool.errors import FormatError, UnsafeError, plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks
-from paramtool.formats.deepspeed.joined import JoinedTensors, checkpoint, last_mark, with_child
+from paramtool.formats.deepspeed.joined import FolderTensors, checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, MASTERS, FlatGroups
 from paramtool.formats.deepspeed.states import (
@@ -61,7 +61,7 @@ def _read(folder: str, asked: list[Unknown]) -> Checkpoint:
     findings.refuse(AGAIN)
     notes += fragments.notes
     flat = FlatGroups(models[0].shapes, fragments.fragments, ranks)
-    joined = JoinedTensors()
+    joined = FolderTensors()
     notes += _module(models, flat, joined, findings)
     made = _optimizer(flat, joined, findings, last_mark(models[0].file.objects))
     findings.refuse(AGAIN)
@@ -98,7 +98,7 @@ def _ranks(files: RankFiles, findings: Findings, asked: list[Unknown]) -> list[O
 
 
 def _models(
-    files: RankFiles, ranks: Row[OptimizerStates], findings: Findings, asked: list[Unknown]
+    files: RankFiles, ranks: Sequence_[OptimizerStates], findings: Findings, asked: list[Unknown]
 ) -> list[ModelStates]:
     """The model states: one file, or one for each rank in stage 3."""
     sliced = ranks[0].stage == 3
@@ -120,7 +120,9 @@ def _models(
     return found
 
 
-def _module(models: Row[ModelStates], flat: FlatGroups, joined: JoinedTensors, findings: Findings) -> Iterator[str]:
+def _module(
+    models: Sequence_[ModelStates], flat: FlatGroups, joined: FolderTensors, findings: Findings
+) -> Iterator[str]:
     """Add the tensors of the model, and the float32 parameters; yields notes."""
     if flat.ranks[0].stage < 3:
         yield from module.stored(models[0], joined)
@@ -130,7 +132,7 @@ def _module(models: Row[ModelStates], flat: FlatGroups, joined: JoinedTensors, f
         yield from module.joined_module(models, joined, findings)
 
 
-def _optimizer(flat: FlatGroups, joined: JoinedTensors, findings: Findings, first: int) -> Mapping:
+def _optimizer(flat: FlatGroups, joined: FolderTensors, findings: Findings, first: int) -> Mapping:
     """The optimizer's mapping, with its tensors added; the numbers of shared objects follow `first`."""
     rank = flat.ranks[0]
     kept = optimizer.state(flat, joined, findings)

@@ -41,7 +41,7 @@ BASES = ("base_optimizer_state", OPTIMIZER)
 MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups")
 LAYOUT = (
     *BASES, *MASTERS, "zero_stage", "group_paddings", "param_alignment_paddings", "partition_count",
-    "param_slice_mappings", "ds_zero_partition_groups", "base_optimizer_state_step", "ds_version",
+    "param_slice_mappings", "ds_zero_partition_groups", "ds_version",
 )  # fmt: skip
 """What says how ranks share the state, and nothing of the state itself; and the version, as in the model states."""
 
@@ -151,6 +151,7 @@ def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | 
     base = held.get(key)
     masters = next((held[key] for key in MASTERS if key in held), None)
     counts = wholes(held.get("partition_count")) or _one(whole(held.get("partition_count")))
+    experts = [whole(child(one, "partition_count")) for one in items(held.get("ds_zero_partition_groups"))]
     stage = whole(held["zero_stage"]) if "zero_stage" in held else 1
     if base is None or masters is None or not counts or stage not in (1, 2, 3):
         findings.add(f"{name}: does not have the state of ZeRO, stage 1, 2 or 3, in `{OPTIMIZER}`")
@@ -160,7 +161,7 @@ def optimizer_states(file: Checkpoint, findings: Findings) -> OptimizerStates | 
         file=file,
         base=f"{OPTIMIZER}.{key}",
         stage=stage,
-        counts=counts,
+        counts=(*counts, *(count for count in experts if count is not None)),
         masters=tuple(vector(views, item) for item in items(masters)),
         states=_states(base, len(items(masters))),
         groups=child(base, "param_groups"),

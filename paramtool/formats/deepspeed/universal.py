@@ -22,7 +22,7 @@ from paramtool.errors import FormatError, UnsafeError, plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.flat import Shape
-from paramtool.formats.deepspeed.joined import JoinedTensors, checkpoint, last_mark, with_child
+from paramtool.formats.deepspeed.joined import FolderTensors, checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
 from paramtool.formats.deepspeed.read import producer
 from paramtool.formats.deepspeed.states import LAYOUT, OPTIMIZER, ModelStates, model_states, read_file
@@ -47,13 +47,13 @@ def read(path: str) -> Checkpoint:
     folder = path if is_folder(path) else os.path.dirname(path)
     asked: list[Unknown] = []
     try:
-        return _Reading(folder.rstrip(os.sep) or folder, asked).checkpoint()
+        return _UniversalFolder(folder.rstrip(os.sep) or folder, asked).checkpoint()
     except (FormatError, UnsafeError) as error:
         error.asked = (*error.asked, *asked)
         raise
 
 
-class _Reading:
+class _UniversalFolder:
     """One folder, as it is read."""
 
     def __init__(self, folder: str, asked: list[Unknown]) -> None:
@@ -61,7 +61,7 @@ class _Reading:
         self.folder = os.path.join(folder, names.UNIVERSAL)
         self.findings = Findings(folder)
         self.asked = asked
-        self.joined = JoinedTensors()
+        self.joined = FolderTensors()
         self.sources: list[SourceFile] = []
 
     def checkpoint(self) -> Checkpoint:

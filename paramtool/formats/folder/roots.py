@@ -121,6 +121,19 @@ def _step(folder: str) -> Root | None:
     return next((one for one in ROOTS if one.kind in _STEPS and _is(one, folder, names)), None)
 
 
+def is_step(folder: str) -> bool:
+    """Whether a folder is that of one step of DeepSpeed."""
+    return _step(folder) is not None
+
+
+def lost(folder: str) -> str:
+    """What is wrong with a folder whose `latest` names a step that it does not have; empty for any other."""
+    named = next(((name, tag) for name in LATEST if (tag := latest(folder, name))), None)
+    if named is None or os.path.isdir(os.path.join(folder, named[1])):
+        return ""
+    return f"the file {named[0]!r} names the folder {named[1]!r:.200}, which is not there"
+
+
 def _is_weights(name: str) -> bool:
     return name.endswith(suffixes()) and not is_training_state(name)
 

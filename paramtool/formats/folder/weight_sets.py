@@ -175,6 +175,9 @@ def inner(folder: str) -> list[str]:
                 continue
             if is_beside and any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
                 continue
+            if roots.is_step(item.path):
+                found.append(name)
+                continue
             if any(is_main(path) for path in _files(item.path)):
                 found.append(name)
             if depth < MAX_DEPTH:
@@ -421,5 +424,7 @@ def _nothing(folder: str) -> FormatError:
         )
     if found := foreign.folder([item.name for item in _listed(folder)]):
         return FormatError(f"{folder}: is {found.what}", hint=found.hint)
+    if kept := roots.lost(folder):
+        return FormatError(f"{folder}: {kept}", hint="copy the whole folder, or name the folder of a step")
     hints = ("name the file or the index itself", *installed().broken)
     return FormatError(f"{folder}: is a folder without weights files and without an index", hint="; ".join(hints))
