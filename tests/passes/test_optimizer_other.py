@@ -96,7 +96,7 @@ class TestOptax:
 
 
 def test_numbers_follow_in_every_block() -> None:
-    """One parameter becomes two: momentum and velocity by turns, then the largest velocities, and a number at the end."""
+    """One parameter becomes two: two slots by turns, then a block of a third one, and a number at the end."""
     one = NumberedSlots("v/", tuple(f"v/{k}" for k in range(9)), 2, (("m", "v"), ("h",)), 1)
     assert (one.count, one.singles) == (2, ("v/0", "v/1", "v/8"))
     found = numbered.numbered([one], [None, None, 1])

@@ -133,6 +133,8 @@ class _Moving:
         if moving and (told := trajectory(self.state.algorithm)):
             at = self.state.at or "the optimizer"
             self.done.warnings.append(f"{at}: the training that continues is not the same: {told}")
+        if moving and self.state.form == optax.FORM:
+            self.done.warnings.append(f"{self.state.at}: {optax.UNSAID}")
         self.done.counts = (sum(len(keys) for keys, _ in moving), sum(len(new) for new in made.values()))
         return self.done
 
