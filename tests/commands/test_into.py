@@ -93,6 +93,7 @@ def pictures_model() -> Any:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that were trained for a step, in every form, and PyTorch's weights for them."""
     folder = tmp_path_factory.mktemp("models")
+    keras.utils.set_random_seed(0)
     torch.manual_seed(0)
     for name, module, make, batch in (
         ("words", Words(), words_model, np.ones((2, STEPS), "i4")),
