@@ -93,6 +93,7 @@ def pictures_model() -> Any:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that were trained for a step, in every form, and PyTorch's weights for them."""
     folder = tmp_path_factory.mktemp("models")
+    keras.utils.set_random_seed(0)
     torch.manual_seed(0)
     for name, module, make, batch in (
         ("words", Words(), words_model, np.ones((2, STEPS), "i4")),
@@ -199,8 +200,9 @@ def test_the_optimizer_is_kept_and_said_to_be_old(models: Path, tmp_path: Path) 
 def test_back_from_keras_gives_the_same_values(models: Path, tmp_path: Path) -> None:
     """The output as a source: into itself it changes nothing."""
     paramtool.convert(models / "pictures.pt", tmp_path / "one.keras", into=models / "pictures.keras")
-    paramtool.convert(tmp_path / "one.keras", tmp_path / "two.h5", into=models / "pictures.h5")
-    paramtool.convert(tmp_path / "two.h5", tmp_path / "three.keras", into=tmp_path / "one.keras")
+    more = {"drop_optimizer": True}
+    paramtool.convert(tmp_path / "one.keras", tmp_path / "two.h5", into=models / "pictures.h5", **more)
+    paramtool.convert(tmp_path / "two.h5", tmp_path / "three.keras", into=tmp_path / "one.keras", **more)
     assert (tmp_path / "three.keras").read_bytes() == (tmp_path / "one.keras").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""Training in Keras 3 that goes on from what paramtool wrote: 20 steps, a conversion, 20 more, against 40 without a stop.
+"""Training in Keras 3 that goes on from what paramtool wrote: 20 steps, a conversion, 20 more, against 40.
 
 Keras reads the output by its own `load_weights` and `load_model`, and its variables say by their paths whose they are.
 """

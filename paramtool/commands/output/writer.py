@@ -115,12 +115,12 @@ def plain(
     links: bool = False,
     only_layout: str = "",
     caveats: Callable[[Plan], Iterable[str]] = lambda plan: (),
-    held: Callable[[Plan, objects.Node], objects.Node | None] = lambda plan, before: None,
+    held: Callable[[Plan, Checkpoint], objects.Node | None] = lambda plan, source: None,
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
     With `links` the format can store a whole tensor under several names.  `unfit` says why it cannot store a tensor of
-    that shape.  `held` gives the tree of a plan where the format can hold it; `before` is the tree of the source.
+    that shape.  `held` gives the tree of a plan where the format can hold it.
     """
 
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
@@ -131,7 +131,7 @@ def plain(
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         shared = tuple(parted(plan, links))
-        tree = held(plan, checkpoint.objects)
+        tree = held(plan, checkpoint)
         lost = tuple(_not_in_plain_files(plan, checkpoint, shared, tree is not None))
         if lost and keeping.strict:
             head = f"{plan.source}: {name} files cannot store:"
@@ -141,11 +141,7 @@ def plain(
             separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=()
         )
         refused = _refused(apart, refusals, unfit) if keeping.skip and not keeping.strict else {}
-        apart = replace(
-            apart,
-            targets=tuple(target for target in apart.targets if target.name not in refused),
-            names={name: one for name, one in apart.names.items() if one.owner not in refused},
-        )
+        apart = _lacking(apart, refused)
         gone = (*lost, *(f"tensor {tensor!r:.200}: {reason}" for tensor, reason in refused.items()))
         return Fitted(apart.unmarked(), gone, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
 
@@ -166,6 +162,12 @@ def plain(
         only_layout=only_layout,
         caveats=caveats,
     )
+
+
+def _lacking(plan: Plan, refused: Mapping[str, str]) -> Plan:
+    """A plan without some of its targets."""
+    targets = tuple(target for target in plan.targets if target.name not in refused)
+    return replace(plan, targets=targets, names={n: one for n, one in plan.names.items() if one.owner not in refused})
 
 
 def check_held(

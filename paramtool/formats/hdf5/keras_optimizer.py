@@ -35,7 +35,7 @@ _SCALER, _SCALER_OWN = "LossScaleOptimizer", 4
 """The wrapper, and its own variables: iteration, learning_rate, step_counter, dynamic_scale."""
 
 
-class _Row(NamedTuple):
+class _ClassVariables(NamedTuple):
     """The variables of a class of optimizers, in the order of its `build`."""
 
     blocks: tuple[tuple[str, str], ...]
@@ -44,20 +44,20 @@ class _Row(NamedTuple):
     """Single numbers behind them."""
 
 
-_ROWS: Mapping[str, _Row] = {
-    "SGD": _Row((("momentum", "momentum"),)),
-    "Adam": _Row((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
-    "AdamW": _Row((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
-    "Nadam": _Row((("", "momentum velocity"),), 1),
-    "Adamax": _Row((("", "momentum norm"),)),
-    "RMSprop": _Row((("", "velocity"), ("momentum", "momentum"), ("centered", "average_gradient"))),
-    "Adagrad": _Row((("", "accumulator"),)),
-    "Adadelta": _Row((("", "accumulated_grad accumulated_delta_var"),)),
-    "Adafactor": _Row((("", "r c velocity"),)),
-    "Ftrl": _Row((("", "accumulator linear"),)),
-    "Lion": _Row((("", "momentum"),)),
-    "Lamb": _Row((("", "momentum velocity"),)),
-    "ScheduleFreeAdamW": _Row((("", "momentum velocity"),)),
+_ROWS: Mapping[str, _ClassVariables] = {
+    "SGD": _ClassVariables((("momentum", "momentum"),)),
+    "Adam": _ClassVariables((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
+    "AdamW": _ClassVariables((("", "momentum velocity"), ("amsgrad", "velocity_hat"))),
+    "Nadam": _ClassVariables((("", "momentum velocity"),), 1),
+    "Adamax": _ClassVariables((("", "momentum norm"),)),
+    "RMSprop": _ClassVariables((("", "velocity"), ("momentum", "momentum"), ("centered", "average_gradient"))),
+    "Adagrad": _ClassVariables((("", "accumulator"),)),
+    "Adadelta": _ClassVariables((("", "accumulated_grad accumulated_delta_var"),)),
+    "Adafactor": _ClassVariables((("", "r c velocity"),)),
+    "Ftrl": _ClassVariables((("", "accumulator linear"),)),
+    "Lion": _ClassVariables((("", "momentum"),)),
+    "Lamb": _ClassVariables((("", "momentum velocity"),)),
+    "ScheduleFreeAdamW": _ClassVariables((("", "momentum velocity"),)),
 }
 """Of keras 3.15.1: sgd.py l. 90-93, adam.py l. 92-100, nadam.py l. 89-93, adamax.py l. 100-103, rmsprop.py l. 95-107,
 adagrad.py l. 72-76, adadelta.py l. 77-82, adafactor.py l. 95-137, ftrl.py l. 161-169, lion.py l. 93-94, lamb.py l.

@@ -20,11 +20,14 @@ from paramtool.errors import PlanError
 from paramtool.formats.msgpack import codes
 from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
 from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous
 
+NAME = "msgpack"
+"""What the reader calls such a file."""
 DTYPES = frozenset((
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
     "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
@@ -51,15 +54,17 @@ def refusals(dtypes: DictOf[str, str]) -> dict[str, str]:
     return refused
 
 
-def held(plan: Plan, before: Node) -> Node | None:
+def held(plan: Plan, source: Checkpoint) -> Node | None:
     """The tree of a plan as flax's files hold it; None where they do not.
 
-    `before` is the tree of the source: a dict that lost its last tensor is left out.
+    A dict that lost its last tensor is left out.  Names are nested at `/`, but for those of such a file itself.
     """
-    tree = nested(before, plan.objects)
+    tree = nested(source.objects, plan.objects)
     if not isinstance(tree, Mapping) or tree == EMPTY or not _fits(tree, (), plan):
         return None
-    there = {path[:k] for path, _ in leaves(before) for k in range(len(path))}
+    if source.format != NAME and any(SEPARATOR in part for path, _ in leaves(tree) for part in path):
+        return None
+    there = {path[:k] for path, _ in leaves(source.objects) for k in range(len(path))}
     return _cut(tree, (), plan, there)
 
 

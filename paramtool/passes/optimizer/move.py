@@ -207,6 +207,8 @@ class _Moving:
         at = self.state.at or "the optimizer"
         if told := trajectory(self.state.algorithm):
             yield f"{at}: the training that continues is not the same: {told}"
+        elif self.state.form == optax.FORM:
+            yield f"{at}: {optax.UNSAID}"
         elif not self.state.algorithm and any(entry.slots for entry in self.state.entries):
             yield (
                 f"{at}: which optimizer it is, is not known; if its update looks at a whole tensor, as norms do, the "

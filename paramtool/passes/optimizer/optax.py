@@ -40,6 +40,10 @@ _OF_ALL = ("ns_coeffs",)
 """Fields with several numbers that belong to no parameter: contrib/_muon.py."""
 _LEAST = 1
 """Tensors of one element are counts, or settings, of a whole transformation."""
+UNSAID = (
+    "optax does not save which transformations there are: one that takes the norm of a whole tensor (LAMB, LARS) "
+    "trains joined or split parameters in another way"
+)
 _Path = tuple[str, ...]
 
 

@@ -94,7 +94,7 @@ def make(folder):
 
 def far(one, other):
     """The largest difference of two networks."""
-    pairs = zip(one.collect_params().values(), other.collect_params().values())
+    pairs = zip(one.collect_params().values(), other.collect_params().values(), strict=True)
     return max(float(abs(a.data().asnumpy().astype("f8") - b.data().asnumpy().astype("f8")).max()) for a, b in pairs)
 
 

@@ -1,6 +1,6 @@
 """Trains a network of Flax with optax, and goes on from what paramtool wrote.
 
-    python train_optax.py FOLDER make      CASE.msgpack after 20 steps, CASE.names.json: whose each array of the state is
+    python train_optax.py FOLDER make      CASE.msgpack after 20 steps, CASE.names.json: whose each array is
     python train_optax.py FOLDER resume    20 more from CASE.moved.msgpack, against 40 without a stop: result.json
 
 tests/oracles/test_optax_training.py runs both.
