@@ -12,7 +12,6 @@ from paramtool.formats.record import optimizer as record
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Move, MovedState, StateChoice
 from paramtool.passes.optimizer import schedules, tree
-from paramtool.passes.optimizer.move import objects_at
 from paramtool.passes.rnn.again import converted_again
 from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 
@@ -52,7 +51,7 @@ def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     new, storages = virtual(expected, state.names, state.targets)
     objects = expected.objects
     for one in state.bindings:
-        node = objects_at(state.objects, one.optimizer.at)
+        node = tree.node_at(state.objects, one.optimizer.at)
         objects = tree.changed(objects, one.optimizer.at, lambda _, node=node: node)  # type: ignore[misc]
     for count, gone in state.emptied:
         objects = schedules.without_groups(objects, count, gone)

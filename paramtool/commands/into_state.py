@@ -19,7 +19,7 @@ from paramtool.model.plan import Copy, Target, whole
 from paramtool.model.view import StorageId, View
 from paramtool.passes.into.plan import Into
 from paramtool.passes.optimizer import numbered
-from paramtool.passes.optimizer.move import refusal
+from paramtool.passes.optimizer.moving import refusal
 
 MAX_NAMED = 4
 

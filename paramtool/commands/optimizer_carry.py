@@ -27,7 +27,8 @@ from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.optimizer import copies, optax, tree
-from paramtool.passes.optimizer.move import moved, objects_at, refusal
+from paramtool.passes.optimizer.move import moved
+from paramtool.passes.optimizer.moving import refusal
 from paramtool.passes.rewriting import Outcome
 
 DROP = "--drop-optimizer writes the model without it"
@@ -163,7 +164,7 @@ def has_state(checkpoint: Checkpoint) -> bool:
 def refuse_unknown(checkpoint: Checkpoint, bindings: Sequence[Binding]) -> None:
     """PlanError where tensors are of an optimizer whose form is not known."""
     places = [binding.optimizer.at for binding in bindings]
-    known = {name for at in places for name in tensor_names(objects_at(checkpoint.objects, at))}
+    known = {name for at in places for name in tensor_names(tree.node_at(checkpoint.objects, at))}
     of_optimizers = [name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"]
     others = [] if "" in places else [name for name in of_optimizers if name not in known]
     if others:

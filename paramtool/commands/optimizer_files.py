@@ -47,7 +47,8 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, Move, MovedState
 from paramtool.model.plan import Plan, check
 from paramtool.passes.optimizer import trainer
-from paramtool.passes.optimizer.move import moved, refusal
+from paramtool.passes.optimizer.move import moved
+from paramtool.passes.optimizer.moving import refusal
 from paramtool.passes.optimizer.order import ClassParameters
 from paramtool.passes.rnn.rewrite import together
 

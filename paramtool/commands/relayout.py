@@ -701,11 +701,10 @@ def convert(
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
     into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
     untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
-    skip_unsupported: bool = False, plain: bool = False,
-    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
-    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
+    skip_unsupported: bool = False, plain: bool = False, strict: bool = False, weights: str | None = None,
+    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN, allow_class: Sequence[str] = (),
+    allow_unknown: bool = False, max_inflated: int | None = None, optimizer_names: Path | None = None,
+    drop_optimizer: bool = False, untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
@@ -742,8 +741,7 @@ def convert(
                        join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
     format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
                        it `dcp` if the input is such a folder, else `safetensors`
-    optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries, where the
-                       file and its order do not say whose they are
+    optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries
     drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
     untie, tie         names that become tensors of their own; {name: the equal tensor that it becomes a name of}
     untied_state, tied_state    what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`

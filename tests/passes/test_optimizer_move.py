@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from paramtool.errors import PlanError
-from paramtool.model.checkpoint import Entry
-from paramtool.model.optimizer import Move, MovedState, SlotTargets, StateChoice
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.optimizer import Binding, Move, MovedState, SlotTargets, StateChoice
 from paramtool.model.plan import whole
 from paramtool.passes.optimizer import order, read
 from paramtool.passes.optimizer.bind import bind
@@ -16,6 +16,20 @@ from paramtool.passes.optimizer.move import NOTHING_SAID, moved
 from tests.passes.made import checkpoint as made_checkpoint
 from tests.passes.made import view
 from tests.passes.test_optimizer_bind import saved
+
+
+def beside_abc(optimizer: dict[str, Any]) -> tuple[Checkpoint, list[Binding]]:
+    """A checkpoint with an optimizer beside the weights a, b and c, and whose its entries are."""
+    tensors = {f"model.{name}": Entry(view(k, k + 2)) for k, name in enumerate("abc")}
+    for k, slots in optimizer["state"].items():
+        for slot, name in slots.items():
+            tensors[name[1:]] = Entry(view(len(tensors) + 1, k + 2), "optimizer")
+            assert name == f"@optimizer.state.{k}.{slot}"
+    names = {name: f"@model.{name}" for name in "abc"}
+    checkpoint = saved({"model": names, "optimizer": optimizer}, tensors)
+    known = [order.of_checkpoint(checkpoint, "model", "the state dict's order")]
+    shapes = read.shapes_of(checkpoint)
+    return checkpoint, [bind(one, known, shapes) for one in read.optimizers(checkpoint)]
 
 
 def state_of(
@@ -27,23 +41,8 @@ def state_of(
     **renamed: str,
 ) -> MovedState:
     """What becomes of an optimizer beside the weights a, b and c."""
-    tensors = {f"model.{name}": Entry(view(k, k + 2)) for k, name in enumerate("abc")}
-    for k, slots in optimizer["state"].items():
-        for slot, name in slots.items():
-            tensors[name[1:]] = Entry(view(len(tensors) + 1, k + 2), "optimizer")
-            assert name == f"@optimizer.state.{k}.{slot}"
-    names = {name: f"@model.{name}" for name in "abc"}
-    checkpoint = saved({"model": names, "optimizer": optimizer}, tensors)
-    known = [order.of_checkpoint(checkpoint, "model", "the state dict's order")]
-    shapes = read.shapes_of(checkpoint)
-    return moved(
-        checkpoint,
-        [bind(one, known, shapes) for one in read.optimizers(checkpoint)],
-        moves,
-        renamed,
-        choice=choice,
-        ranks=ranks,
-    )
+    checkpoint, bound = beside_abc(optimizer)
+    return moved(checkpoint, bound, moves, renamed, choice=choice, ranks=ranks)
 
 
 def optimizer_of(**more: Any) -> dict[str, Any]:

@@ -139,20 +139,10 @@ class Destination(NamedTuple):
 
 
 def place(
-    path: Path,
-    output: Path | None,
-    opened: Weights,
-    max_shard_size: int | None,
-    *,
-    force: bool,
-    word: str,
-    brings: Mapping[str, str] = NOTHING,
-    others: Iterable[Path] = (),
-    form: DialectFolder | None = None,
-    format: str | None = None,
-    keeps_format: bool = True,
-    keeps_training: bool = True,
-) -> Destination:
+    path: Path, output: Path | None, opened: Weights, max_shard_size: int | None, *, force: bool, word: str,
+    brings: Mapping[str, str] = NOTHING, others: Iterable[Path] = (), form: DialectFolder | None = None,
+    format: str | None = None, keeps_format: bool = True, keeps_training: bool = True,
+) -> Destination:  # fmt: skip
     """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
 
     `form` says what a folder is like if it is in a dialect of its own, and `format` is its format: one of

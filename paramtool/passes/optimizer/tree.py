@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, map_tensors, word
+from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_tensors, word
 
 ORDERED = "collections.OrderedDict"
 PARAMS, PARAM_NAMES = "params", "param_names"
@@ -101,6 +101,18 @@ class StateForm(NamedTuple):
     """The same node with other entries."""
     is_list: bool = False
     """Whether an entry is one tensor of a list, without slots."""
+
+
+def node_at(node: Node, at: str) -> Node:
+    """The node at a path."""
+    found: list[Node] = []
+
+    def keep(child: Node) -> Node:
+        found.append(child)
+        return child
+
+    changed(node, at, keep)
+    return found[0] if found else EMPTY
 
 
 def form_of(name: str) -> StateForm:
