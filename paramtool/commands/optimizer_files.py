@@ -60,7 +60,7 @@ def _holds_state(name: str) -> bool:
     """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
     *folders, file = name.split("/")
     is_file = is_training_state(file) and "optim" in file
-    return is_file or any(folder.startswith(STATE_FOLDERS) for folder in folders)
+    return is_file or bool(optimizer_of(name)) or any(folder.startswith(STATE_FOLDERS) for folder in folders)
 
 
 class Following(NamedTuple):

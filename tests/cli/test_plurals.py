@@ -131,7 +131,6 @@ ALWAYS_SEVERAL = {
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
     "formats/bson/read.py: {len(view.shape)} axes",
-    "passes/optimizer/move.py: {len(names)} parameters",
     "formats/folder/weight_sets.py: {len(older) + 1} checkpoints",
     "formats/hdf5/write.py: {len(target.shape)} axes",
     "passes/into/networks.py: {len(models)} networks",

@@ -131,7 +131,7 @@ def lost(folder: str) -> str:
     named = next(((name, tag) for name in LATEST if (tag := latest(folder, name))), None)
     if named is None or os.path.isdir(os.path.join(folder, named[1])):
         return ""
-    return f"the file {named[0]!r} names the folder {named[1]!r:.200}, which is not there"
+    return f"{named[0]!r} says that the step is in the folder {named[1]!r:.200}, which is not there"
 
 
 def _is_weights(name: str) -> bool:
