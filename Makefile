@@ -173,7 +173,7 @@ oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs.md --json build/proofs.json
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/dialects/prove.py --environments $(ENVIRONMENTS) \
-	    -o docs/proofs-dialects.md --json build/proofs-dialects.json
+	    -o docs/proofs-dialects.md --json build/proofs-dialects.json --evidence paramtool/parts/proofs.json
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/zoo.py -o docs/proofs-models.md --json build/zoo.json
 
 # Needs about 20 GB of free space in TMPDIR with the default GB=4.

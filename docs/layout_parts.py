@@ -11,6 +11,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Piece
+from paramtool.parts.proofs import proofs
 from paramtool.parts.sizes import MEANINGS, Sizes
 
 GROUPED = {
@@ -72,8 +73,7 @@ def _section(layout: PartLayout) -> Iterator[str]:
         yield f"Models: {layout.models}."
     if layout.source:
         yield f"Source: {layout.source}."
-    if layout.proof:
-        yield f"Proof: {'; '.join(layout.proof)}."
+    yield f"Proof: {'; '.join(proofs(layout.name))}."
     facts = ", ".join(f"`{fact}`" for fact in layout.facts())
     yield f"Facts that no shape shows: {facts or 'none'}."
     if layout.like:

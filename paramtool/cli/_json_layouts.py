@@ -35,6 +35,7 @@ def layouts(found: EveryLayout) -> dict[str, Any]:
 def _part_layout(one: PartLayout) -> dict[str, Any]:
     """A layout of attention, gated MLPs or experts."""
     from paramtool.parts.layout import group
+    from paramtool.parts.proofs import proofs
 
     return {
         "name": one.name,
@@ -45,7 +46,7 @@ def _part_layout(one: PartLayout) -> dict[str, Any]:
         "facts": list(one.facts()),
         "models": one.models,
         "source": one.source,
-        "proof": list(one.proof),
+        "proof": list(proofs(one.name)),
         "like": list(one.like),
     }
 

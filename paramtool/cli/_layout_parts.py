@@ -38,6 +38,7 @@ def _count(one: DialectSummary) -> str:
 def show(layout: PartLayout) -> Iterator[_render.Row]:
     """One layout of parts: its tensors, the facts that it needs, who has it, and what it is mistaken for."""
     from paramtool.parts.layout import group
+    from paramtool.parts.proofs import proofs
     from paramtool.parts.sizes import MEANINGS
 
     yield ("layout", layout.name, layout.title)
@@ -55,7 +56,7 @@ def show(layout: PartLayout) -> Iterator[_render.Row]:
         yield ("models", layout.models)
     if layout.source:
         yield ("source", layout.source)
-    yield from (("proof", proof) for proof in layout.proof)
+    yield from (("proof", proof) for proof in proofs(layout.name))
     if layout.like:
         yield ("mistaken", ", ".join(layout.like), "the same shapes and other rows: no shape tells them apart")
 

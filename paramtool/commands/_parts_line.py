@@ -7,7 +7,7 @@ a dialect is converted to another.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,9 @@ from paramtool.errors import ParamtoolError
 from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.formats.folder.weight_names import Weights
     from paramtool.passes.parts.groups import SeenGroup, SeenParts
 
 
@@ -63,6 +65,8 @@ class PartsTries:
     """The lines for groups of parts of a checkpoint, each of them tried."""
 
     on: TriedOn
+    weights: Callable[[], Weights]
+    """The weights of the checkpoint, as those commands open them."""
 
     def all(self, seen: SeenParts | None, at: str | None) -> PartsTried:
         """The lines for these groups; `at` is where the user looks."""
@@ -105,31 +109,32 @@ class PartsTries:
         """The line for another dialect, if there is a config and something changes."""
         from paramtool import dialects
         from paramtool.commands.output.write import default_output
-        from paramtool.commands.rearrange import rearrangement
 
         target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
         call = _PartsCall("convert", target=target)
         try:
-            change = rearrangement(self.on.checkpoint, call.options("")).change
+            done = self._tried(call)
         except ParamtoolError:
             return
-        if set(change.read) != set(change.made) and not self._refused(call):
+        if done is not None and not done.is_nothing:
             is_folder = self.on.checkpoint.format.startswith("sharded")
             yield self._line(call, default_output(self.on.path, is_folder, target))
 
     def _refused(self, call: _PartsCall) -> str:
         """Why a call does not work; empty if it does."""
-        from paramtool.commands.rearrange import rearrangement
-        from paramtool.commands.relayout import relayout
-
-        options = call.options(self.on.spec)
         try:
-            if not self.on.values:
-                rearrangement(self.on.checkpoint, options)
-                return ""
-            word = call.target or f"{call.command}d"
-            options = replace(options, allow_class=self.on.allow_class, allow_unknown=self.on.allow_unknown)
-            found = relayout(self.on.path, None, options, word=word)
+            return "" if self._tried(call) is not None else "it takes a recurrent network"
         except ParamtoolError as error:
             return " ".join(error.message.split())
-        return "" if found.rearranged is not None else "it takes a recurrent network"
+
+    def _tried(self, call: _PartsCall) -> Rearrangement | None:
+        """What a call does, without writing it; None for recurrent networks."""
+        from paramtool.commands.rearrange import rearrangement
+        from paramtool.commands.relayout import relayouted
+
+        options = call.options(self.on.spec)
+        if not self.on.values:
+            return rearrangement(self.on.checkpoint, options)
+        word = call.target or f"{call.command}d"
+        options = replace(options, allow_class=self.on.allow_class, allow_unknown=self.on.allow_unknown)
+        return relayouted(self.on.path, None, self.weights(), options, word=word).rearranged

@@ -56,6 +56,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         raise
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
+    is_nothing = set(done.change.read) == set(done.change.made)
     kept = carried(known, renamed)
     return Rearrangement(
         change=done.change,
@@ -63,6 +64,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         target=target,
         is_dialect=True,
         renamed=sum(old != new for old, new in renamed.items()),
+        is_nothing=is_nothing,
         facts=model.said(),
         record=replace(
             kept,
@@ -72,7 +74,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
             order=() if is_back else done.order,
             prefix="" if is_back else done.prefix,
         ),
-        warnings=(*done.caveats, *_forgotten(known, kept), *_unchanged(done.change, (old, target), model)),
+        warnings=(*done.caveats, *_forgotten(known, kept), *([_unchanged((old, target), model)] if is_nothing else ())),
     )
 
 
@@ -152,11 +154,10 @@ def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
         )
 
 
-def _unchanged(change: Rearranged, ways: tuple[str, str], model: KnownModel) -> Iterator[str]:
-    """A warning if nothing differs between two dialects: the model has no such tensors, or the config is another's."""
-    if set(change.read) == set(change.made):
-        which = dialects.architecture(model.config) or "this model"
-        yield (
-            f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
-            "if that is unexpected, config.json is of another model"
-        )
+def _unchanged(ways: tuple[str, str], model: KnownModel) -> str:
+    """The warning if nothing differs between two dialects: no tensors of theirs, or the config is another model's."""
+    which = dialects.architecture(model.config) or "this model"
+    return (
+        f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
+        "if that is unexpected, config.json is of another model"
+    )

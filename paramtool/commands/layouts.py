@@ -51,7 +51,27 @@ def every_layout(name: str | None = None, *, layout_files: Iterable[Path] = ()) 
         return EveryLayout(parts=(part,))
     if name in dialects.NAMES:
         return EveryLayout(dialects=(listing.dialect(name),))
+    check_keeps_values(name)
     return EveryLayout((known.find(name, of_parts()),))
+
+
+CHANGES_VALUES = {
+    "zero-centred-norm": "weights of norms minus 1", "zero-centered-norm": "weights of norms minus 1",
+    "norm-plus-one": "weights of norms plus 1", "a-log": "the logarithm of A",
+    "neg-exp-a-log": "minus the exponential of A_log",
+    "batchnorm-folded": "a batch norm folded into a weight", "folded-batchnorm": "a batch norm folded into a weight",
+    "fold-batchnorm": "a batch norm folded into a weight",
+}  # fmt: skip
+"""{what somebody could ask for as a layout: what it does to values}"""
+
+
+def check_keeps_values(name: str) -> None:
+    """UsageError for what changes values: going back would not give the same bytes."""
+    if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
+        raise UsageError(
+            f"{name} is no layout: it changes values ({what}), and rounding loses some of them",
+            hint="a layout moves elements and keeps their bits; change values with the program that needs it",
+        )
 
 
 def of_parts() -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from paramtool import dialects, layouts
 from paramtool.commands._fusing import fused, unfused
 from paramtool.commands._parts_source import parts_source, record_of
 from paramtool.commands._to_dialect import to_dialect
-from paramtool.commands.layouts import of_parts
+from paramtool.commands.layouts import check_keeps_values, of_parts
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, some
 from paramtool.formats import hf_config
@@ -49,7 +49,8 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
     known = of_parts()
     for name in names:
         if name not in known:
-            _check_known(name)
+            check_keeps_values(name)
+            layouts.find(name, known)
     if any(name in known for name in names):
         return True
     return is_unsaid(options) and bool(record_of(checkpoint).fused)
@@ -58,26 +59,6 @@ def is_wanted(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
 def is_unsaid(options: RelayoutOptions) -> bool:
     """Whether `unfuse` has no layout and takes those that are known."""
     return options.described and options.source is None and options.target is None
-
-
-CHANGES_VALUES = {
-    "zero-centred-norm": "weights of norms minus 1", "zero-centered-norm": "weights of norms minus 1",
-    "norm-plus-one": "weights of norms plus 1", "a-log": "the logarithm of A",
-    "neg-exp-a-log": "minus the exponential of A_log",
-    "batchnorm-folded": "a batch norm folded into a weight", "folded-batchnorm": "a batch norm folded into a weight",
-    "fold-batchnorm": "a batch norm folded into a weight",
-}  # fmt: skip
-"""{what somebody could ask for as a layout: what it does to values}"""
-
-
-def _check_known(name: str) -> None:
-    """UsageError for the name of no layout, and for what changes values: going back would not give the same bytes."""
-    if what := CHANGES_VALUES.get(name.lower().replace("_", "-")):
-        raise UsageError(
-            f"{name} is no layout: it changes values ({what}), and rounding loses some of them",
-            hint="a layout moves elements and keeps their bits; change values with the program that needs it",
-        )
-    layouts.find(name, of_parts())
 
 
 def rearrangement(checkpoint: Checkpoint, options: RelayoutOptions) -> Rearrangement:

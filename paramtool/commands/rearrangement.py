@@ -29,6 +29,8 @@ class Rearrangement:
     """(module, tensors that it had)"""
     renamed: int = 0
     """Tensors that only have another name."""
+    is_nothing: bool = False
+    """Whether the tensors of two dialects are the same."""
     warnings: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     """In a report, the tensors of the source that were rearranged or renamed."""

@@ -241,6 +241,14 @@ def relayout(
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
     found = _opened(path, options, progress)
+    report = relayouted(path, output, found, options, word=word, progress=progress)
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def relayouted(
+    path: Path, output: Path | None, found: Weights, options: RelayoutOptions, *, word: str, progress: Progress = silent
+) -> Relayouted:
+    """`relayout` of weights that are described already, as those who try several conversions have them."""
     if options.into is not None:
         from paramtool.commands.into import fill
 
@@ -260,7 +268,7 @@ def relayout(
         return where
 
     report, work = _prepared(path, found, where, output, options=options)
-    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+    return done(report, work, options, progress)
 
 
 @limiting

@@ -309,7 +309,8 @@ class _Parts:
             if term not in self.found:
                 raise LayoutError(
                     f"{there!r} has no {template.filled(fields)!r} beside it; expected all of: "
-                    f"{', '.join(part.filled(fields) for part in self.row.parts.values())}"
+                    f"{', '.join(part.filled(fields) for part in self.row.parts.values())}",
+                    hint="a shard is missing, the file was converted in part, or config.json is of another model",
                 )
         count = max(len(tensors) for tensors in self.found.values())
         for term, tensors in self.found.items():

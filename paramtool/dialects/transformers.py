@@ -29,6 +29,9 @@ from paramtool.parts.pieces import Stored, whole
 Config = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
 
+PARTLY = "a shard is missing, the file was converted in part, or config.json is of another model"
+"""The hint where a list lacks members."""
+
 
 def read(tensors: Shapes, config: Config, dialect: str = FIVE) -> list[Stored]:
     """The tensors of a file of a dialect, as pieces of tensors of `transformers-4`, in their order.
@@ -202,7 +205,7 @@ def _made(
     for k, source in enumerate(rule.sources):
         if k not in members:
             have = next(one for each in members.values() for one, _ in each)
-            raise LayoutError(f"{have!r}: {name!r} is made of it and {source!r}, which is not in the file")
+            raise LayoutError(f"{have!r}: {name!r} is made of it and {source!r}, which is not in the file", hint=PARTLY)
         ordered = _in_order(source, members[k])
         numbers.append(len(ordered))
         lists.append([hub(one, hub_shapes[one]) for one in ordered])
@@ -230,7 +233,9 @@ def _in_order(source: str, members: list[tuple[str, Renamed]]) -> list[str]:
         by_number[int(one.number)] = name
     if gaps := sorted(set(range(max(by_number) + 1)) - by_number.keys()):
         lines = [f"number {k}" for k in gaps]
-        raise LayoutError(listed(f"{members[0][0]!r} and others are a list, and these are missing:", lines))
+        raise LayoutError(
+            listed(f"{members[0][0]!r} and others are a list, and these are missing:", lines), hint=PARTLY
+        )
     return [by_number[k] for k in range(len(by_number))]
 
 
@@ -243,7 +248,7 @@ def _unpaired(name: str, rule: NameRule, members: Mapping[int, list[tuple[str, R
         for k, source in enumerate(rule.sources)
         for number in sorted(every - have[k], key=natural)
     ]
-    return LayoutError(listed(f"{name!r} is made of lists of one length, and these are missing:", lines))
+    return LayoutError(listed(f"{name!r} is made of lists of one length, and these are missing:", lines), hint=PARTLY)
 
 
 def _refuse_companions(groups: Mapping[str, Mapping[int, list[tuple[str, Renamed]]]], others: Iterable[str]) -> None:

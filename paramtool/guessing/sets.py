@@ -42,10 +42,16 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
     used: set[str] = set()
     found: list[Guess] = []
     known: dict[tuple[object, ...], list[Fit]] = {}
+    nothing: set[_Look] = set()
     inner, outer = _modules(shapes)
     for k, (at, members) in enumerate([*inner.items(), *outer.items()]):
         free = [name for name in members if name not in used]
-        for cell in _cells(at, free, shapes, asked):
+        if (look := _look(at, free, shapes)) in nothing:
+            continue
+        cells = _cells(at, free, shapes, asked)
+        if not cells:
+            nothing.add(look)
+        for cell in cells:
             if cell.is_open and k >= len(inner) and not (asked or RECURRENT.search(_inside(at, cell.W))):
                 continue  # two equal layers of a perceptron, called up and gate
             used |= {cell.W, cell.R, *cell.biases}
@@ -54,6 +60,16 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
                 known[key] = list(fits(cell, shapes))
             found += candidates(cell, known[key], shapes)
     return found
+
+
+_Look = tuple[bool, str, tuple[tuple[str, tuple[int, ...]], ...]]
+
+
+def _look(at: str, members: Sequence[str], shapes: Shapes) -> _Look:
+    """All that decides whether a module has cells: a model of experts has 100,000 modules that look alike."""
+    last = at[len(home_of(at)) :].lstrip("./")
+    own = tuple((name[len(at) :], shapes[name]) for name in members)
+    return bool(RECURRENT.search(at)), "" if last.isdigit() else last, own
 
 
 def _inside(at: str, name: str) -> str:

@@ -67,8 +67,6 @@ class PartLayout:
     """Who stores them so."""
     source: str = ""
     """Where the facts are from."""
-    proof: tuple[str, ...] = ()
-    """What was run."""
     like: tuple[str, ...] = ()
     """Layouts whose tensors have the same shapes and other rows: no shape tells them apart."""
 

@@ -147,6 +147,8 @@ def module_of(name: str) -> str:
     >>> module_of("h.0.qkv_proj.lora_A.default.weight"), module_of("h.0.qkv_proj.weight")
     ('h.0.qkv_proj', '')
     """
+    if "lora_" not in name:
+        return ""
     words = name.split(".")
     at = next((k for k in range(len(words)) if factor_of(".".join(words[k:]))), 0)
     return ".".join(words[:at])

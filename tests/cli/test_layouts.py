@@ -13,6 +13,7 @@ from paramtool.cli import _completion
 from paramtool.cli.convert import command as convert
 from paramtool.cli.fuse import command as fuse
 from paramtool.dialects import listing
+from paramtool.parts import proofs
 from paramtool.parts.layout import all_part_layouts
 from tests.hostile.command import quick
 
@@ -50,6 +51,26 @@ def test_a_dialect_shows_its_version_and_models(name: str, tmp_path: Path) -> No
     assert document["layouts"] == document["parts"] == []
     assert document["dialects"][0]["models"] == list(one.models)
     assert document["dialects"][0]["refused"] == dict(one.refused or {})
+
+
+def test_a_layout_of_parts_says_what_was_run_of_it(tmp_path: Path) -> None:
+    """By whom, how far off it was, and how far off other layouts were; or that no model ran."""
+    ran = quick("layouts", "qkv-per-head", "--verbose", cwd=tmp_path)
+    assert "proof" in ran.out and "GPT-NeoX" in ran.out and "other layouts by" in ran.out
+    assert "no model of it was run" in quick("layouts", "qkvz-per-head", "--verbose", cwd=tmp_path).out
+
+
+def test_proofs_are_of_layouts_that_there_are() -> None:
+    """`proofs.json` is written by a script, and its names are those of the tables."""
+    with open(proofs.FILE, encoding="utf-8") as file:
+        written = json.load(file)
+    assert written.keys() <= {one.name for one in all_part_layouts()} and len(written) > 10
+
+
+def test_a_change_of_values_is_no_layout(tmp_path: Path) -> None:
+    """It is refused under that name, as `convert` does."""
+    ran = quick("layouts", "norm-plus-one", cwd=tmp_path)
+    assert ran.code == 2 and "it changes values (weights of norms plus 1)" in ran.err
 
 
 def test_no_such_layout(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
@@ -20,8 +20,10 @@ from paramtool.parts.sizes import Sizes
 from paramtool.parts.tables import GROUPS
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
+from tests.examples import examples
 from tests.parts.moving import elements, moved, numbered
 from tests.parts.references import REFERENCES, fused
+from tests.parts.twins import of_one_shape, shapes, twins
 
 LAYOUTS = all_part_layouts()
 REPEATS = {"qkv-scalar-gate-expanded": "s"}
@@ -104,9 +106,7 @@ class Laid:
         self.apart = [one for tensors in self.parts.values() for one in tensors]
         self.arrays = numbered(self.apart)
         self.shapes = {one.name: one.shape for one in self.apart}
-        given = {term: [self.arrays[one.name] for one in tensors] for term, tensors in self.parts.items()}
-        named = {term + "_" * (term == "s"): a if self.kind.inside else a[0] for term, a in given.items()}
-        self.fused = fused(layout.name, named, sizes)
+        self.fused = self._fused_by(sizes)
 
     @property
     def group(self) -> ApartGroup:
@@ -125,6 +125,26 @@ class Laid:
         joints = [*fuse.unfused([found], self.layout, fuse.KnownParts(shapes, lambda at: facts))]
         made = fuse.parts_of(joints)
         return moved([one.stored for one in joints], arrays, made)
+
+    def has(self, found: Mapping[str, Any]) -> bool:
+        """Whether these are the parts: names, shapes and numbers."""
+        return {name: array.tolist() for name, array in found.items()} == {
+            name: array.tolist() for name, array in self.arrays.items()
+        }
+
+    def is_fused_as_by(self, others: Mapping[str, int]) -> bool:
+        """Whether the reference gives the same fused arrays by other sizes, and these parts are of those sizes."""
+        known = Sizes(others)
+        if self.kind.inside and self.sizes["experts"] != others["experts"]:
+            return False
+        if any(solving.part_shape(PARTS[term], known) != own[0].shape for term, own in self.parts.items()):
+            return False
+        return all(map(np.array_equal, self.fused, self._fused_by(others)))
+
+    def _fused_by(self, sizes: Mapping[str, int]) -> Sequence[np.ndarray]:
+        given = {term: [self.arrays[one.name] for one in tensors] for term, tensors in self.parts.items()}
+        named = {term + "_" * (term == "s"): a if self.kind.inside else a[0] for term, a in given.items()}
+        return fused(self.layout.name, named, sizes)
 
 
 def facts_of(layout: PartLayout, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -176,10 +196,7 @@ def test_there_and_back(layout: PartLayout, data: st.DataObject) -> None:
     """Taking apart what the reference fused gives the parts."""
     sizes = data.draw(sizes_of(layout))
     laid = Laid(layout, sizes, data.draw(suffixes(layout)))
-    back = laid.apart_again(facts_of(layout, sizes))
-    assert {name: array.tolist() for name, array in back.items()} == {
-        name: array.tolist() for name, array in laid.arrays.items()
-    }
+    assert laid.has(laid.apart_again(facts_of(layout, sizes)))
 
 
 @pytest.mark.parametrize("name", UNBIASED)
@@ -190,32 +207,65 @@ def test_a_bias_without_a_place_is_refused(name: str) -> None:
             patterns.bias_pattern(row.content, row.along)
 
 
-FURTHER = ("linear_key_heads", "q_rank", "kv_rank", "nope", "groups", "state", "dt_rank")
-ALIKE = {("mamba2-convs", "groups")}
-"""Facts that are asked for together with the size of each: other groups of another size are the same channels."""
-MATTER = [
-    (layout, word)
-    for layout in LAYOUTS
-    for word in ("heads", "kv_heads", "head_dim", "value_dim", "chunks", "rotary", "experts", *FURTHER)
-    if (word in layout.facts() and (layout.name, word) not in ALIKE)
-    or (word == "rotary" and layout.name == "rope-pairs")
-]
+ALIKE = {
+    ("qkv-per-element", "heads"): "head_dim follows, and elements of one head follow those of another",
+    ("convs", "linear_value_heads"): "linear_value_dim follows, and values are what is not of queries and keys",
+    ("linear-qkv", "linear_value_heads"): "the same",
+    ("qkvz", "linear_value_heads"): "the same, with as many gates",
+    ("qkvz-per-head", "linear_value_heads"): "the same for each key head",
+    ("qkvz-per-chunk", "linear_value_heads"): "the same for each chunk",
+    ("mla-down", "kv_rank"): "rope follows, and both are one part",
+    ("mamba2-convs", "groups"): "the size of a group follows, and these are the same channels",
+}
+"""{(layout, fact): why another number, with what follows from it, is the same order}"""
+MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.facts())]
+by_fact = pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
 
 
-@pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
+@by_fact
+@settings(max_examples=examples(25))
 @given(data=st.data())
-def test_a_changed_fact_gives_other_bytes_or_is_refused(layout: PartLayout, word: str, data: st.DataObject) -> None:
-    """Facts that a layout asks for decide: nobody gets the same parts from another number."""
+def test_a_changed_fact_of_the_same_shape_gives_other_bytes(layout: PartLayout, word: str, data: st.DataObject) -> None:
+    """Facts that a layout asks for decide: no refusal helps whoever says the wrong number, so the parts differ.
+
+    Every example compares.  Pairs of `ALIKE` give the same bytes, or they would not be there.
+    """
+    sizes, others = data.draw(st.sampled_from(twins(layout, word)))
+    laid = Laid(layout, sizes, "weight")
+    changed = facts_of(layout, others)
+    if data.draw(st.booleans()):
+        changed.pop("head_dim", None)
+    assert laid.has(laid.apart_again(changed)) is ((layout.name, word) in ALIKE)
+
+
+@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.facts()], ids=lambda layout: layout.name)
+@settings(max_examples=examples(25))
+@given(data=st.data())
+def test_facts_of_one_shape_give_the_same_bytes_only_where_their_references_do(
+    layout: PartLayout, data: st.DataObject
+) -> None:
+    """However many facts change together: heads with KV heads, a rank with another."""
+    same = data.draw(st.sampled_from(of_one_shape(layout)))
+    mine, other = (data.draw(st.sampled_from(same)) for _ in range(2))
+    laid = Laid(layout, mine.sizes, "weight")
+    assert laid.has(laid.apart_again(facts_of(layout, other.sizes))) is laid.is_fused_as_by(other.sizes)
+
+
+@by_fact
+@settings(max_examples=examples(25))
+@given(data=st.data())
+def test_a_changed_fact_of_another_shape_is_refused(layout: PartLayout, word: str, data: st.DataObject) -> None:
+    """All facts are said, and one is wrong: refused, unless the tensors would have the same shapes."""
     sizes = data.draw(sizes_of(layout, least=2))
     laid = Laid(layout, sizes, "weight")
-    facts = facts_of(layout, sizes)
-    if data.draw(st.booleans()):
-        facts.pop("head_dim")
-    changed = {**facts, word: data.draw(st.integers(1, 40).filter(lambda number: number != sizes[word]))}
+    sizes.pop("kv_joint")  # which nobody says: it follows
+    changed = {**sizes, word: data.draw(st.integers(1, 40).filter(lambda number: number != sizes[word]))}
     try:
-        found = laid.apart_again(changed)
+        there = shapes(layout, changed)
     except LayoutError:
-        return
-    assert {name: array.tolist() for name, array in found.items()} != {
-        name: array.tolist() for name, array in laid.arrays.items()
-    }
+        there = ()
+    if there == shapes(layout, sizes):
+        assert not laid.has(laid.apart_again(changed))
+    else:
+        with pytest.raises(LayoutError):
+            laid.apart_again(changed)

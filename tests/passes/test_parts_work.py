@@ -6,17 +6,23 @@ from functools import cache
 
 import pytest
 
+from paramtool.guessing.sets import by_shapes
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import check
 from paramtool.model.storage import Ranges, SourceFile
+from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout, group
 from paramtool.passes.parts import find, fuse
+from paramtool.passes.parts.dialect_change import dialect_change, dialect_of
 from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.rewrite import rewritten
+from paramtool.passes.rnn import beside
 from tests.hostile.test_bounded_work import EXPONENT, exponent, peak, steps
 from tests.passes.made import view
 
 NBYTES_PER_TENSOR = 4000
+STEPS_PER_NAME = 200
+"""Of Python, for each tensor that `guess` passes over."""
 SMALL = 256
 FFN, WIDTH = 3, 5
 
@@ -79,4 +85,38 @@ def test_finding_them_grows_as_they_do(layers: int) -> None:
 
     work(SMALL)
     few, many = (steps(lambda count=count: work(count)) for count in (SMALL, 4 * SMALL))  # type: ignore[misc]
+    assert exponent(few, many, 4) < EXPONENT, (few, many)
+
+
+def test_looking_for_networks_among_them_grows_as_they_do() -> None:
+    """`guess` looks at every module for cells, and at every name for what a wrapper replaced."""
+
+    def work(checkpoint: Checkpoint) -> None:
+        assert by_shapes({name: view.shape for name, view in checkpoint.views().items()}) == []
+        assert beside.wrapped(checkpoint) == {}
+
+    few, many = (stored({one.name: one.shape for one in change(count, 8, "experts").read}) for count in (SMALL, 1024))
+    work(few)
+    assert exponent(steps(lambda: work(few)), steps(lambda: work(many)), 4) < EXPONENT
+    assert steps(lambda: work(many)) < STEPS_PER_NAME * len(many.entries)
+
+
+def test_another_dialect_grows_as_they_do() -> None:
+    """The tensors of a Mixtral under the names of transformers 5: found, checked and put together."""
+
+    def work(count: int) -> None:
+        config = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": count}
+        shapes = {
+            f"model.layers.{layer}.block_sparse_moe.experts.{expert}.{child}.weight": shape
+            for layer in range(2)
+            for expert in range(count)
+            for child, shape in (("w1", (FFN, WIDTH)), ("w3", (FFN, WIDTH)), ("w2", (WIDTH, FFN)))
+        }
+        model = KnownModel(config, {})
+        assert dialect_of("made", shapes, model) == "transformers-4"
+        made = dialect_change(shapes, ("transformers-4", "transformers-5"), model).change.made
+        assert len(made) == 4
+
+    work(SMALL // 4)
+    few, many = (steps(lambda count=count: work(count)) for count in (SMALL // 4, SMALL))  # type: ignore[misc]
     assert exponent(few, many, 4) < EXPONENT, (few, many)

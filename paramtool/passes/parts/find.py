@@ -208,7 +208,10 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
             lacking = [row.name for k, row in enumerate(rows) if k not in weights]
             there = [child for child, _ in weights.values()]
             if at:
-                raise LayoutError(f"{where}: {base!r} has {', '.join(there)} and no {', '.join(lacking)}")
+                raise LayoutError(
+                    f"{where}: {base!r} has {', '.join(there)} and no {', '.join(lacking)}",
+                    hint="a shard is missing, or another layout is meant",
+                )
             continue
         children = tuple(weights[k][0] for k in range(len(rows)))
         if len(rows) > 1 and children not in variants:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from shlex import quote
 
 from paramtool import layouts
@@ -75,10 +76,19 @@ def _has_partner(checkpoint: Checkpoint, at: str, own: str) -> bool:
 
 def _wrappers(name: str) -> Iterator[tuple[str, str, Extra]]:
     """(module, own name of a tensor, row) of each wrapper of a network's weights that could have made a name."""
+    if not any(head in name for head in _heads()):
+        return
     for extra in EXTRAS:
         at, own = extra.read(name) or ("", "")
         if own and any("" in named(layouts.find(layout), own) for layout in WRAPPED):
             yield at, own, extra
+
+
+@cache
+def _heads() -> frozenset[str]:
+    """Words, one of which the name of any weight has that a wrapper replaces: other names are passed over at once."""
+    rows = (row for layout in WRAPPED for form in layouts.find(layout).forms for row in form.tensors)
+    return frozenset(max(re.split(r"\[.*?\]|\{.*?\}", row.name), key=len) for row in rows)
 
 
 def wrapped(checkpoint: Checkpoint, ignore: Sequence[str] = ()) -> dict[tuple[str, str], list[str]]:

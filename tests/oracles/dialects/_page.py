@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tests.oracles.dialects.converting import WORDS
 from tests.oracles.dialects.proofs import BOUND, FAR
 
 HEAD = """\
@@ -24,7 +25,10 @@ fewer KV heads than heads, no width that is twice another. All is float32, on on
   largest difference of a logit, in parts of the largest logit, and must be under {bound}. "our equations" are those of
   `tests/oracles/dialects/reference.py`, or of vLLM's and Megatron's merges, as their sources have them.
 - **wrong layouts**: every other known layout whose tensor has the same shape ran, too. Each must be off by more than
-  {far}; the column has their number and the smallest error.
+  {far}; the column has their number and the smallest error. paramtool refuses a layout that config.json contradicts
+  unless `--at` insists, as it does here; the number of those that it refuses even so follows. It has no layout for
+  orders that no program writes (qvk, vkq), so the lines of the equations have more of them; where its own line has
+  none, all its layouts of such a tensor are one order, as with one KV head, or it has one only, as for GPT-2.
 - **refused**: without config.json, nothing says which of them it is, and paramtool refuses and writes nothing.
 - Where the column **of** says "equations", our equations ran, and not paramtool's output: these lines show that the
   judge and the wrong layouts work.
@@ -76,10 +80,11 @@ KEY = ("key", "class", "experts", "changed", "odd", "square")
 def family(line: Mapping[str, Any]) -> list[str]:
     """A line of the table of families."""
     wrong = line["wrong"]
+    count = f"{len(wrong)}, {len(line['refuses'])} refused" if line.get("refuses") else str(len(wrong))
     smallest = f"{min(wrong.values()):.2f}" if wrong else "-"
     return [
         line["family"], line["what"], line["source"], line["bytes"], line["judge"], f"{line['error']:.1e}",
-        str(len(wrong)), smallest, line["refused"],
+        count, smallest, line["refused"],
     ]  # fmt: skip
 
 
@@ -93,3 +98,42 @@ def key(line: Mapping[str, Any]) -> list[str]:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     cells = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |\n" for row in cells]
+
+
+def evidence(result: Mapping[str, Any]) -> dict[str, list[str]]:
+    """{part layout: what was run of it}, a line for each judge: `paramtool/parts/proofs.json`."""
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for line in result["families"]:
+        if line["source"] == "paramtool" and line["holds"]:
+            for layout in layouts(line["what"]):
+                found.setdefault(layout, {}).setdefault(line["judge"], []).append(line)
+    versions = dict(one.split() for one in result["versions"].split(", "))
+    about = f"transformers {versions['transformers']}"
+    return {
+        layout: [_said(judge, lines, about) for judge, lines in judges.items()]
+        for layout, judges in sorted(found.items())
+    }
+
+
+def _said(judge: str, lines: Sequence[Mapping[str, Any]], about: str) -> str:
+    models = ", ".join(dict.fromkeys(line["family"] for line in lines))
+    wrong = [error for line in lines for error in line["wrong"].values()]
+    far = f", other layouts by {min(wrong):.2f} and more" if wrong else ""
+    error = max(line["error"] for line in lines)
+    return f"oracle: {models} of {about}, run by {judge}: off by {error:.0e} of the largest logit at most{far}"
+
+
+def layouts(what: str) -> list[str]:
+    """The part layouts of a conversion that a line is of.
+
+    >>> layouts("fuse qkv-per-group"), layouts("experts, gate-up, flat"), layouts("convert --to vllm (qkv, gate-up)")
+    (['qkv-per-group'], ['experts-flat'], ['qkv', 'gate-up'])
+    """
+    if what.startswith("experts, "):
+        _, order, orientation = what.split(", ")
+        return [WORDS[f"{order} {orientation}"].layout]
+    inside = what.partition("(")[2].rstrip(")")
+    if inside:
+        return ["rope-pairs" if one == "rotary pairs" else one for one in inside.split(", ")]
+    name = what.partition(" ")[2]
+    return [name] if what.startswith(("fuse ", "unfuse ")) else []

@@ -7,8 +7,7 @@ BOUND and FAR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -51,6 +50,8 @@ class Proof:
     error: float
     wrong: Mapping[str, float] = field(default_factory=dict)
     """{layout of the same shape: the error of the model that takes it}"""
+    refused: tuple[str, ...] = ()
+    """Layouts of the same shape that paramtool refuses, although they are named."""
 
     def holds(self) -> bool:
         return self.error < BOUND and all(error > FAR for error in self.wrong.values())
@@ -95,12 +96,24 @@ def unfused(case: Case, source: Source) -> Proof:
         return case.attention(lambda module, own: parts_apart(state, module))
 
     right = attention.layout
-    wrong = {}
-    for layout in other_layouts(right, sizes(attention)):
-        if source.knows(layout):
-            with suppress(LayoutError):  # a wrong layout may be refused
-                wrong[layout] = error(layout)
-    return Proof(case.family.name, f"unfuse {right}", OURS, error(right), wrong)
+    wrong, refused = tried((one for one in other_layouts(right, sizes(attention)) if source.knows(one)), error)
+    return Proof(case.family.name, f"unfuse {named(right, attention)}", OURS, error(right), wrong, refused)
+
+
+def named(layout: str, own: Attention) -> str:
+    """What paramtool calls a layout of `equations`."""
+    return converting.WORDS[f"transposed {layout}" if own.transposed else layout].layout
+
+
+def tried(layouts: Iterable[str], error: Callable[[str], float]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The errors of wrong layouts, and those that are refused."""
+    wrong, refused = {}, []
+    for layout in layouts:
+        try:
+            wrong[layout] = error(layout)
+        except LayoutError:
+            refused.append(layout)
+    return wrong, tuple(refused)
 
 
 def fused_for_torch(case: Case, source: Source) -> Proof:

@@ -1,7 +1,7 @@
 """Proves the conversions of dialects by transformers, torch, timm and MXNet, and writes down what was found.
 
     python prove.py [--environments .venv-oracles] [--only llama,mixtral] [-o docs/proofs-dialects.md]
-                    [--json build/proofs-dialects.json]
+                    [--json build/proofs-dialects.json] [--evidence paramtool/parts/proofs.json]
 
 It is run by the Python of the environment `zoo`, which has timm and scipy; MXNet's is asked by its own.  Exit status 1
 where a verdict is wrong.  Nothing is downloaded.
@@ -30,7 +30,7 @@ import torch  # noqa: E402 - the folder has to be on the path first
 import transformers  # noqa: E402
 
 from tests.oracles.dialects import converting, families, forms, mxnet_operators, proofs, systems  # noqa: E402
-from tests.oracles.dialects._page import page  # noqa: E402
+from tests.oracles.dialects._page import evidence, page  # noqa: E402
 from tests.oracles.dialects.models import FAMILIES, Family, saved, tensors  # noqa: E402
 from tests.oracles.dialects.proofs import Case, Proof  # noqa: E402
 from tests.oracles.dialects.reference import sizes  # noqa: E402
@@ -67,7 +67,7 @@ def of_proof(proof: Proof, **more: str) -> Line:
     """A line of the table of families."""
     return {
         "family": proof.family, "what": proof.what, "judge": proof.judge, "error": proof.error, "wrong": proof.wrong,
-        "holds": proof.holds(), **more,
+        "refuses": [*proof.refused], "holds": proof.holds(), **more,
     }  # fmt: skip
 
 
@@ -148,8 +148,17 @@ def others(family: Family, folder: Path) -> Iterator[Line]:
             yield of_proof(prove(case), source="equations", bytes="-", refused="-")
             continue
         verdict = asked(partial(restored, theirs, words))
+        refusal = asked(partial(refused_alone, theirs, words, folder / words.replace(" ", "-")))
         source, states = ("paramtool", theirs.unfused) if verdict == OK else ("equations", None)
-        yield of_proof(prove(case, states), source=source, bytes=verdict, refused="-")
+        yield of_proof(prove(case, states), source=source, bytes=verdict, refused=refusal)
+
+
+def refused_alone(theirs: Paramtool, words: str, folder: Path) -> str:
+    """Without config.json, and without a layout that is named; only these modules are looked at."""
+    bare = converting.without_facts(theirs.input, folder / "bare")
+    more = {} if theirs.family.name == "JetMoE" else {"at": ["*.mlp" if words == "gate-up" else "*experts*"]}
+    converting.refusal(converting.unfuse, bare, out=folder / "out", **more)  # JetMoE's names say nothing without it
+    return OK
 
 
 def restored(theirs: Paramtool, words: str) -> str:
@@ -243,6 +252,7 @@ def main() -> int:
     arguments.add_argument("--only", default="", help="families, dialects or keys of the table, by name")
     arguments.add_argument("-o", type=Path, metavar="docs/proofs-dialects.md")
     arguments.add_argument("--json", type=Path)
+    arguments.add_argument("--evidence", type=Path, metavar="paramtool/parts/proofs.json")
     asked_for = arguments.parse_args()
     only = {name.lower() for name in asked_for.only.split(",") if name}
     python = asked_for.environments / "mxnet1/bin/python"
@@ -266,6 +276,8 @@ def main() -> int:
     if asked_for.json:
         asked_for.json.parent.mkdir(parents=True, exist_ok=True)
         asked_for.json.write_text(json.dumps(result, indent=1) + "\n")
+    if asked_for.evidence:
+        asked_for.evidence.write_text(json.dumps(evidence(result), indent=1) + "\n", encoding="utf-8")
     if asked_for.o:
         asked_for.o.write_text(page(result), encoding="utf-8")
     print(f"{len(lines)} lines, {wrong} wrong, {(time.monotonic() - began) / 60:.1f} minutes")

@@ -106,12 +106,17 @@ class Paramtool:
         turned = bool(self.family.attention) and self.family.attention[0].transposed
         return f"transposed {layout}" if turned else layout
 
-    def _more(self, layout: str) -> dict[str, str]:
+    def _more(self, layout: str) -> dict[str, Any]:
         facts = converting.WORDS[self._word(layout)].facts
         return {"spec": facts + self.heads} if facts else {}
 
+    def _at(self, layout: str) -> dict[str, Any]:
+        """The place, for a layout that config.json contradicts: it is taken there whatever is known."""
+        own = self.family.attention[0]
+        return {} if layout == own.layout else {"at": [f"*.{own.fused}"]}
+
     def apart(self, layout: str) -> State:
-        return tensors(self._once(converting.unfuse, self.input, f"apart {layout}", layout))
+        return tensors(self._once(converting.unfuse, self.input, f"apart {layout}", layout, **self._at(layout)))
 
     def together(self, layout: str) -> State:
         return tensors(self._once(converting.fuse, self.input, f"together {layout}", layout))
@@ -144,9 +149,9 @@ class Paramtool:
         self.together(layout)
         return converting.unfuse(self.folder / f"together {layout}", self.folder / "apart again")
 
-    def _once(self, command: Any, folder: Path, name: str, layout: str) -> Path:
+    def _once(self, command: Any, folder: Path, name: str, layout: str, **more: Any) -> Path:
         out = self.folder / name
-        return out if out.exists() else command(folder, out, self._word(layout), **self._more(layout))
+        return out if out.exists() else command(folder, out, self._word(layout), **self._more(layout), **more)
 
     def knows(self, layout: str) -> bool:
         return self._word(layout) in converting.WORDS
