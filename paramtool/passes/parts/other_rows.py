@@ -51,7 +51,7 @@ def rows_said(shapes: Shapes, record: PartsRecord, config: Mapping[str, Any], di
     dialect, who = (record.dialect, "by its record") if record.dialect else (dialect, "by its file name")
     is_table = dialect in dialects.TABLES and bool(config)
     if is_table:
-        found = dict(_of_dialect(shapes, record, dialect, model, who))
+        found = dict(_of_dialect(shapes, record, dialect, model, who=who))
     for one in record.fused:
         if one.tensor in shapes and not one.companion and not (is_table and one.tensor in found):
             found[one.tensor] = _of_record(one, shapes, model)
@@ -95,7 +95,7 @@ def _is_same(one: FusedTensor, name: str, shapes: Shapes, model: KnownModel) -> 
 
 
 def _of_dialect(
-    shapes: Shapes, record: PartsRecord, dialect: str, model: KnownModel, who: str
+    shapes: Shapes, record: PartsRecord, dialect: str, model: KnownModel, *, who: str
 ) -> Iterator[tuple[str, SaidRows]]:
     """The tensors that a dialect stores otherwise than transformers 4, and the parts that were taken out of them."""
     words = f"rows of {dialect} {who}"
