@@ -383,6 +383,7 @@ def _variant(one: Variant) -> dict[str, Any]:
         "lacks": list(one.lacks),
         "shapes": [{"name": c.name, "found": list(c.found), "wanted": list(c.wanted)} for c in one.shapes],
         "types": [{"name": c.name, "found": c.found, "wanted": c.wanted} for c in one.types],
+        "rows": [{"name": c.name, "found": c.found, "wanted": c.wanted} for c in one.rows],
         "apart": [_apart(one) for one in one.apart],
         "unused": list(one.unused),
         "advice": one.advice,

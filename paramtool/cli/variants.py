@@ -80,6 +80,7 @@ def _summary(variant: Variant) -> str:
         ("lacks {}", variant.lacks),
         ("{} of another shape", variant.shapes),
         ("{} of another type", variant.types),
+        ("{} with other rows", variant.rows),
         ("{} tied here and apart in the file", variant.apart),
         ("{} through aliases", variant.through),
         ("{} filled by a tied name", variant.filled),
@@ -95,6 +96,7 @@ def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
     yield "lacks", list(variant.lacks)
     yield "shape", [f"{c.name}: {list(c.found)} in the file, {list(c.wanted)} wanted" for c in variant.shapes]
     yield "type", [f"{c.name}: {c.found} in the file, {c.wanted} wanted" for c in variant.types]
+    yield "rows", [f"{c.name}: {c.found}; {c.wanted} wanted" for c in variant.rows]
     yield (
         "apart",
         [

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool import layouts
+from paramtool import dialects, layouts
 from paramtool.commands._parts_source import PartsSource
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, listed
@@ -23,6 +23,7 @@ from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import PartGroup, PartLayout, all_part_layouts, find_part_layout, group
 from paramtool.parts.packing import packing_of
 from paramtool.passes.parts import consistency, find, following, fuse
+from paramtool.passes.parts.dialect_change import EXPERT, refuse_left
 from paramtool.passes.parts.fuse import Joint, KnownParts, PartNames
 from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.restoring import parts_as_they_are, restored
@@ -51,7 +52,10 @@ def fused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         if not options.at:
             find.refuse_more(groups, layout, source.shapes)
         joints = [*fuse.fused(groups, layout, KnownParts(source.shapes, model.sizes, names, model.packing))]
+        _refuse_twice(joints, known, is_fused=False)
         _check(joints, source, options)
+    if layout.group == "experts":
+        _refuse_left(joints, source)
     done = restored(joints, again, known.unfused, source.ranks, is_fused=False)
     parts = parts_as_they_are(joints, source.shapes)
     old = {one.tensor: one for one in known.fused}
@@ -92,6 +96,7 @@ def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         found = _TakenApart(joints, ", ".join(dict.fromkeys(one.layout for one in again)), model)
     else:
         found = _of_known(source, options) if options.source is None else _of_layout(source, options)
+        _refuse_twice(found.joints, known, is_fused=True)
         _check(found.joints, source, options)
     joints = found.joints
     done = restored(joints, again, known.fused, source.ranks, is_fused=True)
@@ -164,12 +169,31 @@ def _of_record(
     return found
 
 
+def _refuse_twice(joints: Iterable[Joint], record: PartsRecord, *, is_fused: bool) -> None:
+    """LayoutError for parts that the record calls fused, or for what it says was taken apart under the same name."""
+    if is_fused:
+        again = {one.tensor: one for one in record.unfused if one.tensor in one.names}
+        found = [again[one.stored.name] for one in joints if one.stored.name in again]
+        what, hint = "was taken out of layout", "nothing is to be done"
+    else:
+        known = {one.tensor: one for one in record.fused}
+        found = [known[part.name] for joint in joints for part in joint.apart if part.name in known]
+        what, hint = "is in layout", "`paramtool unfuse FILE -o OUT` gives back its parts"
+    if found:
+        raise LayoutError(
+            listed("cannot be done again, or on top of it:",
+                   [f"{one.tensor!r} {what} {one.layout} already, by the file's record" for one in found]),
+            hint=hint,
+        )  # fmt: skip
+
+
 def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOptions) -> None:
     """LayoutError if what is fused or taken apart contradicts its neighbours, unless it is chosen, or the config.
 
     What an earlier command did to some layers is in the record and does not count.
     """
     if not options.at:
+        _refuse_mixed(source)
         done = {consistency.module_of(one.tensor) for one in (*source.record.fused, *source.record.unfused)}
         modules = [consistency.module_of(one.name) for joint in joints for one in (joint.stored, *joint.apart)]
         places = {consistency.place(module) for module in modules}
@@ -186,6 +210,26 @@ def _check(joints: Sequence[Joint], source: PartsSource, options: RelayoutOption
         inside = {part.name: joint.stored for joint in plain for part in joint.apart}
         there = {part.name: part for joint in plain for part in joint.apart if part.name in source.shapes}
         widths.refuse(found, {**inside, **there})
+
+
+def _refuse_left(joints: Iterable[Joint], source: PartsSource) -> None:
+    """LayoutError if experts that become stacks have tensors that no stack holds."""
+    parts = {part.name for joint in joints for part in joint.apart}
+    others = ((found[1], name) for name in source.shapes if name not in parts and (found := EXPERT.match(name)))
+    refuse_left(dict(others), parts)
+
+
+def _refuse_mixed(source: PartsSource) -> None:
+    """LayoutError if the names are those of both dialects of transformers, in a model that is known."""
+    record = source.record
+    if not source.config or record.dialect in dialects.TABLES:
+        return
+    done = {name for one in (*record.fused, *record.unfused) for name in (one.tensor, *one.names)}
+    if mixture := dialects.mixture([name for name in source.shapes if name not in done], source.config):
+        raise LayoutError(
+            f"{source.where}: mixes {mixture}",
+            hint="the file was converted in part; --at MODULE chooses what is fused or taken apart",
+        )
 
 
 def _refuse_plain(joints: Iterable[Joint], source: PartsSource) -> None:
@@ -236,6 +280,8 @@ def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Join
     places = {NUMBER.sub("*", one.stored.name) for one in joints}
     for one in seen.groups if seen is not None else ():
         others = {place for place in places if place.startswith(f"{one.at}.")}
+        if one.form == "fused" and one.pattern and others:
+            yield f"{one.at}: {one.source} says {one.pattern}"
         is_other = one.form == "fused" and one.layout not in (None, "", layout.name) and others
         other = find_part_layout(one.layout or "") if is_other else None
         if other is not None and other.group == layout.group:

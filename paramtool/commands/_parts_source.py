@@ -52,12 +52,17 @@ def config_beside(where: str) -> Mapping[str, Any]:
 
 
 def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:
-    """The dialect that the record says, else those whose names the model of the config has; none without a config."""
+    """The dialect that the record says, else those whose names the model of the config has; none without a config.
+
+    Of several, the one whose program alone calls a file so decides.
+    """
     from paramtool import dialects
 
     if source.record.dialect:
         return [source.record.dialect]
-    return dialects.recognised(source.shapes, model.config, model.facts) if model.config else []
+    found = dialects.recognised(source.shapes, model.config, model.facts) if model.config else []
+    by_name = dialects.of_file(os.path.basename(source.where))
+    return [by_name] if by_name in found else found
 
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:

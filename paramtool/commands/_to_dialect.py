@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool import dialects
-from paramtool.commands._parts_source import PartsSource
+from paramtool.commands._parts_source import PartsSource, dialects_of
 from paramtool.commands.output.dialect_folder import check_params, config_of_params
 from paramtool.commands.rearrangement import Rearrangement
 from paramtool.errors import LayoutError, UsageError, listed, plural
@@ -54,6 +54,7 @@ def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
     except LayoutError as error:
         _refuse_other_source(source, options, model, error)
         raise
+    _refuse_other_model(done.change, source, model)
     _refuse_old_names(kept_names(joints, views), done.change, target)
     renamed = renames(done.change)
     is_nothing = set(done.change.read) == set(done.change.made)
@@ -94,12 +95,30 @@ def _refuse_other_source(source: PartsSource, options: RelayoutOptions, model: K
 def _dialect_of(source: PartsSource, model: KnownModel, views: Collection[str]) -> str:
     """The dialect of the file; that of its record of parts, if its names alone belong to no dialect."""
     try:
+        if len(found := dialects_of(source, model)) == 1:
+            return found[0]
         return dialect_of(source.where, source.shapes, model)
     except LayoutError:
         if not source.record.fused:
             raise
     shapes = with_parts(source.shapes, source.record, "", model, views=views).shapes
     return dialect_of(source.where, shapes, model)
+
+
+def _refuse_other_model(change: Rearranged, source: PartsSource, model: KnownModel) -> None:
+    """LayoutError if nothing differs since the names are those of another model than config.json says."""
+    if set(change.read) != set(change.made):
+        return
+    try:
+        word, own = dialects.foreign_word(source.shapes, model.config)
+    except LayoutError:
+        return
+    if word:
+        which = dialects.architecture(model.config)
+        raise LayoutError(
+            f"{source.where}: its names begin with {word!r}; expected {own!r} for {which}, which config.json says",
+            hint="config.json is of another model: put the file's own beside it",
+        )
 
 
 def _refuse_old_names(names: Collection[str], change: Rearranged, target: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
+from paramtool.commands import said_rows
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
@@ -18,6 +20,9 @@ from paramtool.formats.sniff import INDEX_SUFFIX
 from paramtool.lazy_dataclass import dataclass
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import Wanted, wanted_by
+
+if TYPE_CHECKING:
+    from paramtool.passes.parts.other_rows import SaidRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,10 @@ class Asked:
     wanted: Mapping[str, Wanted]
     saved: Mapping[str, Wanted] = field(default_factory=dict)
     """What files of it hold, where transformers saves a model under other names than its own."""
+    rows: Mapping[str, SaidRows] | None = None
+    """What it says of the rows of its tensors; None where nobody knows, as of a list of names."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The config of a model of transformers."""
 
 
 Build = Callable[[str], tuple[Mapping[str, Wanted], Mapping[str, Wanted]]]
@@ -52,10 +61,11 @@ def ask(path: Path, build: Build | None = None, allow_class: Sequence[str] = (),
                 f"{config}: is the config of a model, which transformers has to build",
                 hint="paramtool.variants(...) and paramtool.torch.variants(...) ask it",
             )
-        return Asked(where, "config", *build(config))
+        return Asked(where, "config", *build(config), rows={}, config=hf_config.whole(config))
     other = formats.read(where, allow_class=allow_class, allow_unknown=allow_unknown)
     section = select.model_section(other, "save the section alone: paramtool dedup FILE --only SECTION")
-    return Asked(where, "checkpoint", wanted_by(other if section is None else select.section(other, section)))
+    part = other if section is None else select.section(other, section)
+    return Asked(where, "checkpoint", wanted_by(part), rows=said_rows.of_checkpoint(part))
 
 
 def _head(where: str) -> bytes:

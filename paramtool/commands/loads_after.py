@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from paramtool.commands._parts_source import PartsSource, dialects_of, parts_source
 from paramtool.commands._rearranged_again import as_made
-from paramtool.dialects import NAMES
+from paramtool.dialects import HUB, NAMES, TABLES
 from paramtool.errors import FormatError, LayoutError, PlanError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts.known_model import KnownModel
-from paramtool.passes.compat.check import judge
+from paramtool.passes.compat.check import RowClash, judge
 from paramtool.passes.compat.wanted import Wanted
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.dialect_change import dialect_change
@@ -47,6 +47,26 @@ def loads_after(part: Checkpoint, wanted: Sequence[Mapping[str, Wanted]]) -> str
         if any(one and judge(one, made)[0].loads for one in wanted):
             return line
     return ""
+
+
+def loads_with_rows(part: Checkpoint, wanted: Sequence[Mapping[str, Wanted]], rows: Sequence[RowClash]) -> str:
+    """As of `loads_after`, for a variant that has the names and shapes of some tensors, with rows in another order.
+
+    Only `unfuse`, and the dialect whose rows the variant has, change what is in such tensors.
+    """
+    try:
+        source = parts_source(part)
+    except FormatError:
+        return ""
+    fused = {one.tensor for one in source.record.fused}
+    if source.record.dialect in (*TABLES, "") and not any(one.name in fused for one in rows):
+        target = next((name for name in TABLES for one in rows if one.wanted.startswith(f"rows of {name} ")), HUB)
+        return f"{CONVERT}{target}"
+    try:
+        made = as_made(part, _undone(source, KnownModel(source.config), "")).expected
+    except (LayoutError, PlanError):
+        return ""
+    return "unfuse" if any(one and judge(one, made)[0].loads for one in wanted) else ""
 
 
 def _commands(source: PartsSource) -> Iterator[tuple[str, Callable[[], Rearranged]]]:

@@ -6,8 +6,9 @@ reads it again.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -31,6 +32,7 @@ def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -
     """The groups of parts in a checkpoint, with sizes that the user gave; None where no name could be one's."""
     if not any(COULD_BE.search(name) for name in checkpoint.entries):
         return None
+    from paramtool.formats.record.parts import KEY as RECORD
     from paramtool.passes.parts.groups import seen
 
     entries = checkpoint.entries
@@ -43,7 +45,7 @@ def seen_parts(checkpoint: Checkpoint, facts: Mapping[str, int] | None = None) -
     def known() -> KnownOfFile:
         return _known(checkpoint, facts)
 
-    found = seen(entries, shape_of, known)
+    found = seen(entries, shape_of, known, has_record=RECORD in checkpoint.metadata)
     if not found.towers:
         return None
     if not found.dialect and any(group.form == "fused" for group in found.groups):
@@ -94,9 +96,12 @@ def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
 
 
 def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
-    from paramtool.commands._parts_source import config_beside, record_of
+    from paramtool import dialects
+    from paramtool.commands._parts_source import config_beside, parts_source, record_of
     from paramtool.errors import FormatError, ParamtoolError
     from paramtool.model.parts import PartsRecord
+    from paramtool.parts.known_model import KnownModel
+    from paramtool.passes.parts.dialect_change import dialects_fitting
     from paramtool.passes.parts.groups import KnownOfFile
 
     try:
@@ -106,4 +111,16 @@ def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFi
     config: Mapping[str, Any] = {}
     with suppress(ParamtoolError):
         config = config_beside(checkpoint.files[0].path)
-    return KnownOfFile(config, {one.tensor: one.layout for one in said.fused}, said.dialect, facts)
+    layouts = {one.tensor: one.layout for one in said.fused}
+
+    @cache
+    def recognised() -> Sequence[str]:
+        """The dialects of the file's names; none where they cannot be told."""
+        with suppress(ParamtoolError):
+            return dialects_fitting(parts_source(checkpoint).shapes, KnownModel(config))[0] if config else ()
+        return ()
+
+    by_name = dialects.of_file(os.path.basename(checkpoint.files[0].path))
+    if not said.dialect and by_name and by_name in recognised():
+        return KnownOfFile(config, layouts, by_name, "its file name", recognised, facts)
+    return KnownOfFile(config, layouts, said.dialect, recognised=recognised, facts=facts)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from paramtool import formats
+from paramtool.commands import said_rows
 from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -48,7 +49,8 @@ class Variant(Displayed, Verdict):
         yield "variant", f"{self.against} ({self.kind})"
         yield "verdict", f"{self.verdict}: {plural(self.names, 'name')}"
         found = (("lacks", self.lacks), ("through", self.through), ("filled", self.filled), ("shapes", self.shapes),
-                 ("types", self.types), ("apart", self.apart), ("unused", self.unused))  # fmt: skip
+                 ("types", self.types), ("rows", self.rows), ("apart", self.apart),
+                 ("unused", self.unused))  # fmt: skip
         for label, items in found:
             if items:
                 names = [one if isinstance(one, str) else one.name for one in items]
@@ -121,9 +123,10 @@ def _with_command(judged: Judged, asked: Asked) -> Judged:
     variant, part, questions = judged
     if variant.loads:
         return judged
-    from paramtool.commands.loads_after import CONVERT, loads_after, text
+    from paramtool.commands.loads_after import CONVERT, loads_after, loads_with_rows, text
 
-    line = loads_after(part, (asked.wanted, asked.saved))
+    wanted = (asked.wanted, asked.saved)
+    line = loads_with_rows(part, wanted, variant.rows) if variant.rows else loads_after(part, wanted)
     if not line:
         return judged
     target = line.removeprefix(CONVERT) if line.startswith(CONVERT) else ""
@@ -134,6 +137,8 @@ def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only:
     section = select.section_for(whole, wanted) if only is None else only
     part = whole if section is None else section_of(whole, section)
     verdict, questions = judge(wanted, part, whole)
+    if asked.rows is not None:
+        verdict = replace(verdict, rows=said_rows.clashes(part, wanted, asked.rows, asked.config))
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
 

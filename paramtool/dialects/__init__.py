@@ -238,6 +238,19 @@ def file_of(name: str) -> str:
     return _table(name).file if name in TABLES else ""
 
 
+def of_file(name: str) -> str:
+    """The dialect whose program alone calls a file so, whatever the numbers in its name; empty if it is none.
+
+    >>> of_file("model-rank-3-part-12.safetensors"), of_file("model.safetensors")
+    ('vllm', '')
+    """
+    return next((one for one in TABLES if (own := file_of(one)) and _numberless(own) == _numberless(name)), "")
+
+
+def _numberless(name: str) -> str:
+    return re.sub(r"[0-9]+", "0", name)
+
+
 def architectures_of(name: str) -> frozenset[str]:
     """The models that a dialect's table has rows for."""
     return frozenset(model for family in _table(name).families for model in family.models)
@@ -316,6 +329,27 @@ def is_of_hub(names: Iterable[str], config: Mapping[str, Any]) -> bool:
         return bool(recognition.told(names, config).four)
     except LayoutError:
         return False
+
+
+def foreign_word(names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, str]:
+    """As of `scopes.foreign_word`; LayoutError where the config does not say which model it is of."""
+    from paramtool.dialects import scopes
+
+    return scopes.foreign_word(names, config)
+
+
+def mixture(names: Iterable[str], config: Mapping[str, Any]) -> str:
+    """Names of both dialects of transformers, in words; empty if they are those of one, or if the model is not known.
+
+    Names that belong to parts of a model that both have alike, or to none, do not count.
+    """
+    from paramtool.dialects import recognition
+
+    try:
+        told = recognition.told(names, config)
+    except LayoutError:
+        return ""
+    return "" if told.dialects else told.mixture()
 
 
 def why_none(tensors: Shapes, config: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -122,6 +123,34 @@ def rules(config: Mapping[str, Any]) -> list[NameRule]:
         if not by_class:
             seen.setdefault(module.model_type, []).append(module.path)
     return found
+
+
+WORDS_OF_MANY = frozenset(["", "backbone", "encoder", "decoder", "text_model", "vision_model", "audio_model",
+                           "language_model", "vision_encoder"])  # fmt: skip
+"""Names of base models that are those of parts of other models, too."""
+
+
+def foreign_word(names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, str]:
+    """(the word that names begin with, the one that the class has instead), where they are those of another model.
+
+    Empty words where that cannot be told.  The word is that of a base model, `base_model_prefix` of its class.
+
+    >>> llama = {"architectures": ["LlamaForCausalLM"]}
+    >>> foreign_word(["gpt_neox.layers.0.attention.dense.weight"], llama)
+    ('gpt_neox', 'model')
+    >>> foreign_word(["model.layers.0.mlp.down_proj.weight", "lm_head.weight"], llama)
+    ('', '')
+    """
+    classes = table()["classes"]
+    name = architecture(config)
+    own, _, *parts = classes.get(name, ("", ""))
+    first = Counter(one.partition(".")[0] for one in names)
+    inside = {own.partition(".")[0], *(path.partition(".")[0] for path, *_ in parts)}
+    if own in WORDS_OF_MANY or not first or not inside.isdisjoint(first):
+        return "", ""
+    word, count = first.most_common(1)[0]
+    is_base = word not in WORDS_OF_MANY and any(word == one[0] for one in classes.values())
+    return (word, own) if is_base and 2 * count > first.total() else ("", "")
 
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paramtool import formats
+from paramtool.commands import said_rows
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
@@ -29,7 +30,7 @@ from paramtool.passes.compat.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._places import Places, Tensors, places
-from paramtool.torch._saved_names import RenamedCheckpoint, renamed, saved_wanted
+from paramtool.torch._saved_names import RenamedCheckpoint, config_of, is_of_transformers, renamed, saved_wanted
 from paramtool.torch.tensors import batches, torch_type
 
 
@@ -112,6 +113,7 @@ def load_model(
         _refuse(where, verdict, replace(part, entries=present), strict, named=named)
     except ModelError as error:
         raise _with_command(error, verdict, path, as_it_is, model=model, tensors=tensors) from None
+    _refuse_rows(path, model, whole if chosen is None else select.section(whole, chosen), prefix, named=named)
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
@@ -187,11 +189,38 @@ def _with_command(
     found = loads_after(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
     if not found:
         return error
+    why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
+    return ModelError(error.message, hint=f"{why}: `{_line(path, found)}` writes what the model loads")
+
+
+def _refuse_rows(path: Path, model: nn.Module, part: Checkpoint, prefix: str, *, named: RenamedCheckpoint) -> None:
+    """ModelError where the file says that tensors hold other rows than the class of transformers has there."""
+    if not is_of_transformers(model):
+        return
+    from paramtool.commands.loads_after import loads_with_rows
+
+    tensors = tensors_of(model)
+    taken = [named.renamed.get(name, name) for name in named.part.entries if name in tensors and name not in named.made]
+    before = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    names = [f"{before}{name}" for name in (*taken, *named.sources.entries)]
+    found = said_rows.clashes(part, names, {}, config_of(model))
+    if not found:
+        return
+    command = loads_with_rows(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)), found)
+    count = plural(len(found), "tensor has", "tensors have")
+    raise ModelError(
+        listed(f"{part.files[0].path}: {count} the shape that the model wants, and other rows:",
+               [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in found]),
+        hint=f"`{_line(path, command)}` writes what the model loads" if command
+        else "`paramtool unfuse` restores what was there before",
+    )  # fmt: skip
+
+
+def _line(path: Path, found: str) -> str:
+    """A command on a file, with its output."""
     command, _, option = found.partition(" ")
     words = [command, quote(os.fspath(path)), *([option] if option else []), "-o"]
-    line = f"paramtool {' '.join(words)} out{'' if is_folder(path) else '.safetensors'}"
-    why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
-    return ModelError(error.message, hint=f"{why}: `{line}` writes what the model loads")
+    return f"paramtool {' '.join(words)} out{'' if is_folder(path) else '.safetensors'}"
 
 
 def _refuse_clashes(where: str, verdict: Verdict, named: RenamedCheckpoint) -> None:

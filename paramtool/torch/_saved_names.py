@@ -73,6 +73,15 @@ def is_of_transformers(model: nn.Module) -> bool:
     return transformers is not None and isinstance(model, transformers.PreTrainedModel)
 
 
+def config_of(model: nn.Module) -> Mapping[str, Any]:
+    """The config of a model of transformers, as its config.json would be; empty if it has none."""
+    try:
+        config: dict[str, Any] = model.config.to_dict()  # type: ignore[union-attr, operator]
+    except (AttributeError, TypeError):
+        return {}
+    return {**config, "architectures": [type(model).__name__]}
+
+
 @dataclass(slots=True)
 class Made:
     """Tensors of a model that are made of tensors of a file, all at once."""

@@ -14,7 +14,7 @@ from paramtool.model.inflating import limiting
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of
-from paramtool.torch._saved_names import saved_wanted
+from paramtool.torch._saved_names import config_of, is_of_transformers, saved_wanted
 from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
@@ -47,4 +47,7 @@ def _asked(model: nn.Module) -> Asked:
     label = type(model).__name__
     tensors = tensors_of(model)
     refuse_unfit(label, model, tensors)
-    return Asked(label, "model", wanted_by(described(tensors)), saved_wanted(model, tensors))
+    own, saved = wanted_by(described(tensors)), saved_wanted(model, tensors)
+    if not is_of_transformers(model):
+        return Asked(label, "model", own, saved)
+    return Asked(label, "model", own, saved, rows={}, config=config_of(model))

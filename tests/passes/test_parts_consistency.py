@@ -122,3 +122,30 @@ def test_what_is_no_bias_of_a_part() -> None:
     """Buffers of GPT-2 and GPT-NeoX, and biases of norms."""
     consistency.check(["h.0.attn.bias", "h.0.attn.c_attn.weight", "h.1.attn.c_attn.weight", "h.1.norm.weight"], {})
     consistency.check(["h.0.norm.weight", "h.0.norm.bias", "h.1.norm.weight"], {})
+
+
+def test_an_expert_with_one_more_tensor() -> None:
+    """Whatever it is called: it would be left behind where the others become stacks."""
+    at = "model.layers.0.block_sparse_moe.experts"
+    listed = [f"{at}.{k}.{part}.weight" for k in range(3) for part in ("w1", "w2", "w3")]
+    consistency.check(listed, {})
+    with pytest.raises(LayoutError, match=r"1 expert has more than the others:\n.*experts\.2' has w4\.weight"):
+        consistency.check([*listed, f"{at}.2.w4.weight"], {})
+
+
+@pytest.mark.parametrize("rows", [23, 25, 1])
+def test_a_bias_of_another_length(rows: int) -> None:
+    weight, bias = "h.0.attn.query_key_value.weight", "h.0.attn.query_key_value.bias"
+    for shape in ((24, 8), (8, 24)):  # a Linear, and GPT-2's layer
+        consistency.check_biases({weight: shape, bias: (24,)})
+        with pytest.raises(LayoutError, match="1 bias does not fit the weight"):
+            consistency.check_biases({weight: shape, bias: (rows,)})
+        consistency.check_biases({weight: shape, bias: (rows,)}, scaled={weight})
+
+
+def test_biases_of_stacks() -> None:
+    at = "mlp.experts.gate_up_proj"
+    consistency.check_biases({at: (3, 8, 10), f"{at}_bias": (3, 10)})
+    for shape in ((2, 10), (3, 9)):
+        with pytest.raises(LayoutError, match="1 bias does not fit"):
+            consistency.check_biases({at: (3, 8, 10), f"{at}_bias": shape})

@@ -120,4 +120,5 @@ def test_rows_of_a_dialect_that_no_layout_has_are_not_those_of_the_family() -> N
     """Llama 4 in vLLM: queries and keys in pairs, and fused."""
     config = {"model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"]}
     (one,) = seen(layers(1, FUSED), config, dialect="vllm").groups
-    assert one.layout == "" and one.fits
+    assert (one.layout, one.fits, one.decides) == ("", (), "")
+    assert one.pattern.startswith("q[(heads two half) in]") and one.source == "its record (vllm)"

@@ -67,6 +67,16 @@ class TypeClash:
 
 
 @dataclass(frozen=True, slots=True)
+class RowClash:
+    """A name with the variant's shape whose rows follow each other otherwise, by what the file says of them."""
+
+    name: str
+    found: str
+    """What the file says: `qkv by its record`, `rows of vllm by its record`."""
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Apart:
     """Two names that the variant ties and that have different values in the file."""
 
@@ -88,6 +98,9 @@ class Verdict:
     """Names that the file lacks and that nothing fills."""
     shapes: tuple[ShapeClash, ...] = ()
     types: tuple[TypeClash, ...] = ()
+    rows: tuple[RowClash, ...] = ()
+    """Where the file, or the variant, is a file whose record says what its rows are, or the variant is a class of
+    transformers."""
     apart: tuple[Apart, ...] = ()
     unused: tuple[str, ...] = ()
     """Names of the file that the variant does not want and that are in no alias set of a wanted name."""
@@ -97,7 +110,7 @@ class Verdict:
     @property
     def loads(self) -> bool:
         """Whether every name of the variant gets exactly one value."""
-        return not (self.lacks or self.shapes or self.types or self.apart)
+        return not (self.lacks or self.shapes or self.types or self.rows or self.apart)
 
 
 def judge(

@@ -6,6 +6,7 @@ of a class of transformers 5.23 really lacks a part, its config.json says so.  A
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -63,6 +64,11 @@ def check(names: Collection[str], config: Mapping[str, Any], among: Container[st
         raise LayoutError(
             listed(f"{plural(len(lines), 'place mixes', 'places mix')} two forms:", lines),
             hint="the file was converted in part: `fuse` or `unfuse` one of the forms with --at MODULE",
+        )
+    if lines := list(_extra(placed)):
+        raise LayoutError(
+            listed(f"{plural(len(lines), 'expert has', 'experts have')} more than the others:", lines),
+            hint="`paramtool export --names` writes the names of a list alone; or config.json is of another model",
         )
     if lines := list(_lacking(placed, config)):
         raise LayoutError(
@@ -158,6 +164,51 @@ def _form(
 
 
 # --- missing parts ---------------------------------------------------------------------------------------------------
+
+
+def _extra(placed: Mapping[str, _Modules]) -> Iterator[str]:
+    """A line for each expert of a list with a tensor that most experts of its place lack."""
+    for at, modules in placed.items():
+        if len(modules.by_tensors) < 2 or not _LISTED.search(at):
+            continue
+        usual = max(modules.by_tensors, key=lambda one: len(modules.by_tensors[one]))
+        for tensors, same in modules.by_tensors.items():
+            if tensors > usual and not all(map(_is_part, tensors - usual)):
+                yield from (f"{module!r} has {', '.join(sorted(tensors - usual))}" for module in same)
+
+
+_LISTED = re.compile(r"expert[^.]*\.\*$")
+"""One of the experts of a list."""
+
+
+def check_biases(shapes: Mapping[str, tuple[int, ...]], scaled: Container[str] = ()) -> None:
+    """LayoutError for biases that have no length in common with the outputs of their weights.
+
+    `scaled` are weights with scales beside them, whose shapes may be those of packed codes.  A weight may be
+    [outputs, inputs] or [inputs, outputs].
+    """
+    lines = []
+    for name, shape in shapes.items():
+        weight = f"{name[: -len('bias')]}weight" if name.endswith(".bias") else name.removesuffix("_bias")
+        known = shapes.get(weight, ())
+        if weight == name or weight in scaled or len(known) < 2 or len(shape) != len(known) - 1:
+            continue
+        if len(known) > 3 or (shape[-1] in known[-2:] and shape[:-1] == known[:-2]):
+            continue
+        if name.endswith(".bias") and (len(known) > 2 or not _is_part(module_and_own(name)[1])):
+            continue
+        lines.append(f"{name!r} has shape {list(shape)}; {weight!r} has {list(known)}")
+    if lines:
+        raise LayoutError(
+            listed(f"{plural(len(lines), 'bias does', 'biases do')} not fit the weight:", lines),
+            hint="the file is damaged, or tensors of another model are in it",
+        )
+
+
+def module_and_own(name: str) -> tuple[str, str]:
+    """The module that a tensor's layer is in, and the name in it: `h.0.attn` and `q_proj.bias`."""
+    module = module_of(name)
+    return module, name[len(module) :].removeprefix(".")
 
 
 def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -63,8 +64,10 @@ def dialect_change(
     held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
     hub = _hub(held)
     _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
+    consistency.check_biases(found.weights, {one.weight for one in found.beside} | found.packed)
     unsure = layers.check(hub, model.config)
     made = tied_heads.with_head(write, write.write(hub), model.config)
+    _refuse_left(made)
     order = first_order.of_parts(held, hub, ranks, order) if ranks is not None else ()
     if found.beside:
         held, made = following.followed(held, made, found, shapes, packing=model.packing)
@@ -75,6 +78,32 @@ def dialect_change(
         tuple(order),
         write.prefix(hub),
     )
+
+
+EXPERT = re.compile(r"(.*expert[^.]*\.[0-9]+)\.")
+"""One expert of a list, at the beginning of a name."""
+
+
+def _refuse_left(made: Iterable[Stored]) -> None:
+    """LayoutError for tensors of an expert of a list that stay there, where its others become parts of stacks."""
+    left: dict[str, str] = {}
+    for one in made:
+        if (found := EXPERT.match(one.name)) is not None and one.pieces == whole(one.name, one.shape).pieces:
+            left.setdefault(found[1], one.name)
+    if not left:
+        return
+    stacks = (one for one in made if len(one.pieces) > 1 and EXPERT.match(one.name) is None)
+    refuse_left(left, (piece.part for one in stacks for piece in one.pieces))
+
+
+def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
+    """LayoutError if experts whose tensors are parts of stacks have others: {expert: one that is no part}."""
+    stacked = {found[1] for name in parts if (found := EXPERT.match(name)) is not None} if left else set()
+    if names := [name for expert, name in left.items() if expert in stacked]:
+        raise LayoutError(
+            listed(f"{plural(len(names), 'expert has', 'experts have')} a tensor that is no part of the stack:", names),
+            hint="`paramtool export --names` writes the names of a list alone; or config.json is of another model",
+        )
 
 
 def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], model: KnownModel) -> None:
@@ -117,18 +146,26 @@ def without_old_names(
     return {name: shape for name, shape in shapes.items() if name not in views or name not in old}
 
 
+def dialects_fitting(shapes: Shapes, model: KnownModel) -> tuple[list[str], list[str]]:
+    """The dialects whose names these are and whose shapes fit the config, and the tensors that they store otherwise.
+
+    One dialect where the file holds the same in all of them.
+    """
+    config = model.config
+    found = dialects.recognised(shapes, config, model.facts)
+    if len(found) < 2:
+        return found, []
+    held = {name: dialects.opened(name, config, model.facts).read(shapes) for name in found}
+    fitting = [name for name, tensors in held.items() if not widths.contradictions(_hub(tensors), config)]
+    found = fitting or found
+    differing = _differing([held[name] for name in found])
+    return (found if differing else [dialects.HUB if dialects.HUB in found else found[0]]), differing
+
+
 def dialect_of(where: str, shapes: Shapes, model: KnownModel) -> str:
     """The one dialect whose names these are; LayoutError lists several, or says that there is none."""
     config = model.config
-    found = dialects.recognised(shapes, config, model.facts)
-    differing: list[str] = []
-    if len(found) > 1:
-        held = {name: dialects.opened(name, config, model.facts).read(shapes) for name in found}
-        fitting = [name for name, tensors in held.items() if not widths.contradictions(_hub(tensors), config)]
-        found = fitting or found
-        differing = _differing([held[name] for name in found])
-        if not differing:
-            found = [dialects.HUB if dialects.HUB in found else found[0]]
+    found, differing = dialects_fitting(shapes, model)
     if len(found) == 1:
         return found[0]
     if not found:

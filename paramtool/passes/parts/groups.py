@@ -11,7 +11,8 @@ one class alone has; shapes only take layouts away, and what is left is listed w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
@@ -20,6 +21,8 @@ from paramtool.parts.words import APART, BASE, BLOCKS, FUSED, LAYER_STACKS, OF_F
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
 """The shape of the tensor of a name; () where there is none."""
+ROWS_OF = "rows of "
+"""How the reason begins why a layout fits that one of several dialects has."""
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 
@@ -55,13 +58,17 @@ class SeenGroup:
     source: str = ""
     """Who says the layout: `its record`, `config.json (gpt_neox)`."""
     fits: tuple[FittingLayout, ...] = ()
-    """Where nothing says the layout: those that fit by shape."""
+    """Where nothing says the layout: those that fit by shape, or that dialects of the same names have."""
+    pattern: str = ""
+    """The rows that a dialect has, where no layout has them."""
 
     @property
     def decides(self) -> str:
         """What would decide between the layouts that fit; empty if nothing is to be decided."""
-        if self.form != "fused" or self.layout:
+        if self.form != "fused" or self.layout or self.pattern:
             return ""
+        if any(fit.why.startswith(ROWS_OF) for fit in self.fits):
+            return "the program that wrote the file (--layout LAYOUT)"
         needs = dict.fromkeys(fact for fit in self.fits for fact in fit.needs if fact != "chunks")
         said = " ".join(f"{fact}=..." for fact in needs)
         spec = f' and --spec "{self.kind} {said}"' if said else ""
@@ -108,13 +115,19 @@ class KnownOfFile:
     layouts: Mapping[str, str]
     """{fused tensor: its layout}, from the file's record."""
     dialect: str = ""
-    """From the file's record."""
+    """From the file's record, or from a file name that one program alone gives."""
+    who: str = "its record"
+    """What says the dialect."""
+    recognised: Callable[[], Sequence[str]] = tuple
+    """The dialects that have the names of a file whose dialect is not said."""
     facts: Mapping[str, int] | None = None
     """Sizes that the user gave."""
 
 
-def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFile]) -> SeenParts:
-    """The groups of a checkpoint; `known` is only asked where a tensor is fused."""
+def seen(
+    names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFile], *, has_record: bool = False
+) -> SeenParts:
+    """The groups of a checkpoint; `known` is only asked where a tensor is fused, or where a record describes some."""
     scanned, shape_of = _scanned(names), _before_packing(shape_of)
     groups: dict[tuple[str, str, tuple[str, ...]], _Counted] = {}
     experts: dict[str, set[str]] = {}
@@ -130,7 +143,9 @@ def seen(names: Iterable[str], shape_of: ShapeOf, known: Callable[[], KnownOfFil
                 numbers.add(number)
             at = NUMBER.sub("*", module)
             groups.setdefault((at, f"{kind} {form}", own), _Counted(kind, form, [])).modules.append(module)
-    return _summary(groups, {module: len(numbers) for module, numbers in experts.items()}, shape_of, known)
+    return _summary(
+        groups, {module: len(numbers) for module, numbers in experts.items()}, shape_of, known, has_record=has_record
+    )
 
 
 def _before_packing(shape_of: ShapeOf) -> ShapeOf:
@@ -222,6 +237,8 @@ def _summary(
     experts: Mapping[str, int],
     shape_of: ShapeOf,
     known: Callable[[], KnownOfFile],
+    *,
+    has_record: bool,
 ) -> SeenParts:
     """The towers, in the order of the file."""
     towers: dict[str, list[SeenGroup]] = {}
@@ -237,6 +254,8 @@ def _summary(
             if judged is None:
                 continue
             group = judged
+        elif group.form == "apart" and has_record:
+            group = _as_recorded(group, known().layouts)
         tower, numbered, _ = at.partition(".*")
         if not numbered:
             tower = at
@@ -252,6 +271,13 @@ def _summary(
     if not found:
         return NOTHING
     return SeenParts(found, _dialect(found, known))
+
+
+def _as_recorded(group: SeenGroup, layouts: Mapping[str, str]) -> SeenGroup:
+    """Parts that are apart, and that the record calls rearranged: queries and keys with their rotary rows in pairs."""
+    names = [_joined(group.first, name, suffix) for name in group.names for suffix in WEIGHTS] if layouts else []
+    said = {layouts[name] for name in names if name in layouts}
+    return replace(group, layout=", ".join(sorted(said)), source="its record") if said else group
 
 
 SIGNS: tuple[tuple[str, str, str], ...] = (
@@ -303,10 +329,13 @@ def _phrase(group: SeenGroup, layers: int) -> str:
     if group.form == "list":
         return f"experts as a list of {group.experts}{some}"
     if group.form == "apart":
-        return f"{', '.join(SHORT[group.kind])} apart{some}"
+        rows = f", {group.layout} by {group.source}" if group.layout else ""
+        return f"{', '.join(SHORT[group.kind])} apart{some}{rows}"
     name = f"experts stacked ({', '.join(group.names)})" if group.kind == "experts" else f"{group.names[0]} fused"
     if group.layout:
         return f"{name}{some}: {group.layout} by {group.source}"
+    if group.pattern:
+        return f"{name}{some}: {group.pattern} by {group.source}, which is no layout"
     return f"{name}{some}: {', '.join(fit.layout for fit in group.fits)} fit"
 
 

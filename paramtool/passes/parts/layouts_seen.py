@@ -6,6 +6,7 @@ shape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
 from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
-from paramtool.passes.parts.groups import FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
+from paramtool.passes.parts.groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
 PER_HEAD = ("qkv", "qkv-per-head", "qkv-per-element", "qvk-per-chunk", "qkv-per-chunk")
@@ -33,11 +34,12 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     shapes = tuple(tensors.values())
     form = _form(next(iter(tensors)), known)
     if form:  # rows that the family does not have: vLLM stores BLOOM's plainly
+        source = f"{known.who} ({known.dialect})"
         if layout := _of_pattern(form, group, known):
-            return replace(
-                group, layout=layout, source=f"its record ({known.dialect})", experts=_experts(group, shapes)
-            )
-        return replace(group, fits=fits) if (fits := tuple(_fits(group, shapes, shape_of, known))) else None
+            return replace(group, layout=layout, source=source, experts=_experts(group, shapes))
+        return replace(group, pattern=form, source=source)
+    if fits := _of_dialects(next(iter(tensors)), group, known):
+        return replace(group, fits=fits, experts=_experts(group, shapes))
     family, model_type = _family(group, known)
     if len(family) == 1:
         return replace(group, layout=family[0], source=_said_by(model_type), experts=_experts(group, shapes))
@@ -48,6 +50,8 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     return _by_shape(group, shapes, shape_of, known)
 
 
+EQUAL = re.compile(r"q\[rows in\] k\[rows in\] v\[rows in\]")
+"""The rows of `qkv` where all three are as many, in the tables of dialects without grouped heads."""
 TURNED = {
     "qkv-conv1d": "qkv", "experts-transposed": "experts", "experts-transposed-interleaved": "experts-interleaved",
 }  # fmt: skip
@@ -56,12 +60,36 @@ TURNED = {
 
 def _form(name: str, known: KnownOfFile) -> str:
     """How the dialect that the record names stores a tensor, where transformers 4 stores it otherwise; "" if not so."""
-    if not known.dialect or not known.config:
-        return ""
+    return _form_of(known.dialect, name, known) if known.dialect and known.config else ""
+
+
+def _of_dialects(name: str, group: SeenGroup, known: KnownOfFile) -> tuple[FittingLayout, ...]:
+    """The layouts that several dialects have under the same names, where nothing says which dialect the file is of."""
+    if known.dialect or not known.config:
+        return ()
+    from paramtool import dialects
+
+    family, _ = _family(group, known)
+    own = {"": family[0]} if len(family) == 1 else {}
+    forms = {one: form for one in dialects.TABLES if (form := _form_of(one, name, known))}
+    layouts = {one: layout for one, form in forms.items() if (layout := _of_pattern(form, group, known))}
+    if not own or {*layouts.values()} <= {*own.values()}:
+        return ()
+    found = known.recognised()
+    if len(found) < 2:
+        return ()
+    said = {one: layouts.get(one, own[""]) for one in found}
+    if len({*said.values()}) == 1:
+        return ()
+    return tuple(FittingLayout(layout, (), f"{ROWS_OF}{one}") for one, layout in said.items())
+
+
+def _form_of(dialect: str, name: str, known: KnownOfFile) -> str:
+    """How a dialect stores a tensor, where transformers 4 stores it otherwise; "" if not so, or if it has no table."""
     from paramtool import dialects
 
     try:
-        return dialects.opened(known.dialect, known.config, lambda tensor: NONE).form(name)
+        return dialects.opened(dialect, known.config, lambda tensor: NONE).form(name)
     except (LayoutError, UsageError):  # the record names another program's dialect, or the config another model
         return ""
 
@@ -74,6 +102,8 @@ def _of_pattern(pattern: str, group: SeenGroup, known: KnownOfFile) -> str:
         usual = replace(group, names=STACKS[0]) if group.kind == "experts" else group
         family, _ = _family(usual, known)
         return TURNED.get(family[0], "") if len(family) == 1 else ""
+    if EQUAL.fullmatch(pattern):
+        return "qkv" if group.kind == "qkv" else ""
     of_kind = [one for one in all_part_layouts() if one.group == group.kind]
     for same in (str, _with_heads):
         found = [one.name for one in of_kind if same(one.tensors[0].content) == same(pattern)]
@@ -216,9 +246,17 @@ def refusal(groups: list[SeenGroup], where: str) -> LayoutError:
     from paramtool.errors import listed
 
     lines = []
+    if patterns_said := [one for one in groups if one.pattern]:
+        raise LayoutError(
+            listed(f"{where}: fused tensors have rows that no layout has:",
+                   [f"{one.at}: {', '.join(one.names)} is {one.pattern} by {one.source}" for one in patterns_said]),
+            hint="`paramtool convert FILE --to transformers-4 -o OUT` takes them apart; --at chooses other modules",
+        )  # fmt: skip
     for group in groups:
         fits = ", ".join(
-            fit.layout + (f" ({' '.join(f'{fact}=...' for fact in fit.needs)})" if fit.needs else "")
+            fit.layout
+            + (f" ({' '.join(f'{fact}=...' for fact in fit.needs)})" if fit.needs else "")
+            + (f" ({fit.why})" if fit.why.startswith(ROWS_OF) else "")
             for fit in group.fits
         )
         lines.append(f"{group.at}: {', '.join(group.names)} fits {fits}")

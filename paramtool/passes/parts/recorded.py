@@ -114,12 +114,14 @@ def _agrees(one: FusedTensor, dialect: str, shapes: Shapes, model: KnownModel) -
     if layout is not None and opened.form(name) in [row.content for row in layout.tensors]:
         return True
     (held,) = opened.read({name: shapes[name]})
-    return _places(held) == _places(recorded(one, shapes, model.packing, is_fused=True).stored)
+    return places(held) == places(recorded(one, shapes, model.packing, is_fused=True).stored)
 
 
-def _places(one: Stored) -> Sequence[object]:
-    """Where the parts are, without their names."""
-    return sorted((piece.at, piece.start, tuple(map(_merged, piece.digits))) for piece in one.pieces)
+def places(one: Stored, *, named: bool = False) -> Sequence[object]:
+    """Where the parts are, with their names if `named`."""
+    return sorted(
+        (piece.part if named else "", piece.at, piece.start, tuple(map(_merged, piece.digits))) for piece in one.pieces
+    )
 
 
 def _merged(digits: Digits) -> Digits:
