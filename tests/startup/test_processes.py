@@ -18,9 +18,12 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
 SUFFIXES = {
     ".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson", ".index", ".pkl",
-    ".pdparams", ".msgpack",
+    ".pdparams", ".msgpack", ".states",
 }  # fmt: skip
-FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES)
+FOLDERS = sorted(path for kind in ("dcp", "deepspeed") for path in FIXTURES.glob(f"{kind}/*/*") if path.is_dir())
+"""Folders of torch.distributed.checkpoint and of DeepSpeed, which are read as a whole."""
+FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES and not {*FOLDERS} & {*path.parents})
+EVERY = [*FILES, *FOLDERS]
 HOOK = """
 import json, sys
 started = []
@@ -67,7 +70,7 @@ def ran(script: str, *args: object, given: object = None) -> dict[str, Any]:
 def test_every_file_of_the_fixtures_is_read() -> None:
     """A fixture of a new suffix is added above, or is none of a checkpoint."""
     files = [path for path in FIXTURES.rglob("*") if path.is_file() and path.parent.name != "foreign"]
-    files = [path for path in files if "dcp" not in path.relative_to(FIXTURES).parts[:1]]  # folders, read as a whole
+    files = [path for path in files if not {*FOLDERS} & {*path.parents}]
     others = {path.suffix.partition("-")[0] for path in files} - SUFFIXES - CODE
     assert others == {".bin", ".data", ".pb"}, (
         "external data of ONNX, data of TensorFlow's bundles, and their SavedModel"
@@ -82,8 +85,8 @@ def test_the_hook_sees_a_process() -> None:
 
 def test_fixtures_start_no_process(tmp_path: Path) -> None:
     """Describing, comparing, loading and writing each file that the fixtures have, in one process."""
-    found = ran(READ, given=[(str(path), str(tmp_path / f"{k}.safetensors")) for k, path in enumerate(FILES)])
-    assert list(found) == list(map(str, FILES))
+    found = ran(READ, given=[(str(path), str(tmp_path / f"{k}.safetensors")) for k, path in enumerate(EVERY)])
+    assert list(found) == list(map(str, EVERY))
     assert {path: one for path, one in found.items() if one != {"started": [], "refused": ""}} == {}
 
 
