@@ -129,33 +129,47 @@ def test_inspect_needs_neither_torch_nor_numpy(folder: Path, tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, cwd=tmp_path)
 
 
-def test_each_byte_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shards of 64 ranks are joined in one pass: what is read of the files is as much as the tensors have.
-
-    Without CRCs, which are compared by reading the bytes before they are copied.
-    """
-    rows = torch.arange(64 * 8 * 96, dtype=torch.float32).reshape(512, 96)
-    columns = -rows
-    made = {
-        "rows": [((8 * k, 0), rows[8 * k : 8 * k + 8]) for k in range(64)],
-        "columns": [((0, 3 * k), columns[:, 3 * k : 3 * k + 3]) for k in range(32)],
-    }
-    torch.serialization.set_crc32_options(False)
-    try:
-        save_shards(tmp_path / "ck", {"rows": (512, 96), "columns": (512, 96)}, made)
-    finally:
-        torch.serialization.set_crc32_options(True)
-    told: list[int] = []
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each read of a tensor's bytes asks for; those that the kernel copies are not among them."""
+    found: list[int] = []
 
     def counted(file: BinaryIO, start: int, buffer: memoryview) -> None:
-        told.append(len(buffer))
+        found.append(len(buffer))
         read_at(file, start, buffer)
 
-    monkeypatch.setattr("paramtool.engine.read.source.read_at", counted)
+    for module in ("read.source", "write.writer"):
+        monkeypatch.setattr(f"paramtool.engine.{module}.read_at", counted)
+    return found
+
+
+@pytest.mark.parametrize("files", [16, 128])
+@pytest.mark.parametrize("width", [96, 1 << 15])
+def test_each_byte_is_read_once(
+    tmp_path: Path, told: list[int], monkeypatch: pytest.MonkeyPatch, *, width: int, files: int
+) -> None:
+    """The shards of 64 ranks are joined in one pass, and the CRC of each comes from the same read."""
+    monkeypatch.setattr("paramtool.engine.read.source.MANY_OPEN_FILES", files)
+    rows = torch.randint(256, (512, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(width))
+    shards = [((8 * k, 0), rows[8 * k : 8 * k + 8]) for k in range(64)]
+    save_shards(tmp_path / "ck", {"rows": (512, width)}, {"rows": shards})
     paramtool.dedup(tmp_path / "ck", tmp_path / "out.safetensors", verify=False, equal=False)
-    assert sum(told) == rows.nbytes + columns.nbytes
-    found = loaded(tmp_path / "out.safetensors")
-    assert torch.equal(found["rows"], rows) and torch.equal(found["columns"], columns)
+    assert sum(told) == rows.nbytes
+    assert torch.equal(loaded(tmp_path / "out.safetensors")["rows"], rows)
+
+
+def test_each_byte_of_columns_is_read_once(tmp_path: Path, told: list[int]) -> None:
+    """Shards that are no runs, without CRCs, which are compared by reading the bytes before they are copied."""
+    columns = -torch.arange(512 * 96, dtype=torch.float32).reshape(512, 96)
+    torch.serialization.set_crc32_options(False)
+    try:
+        save_shards(tmp_path / "ck", {"columns": (512, 96)},
+                    {"columns": [((0, 3 * k), columns[:, 3 * k : 3 * k + 3]) for k in range(32)]})  # fmt: skip
+    finally:
+        torch.serialization.set_crc32_options(True)
+    paramtool.dedup(tmp_path / "ck", tmp_path / "out.safetensors", verify=False, equal=False)
+    assert sum(told) == columns.nbytes
+    assert torch.equal(loaded(tmp_path / "out.safetensors")["columns"], columns)
 
 
 # --- made folders --------------------------------------------------------------------------------------------------
@@ -239,13 +253,18 @@ def _cut_out(path: Path) -> Path:
     return path.with_suffix(".pt")
 
 
-def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
-    """Its CRC is checked when it is read, and the error says which tensor."""
-    save_shards(tmp_path / "ck", {"w": (4, 5)}, {"w": [((0, 0), torch.ones(2, 5)), ((2, 0), torch.ones(2, 5))]})
-    backing = next(s.backing for s in read(str(tmp_path / "ck")).storages.values() if isinstance(s.backing, ByteRange))
-    data = bytearray(Path(backing.file).read_bytes())
-    data[backing.start] ^= 1
-    Path(backing.file).write_bytes(data)
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("width", [5, 50_000, 300_000, 600_000])
+def test_a_damaged_shard_is_named(tmp_path: Path, width: int, number: int) -> None:
+    """Its CRC is checked however it is copied, by its last bit, too, and the error says which tensor."""
+    save_shards(tmp_path / "ck", {"w": (4, width)}, {"w": [((k, 0), torch.ones(2, width)) for k in (0, 2)]})
+    storages = read(str(tmp_path / "ck")).storages.values()
+    backing = [s.backing for s in storages if isinstance(s.backing, ByteRange)][number]
+    with open(backing.file, "r+b") as file:
+        file.seek(backing.stop - 1)
+        last = file.read(1)[0]
+        file.seek(backing.stop - 1)
+        file.write(bytes([last ^ 1]))
     refused(quick, "dedup", "ck", "-o", "out.safetensors", cwd=tmp_path, code=3, says=("CRC", "'w'", "damaged"))
     assert not (tmp_path / "out.safetensors").exists()
 

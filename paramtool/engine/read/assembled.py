@@ -3,7 +3,8 @@
     the tensor, row-major      0 1 2 3 | 4 5 6 7        here   boxes of it: columns 0-1, and columns 2-3
     asked: bytes of 2 to 5         2 3   4 5            there  each box in a storage of its own
 
-The elements that are asked for are boxes of each part, and each box is read from the storage where it is.
+The elements that are asked for are boxes of each part, and each box is read from the storage where it is.  Where the
+parts are runs of bytes, as shards of rows are, a writer asks for the runs and copies each from its file.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Assembled, Part
 from paramtool.model.tiling import within
-from paramtool.model.view import View
+from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
+BYTE = DTYPES["uint8"]
 Fill = Callable[[int, int, memoryview], None]
 """Fills a buffer with the bytes of a storage: its number, where they begin, and the buffer."""
 Take = Callable[[View, tuple[slice, ...]], "Array"]
@@ -42,6 +45,22 @@ class Assembly:
     def storages(self) -> list[int]:
         """The numbers of the storages that it is read from, each once."""
         return list(dict.fromkeys(int(part.there.storage) for part in self._parts))
+
+    def runs(self, start: int, stop: int) -> list[View]:
+        """Windows of bytes on other storages that are bytes `start` to `stop` of the tensor, in order.
+
+        An empty list if a part that is asked for is not a run of bytes.
+        """
+        found: list[View] = []
+        at = start
+        for part in self._near(start, stop):
+            here, there = part.here, part.there
+            if not here.is_contiguous or not there.is_contiguous or here.byte_start > at:
+                return []
+            end = min(stop, here.byte_stop)
+            found.append(contiguous(there.storage, BYTE, (end - at,), there.byte_start + at - here.byte_start))
+            at = end
+        return found if at == stop else []
 
     def fill(self, start: int, buffer: memoryview, fill: Fill, take: Take) -> None:
         """Fill a buffer with the bytes of the tensor from byte `start` on."""

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
 """The limit for one checkpoint; comparing opens two, and some systems allow 256 open files for a process."""
+MANY_OPEN_FILES = 128
+"""The limit where the system allows eight times as many: a tensor can have a part in every rank's file."""
 CHUNK_NBYTES = 1 << 20
 """How many bytes are read at once; they should stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -69,9 +71,11 @@ def number_type(dtype: DType) -> str:
 class Source:
     """The files of a checkpoint, open for reading windows.  A context manager."""
 
-    def __init__(self, checkpoint: Checkpoint, max_files: int = MAX_OPEN_FILES) -> None:
+    def __init__(self, checkpoint: Checkpoint, max_files: int = 0) -> None:
+        """`max_files` may be open at once; 0 for as many as the system allows easily."""
         self.checkpoint = checkpoint
-        self._max_files = max_files
+        self._max_files = max_files or _allowed_files()
+        self._noted = {file.path: file for file in checkpoint.files}
         self.nbytes_read = 0
         """Bytes that were read from storages so far."""
         self._files: dict[str, BinaryIO] = {}
@@ -107,10 +111,9 @@ class Source:
         if len(self._files) >= self._max_files:
             self.settle()
             self._files.pop(next(iter(self._files))).close()
-        source = next(file for file in self.checkpoint.files if file.path == path)
         file, _ = open_source(path)
         self._files[path] = file
-        if changed(source, os.fstat(file.fileno())):
+        if changed(self._noted[path], os.fstat(file.fileno())):
             raise file_changed(path)
         return file
 
@@ -181,6 +184,16 @@ class Source:
             self._assemblies[storage_id] = Assembly(backing)
         return self._assemblies[storage_id]
 
+    def runs(self, view: View) -> list[View]:
+        """A window as windows of bytes on the storages that it is assembled from, in order, where each is a run.
+
+        Otherwise the window itself, alone.
+        """
+        backing = self.checkpoint.storages[int(view.storage)].backing
+        if not isinstance(backing, Assembled) or not view.is_contiguous:
+            return [view]
+        return self._assembly(int(view.storage), backing).runs(view.byte_start, view.byte_stop) or [view]
+
     def _charge(self, storage: Storage) -> None:
         """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
         if storage.id in self._charged or not _is_made(storage.backing):
@@ -234,6 +247,9 @@ class Source:
                 yield memoryview(part)
             self.nbytes_read += stop - start
             return
+        if sealed := self.unproved(storage_id, start, stop - start):
+            yield from self._proved_blocks(sealed)
+            return
         self.prove_later(storage_id)
         if isinstance(storage.backing, Assembled):
             yield from self._assembled_blocks(storage_id, start, stop)
@@ -242,6 +258,31 @@ class Source:
             yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
         self.settle()
+
+    def unproved(self, storage_id: int, start: int, nbytes: int) -> ByteRange | None:
+        """The range of some bytes if they are all that a CRC was stated for, which was not compared before.
+
+        A caller that reads them anyway gives their CRC to `compare`, so that they are read once.  None for more bytes
+        than that is faster for: a thread compares them while the kernel copies them.
+        """
+        found = self.checkpoint.storages[storage_id].backing
+        if nbytes >= THREAD_NBYTES or not isinstance(found, ByteRange) or (start, nbytes) != (0, found.nbytes):
+            return None
+        return None if found.crc32 is None or found in self._proved else found
+
+    def compare(self, sealed: ByteRange, found: int) -> None:
+        """FormatError if a range has another CRC than its container states."""
+        self._proved.add(sealed)
+        self._compare(sealed, found)
+
+    def _proved_blocks(self, sealed: ByteRange) -> Iterator[memoryview]:
+        """All bytes of a range in blocks; its CRC is compared at the end, and nothing is read twice."""
+        found = 0
+        for block in read_blocks(self._file(sealed.file), sealed.start, sealed.stop):
+            found = zlib.crc32(block, found)
+            yield block
+        self.nbytes_read += sealed.nbytes
+        self.compare(sealed, found)
 
     def _assembled_blocks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes of an assembled tensor in blocks that share one buffer."""
@@ -462,6 +503,16 @@ class Source:
         except ValueError as error:
             where = f"bytes {backing.source.start}-{backing.source.stop}"
             raise FormatError(f"{backing.source.file}: {where}: the text of an array is damaged: {error}") from None
+
+
+def _allowed_files() -> int:
+    """How many files of a checkpoint may be open at once: an eighth of what the process may open, within bounds."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_OPEN_FILES
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(MAX_OPEN_FILES, min(MANY_OPEN_FILES, soft // 8)) if soft >= 0 else MANY_OPEN_FILES
 
 
 def _kept(backing: Encoded) -> Iterator[tuple[int, int]]:

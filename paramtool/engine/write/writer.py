@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from paramtool.engine.read.source import Source
 from paramtool.engine.write._checksums import Checksums
@@ -139,7 +140,8 @@ def _check_space(staged: Staged, nbytes: int) -> None:
 class _ShortRuns:
     """Short runs of the source that follow each other in the output, gathered in a buffer and written together.
 
-    Those that follow each other in a file of the source, too, are read together.
+    Those that follow each other in a file of the source, too, are read together.  Where a run is all that a CRC was
+    stated for, its CRC is computed in the buffer.
     """
 
     def __init__(self, source: Source, sink: Sink) -> None:
@@ -150,6 +152,8 @@ class _ShortRuns:
         """How much of the buffer has been read."""
         self._storage, self._file, self._start, self._nbytes = 0, "", 0, 0
         """What is read next: its first storage, and its bytes in a file."""
+        self._sealed: list[tuple[int, ByteRange]] = []
+        """Where in the buffer is a range whose CRC is to be compared."""
 
     def add(self, view: View, backing: ByteRange) -> None:
         """Append a run of fewer bytes than the buffer has."""
@@ -159,8 +163,11 @@ class _ShortRuns:
         if (backing.file, start) != (self._file, self._start + self._nbytes):
             self._read()
             self._storage, self._file, self._start = int(view.storage), backing.file, start
+        if sealed := self.source.unproved(int(view.storage), view.byte_start, nbytes):
+            self._sealed.append((self._filled + self._nbytes, sealed))
+        else:
+            self.source.prove_later(int(view.storage))
         self._nbytes += nbytes
-        self.source.prove_later(int(view.storage))
 
     def _read(self) -> None:
         if self._nbytes:
@@ -173,6 +180,9 @@ class _ShortRuns:
     def flush(self) -> None:
         """Write what was added; FormatError if a CRC of it is wrong."""
         self._read()
+        for start, sealed in self._sealed:
+            self.source.compare(sealed, crc32(self._buffer[start : start + sealed.nbytes]))
+        self._sealed.clear()
         if self._filled:
             self.sink.write(self._buffer[: self._filled])
             self._filled = 0
@@ -184,7 +194,8 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
     copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
     if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one after the other
         for copy in copies:
-            _write_run(copy.terms[0][1], short)
+            for view in source.runs(copy.terms[0][1]):
+                _write_run(view, short)
         return
     short.flush()
     for copy in copies:
@@ -199,7 +210,7 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
 
 
 def _write_run(view: View, short: _ShortRuns) -> None:
-    """Append a window row by row; the kernel copies it if it is one long run."""
+    """Append a window row by row; the kernel copies it if it is one long run whose CRC is not to be computed here."""
     source, sink = short.source, short.sink
     backing = source.checkpoint.storages[int(view.storage)].backing
     run = backing if isinstance(backing, ByteRange) and view.is_contiguous else None
@@ -207,9 +218,10 @@ def _write_run(view: View, short: _ShortRuns) -> None:
         short.add(view, run)
         return
     short.flush()
-    if run is not None and view.nbytes >= KERNEL_NBYTES:
-        source.prove_later(int(view.storage))
-        file, base = source.place(int(view.storage))
+    number = int(view.storage)
+    if run is not None and view.nbytes >= KERNEL_NBYTES and not source.unproved(number, view.byte_start, view.nbytes):
+        source.prove_later(number)
+        file, base = source.place(number)
         source.nbytes_read += view.nbytes
         sink.copy(file, base + view.byte_start, view.nbytes)
         return
