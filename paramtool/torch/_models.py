@@ -102,8 +102,7 @@ def load_model(
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     where = whole.files[0].path
     refuse_unfit(where, model, tensors)
-    device = torch.device(device) if device is not None else None
-    check_request(tensors, assign, device, dtype)
+    check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
     chosen, as_it_is = _part(whole, tensors, only, prefix)
     named = _as_the_model_calls_it(model, tensors, as_it_is)
     part, present = named.part, {name: entry for name, entry in named.part.entries.items() if name in tensors}
