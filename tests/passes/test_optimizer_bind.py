@@ -283,7 +283,16 @@ def test_param_names_bind_and_are_passed_over_where_they_are_of_another_model() 
     assert found.how == "names" and found.names[0] == "b.weight" and found.words == "bound by names (param_names)"
     found = bound(trained(MODEL, [list(MODEL)], param_names=["x", "y", "z", "w"]))
     assert found.how == "order" and found.is_unique
-    assert bound(trained(MODEL, [list(MODEL)], param_names=["a.weight"] * 4)).how == "order"
+
+
+def test_param_names_that_contradict_the_model_or_each_other_are_defects() -> None:
+    """Those that are partly of the model are not of another one: nothing is assumed instead."""
+    found = bound(trained(MODEL, [list(MODEL)], param_names=["a.weight"] * 4))
+    assert not found.names and found.defects[0] == "optimizer: entry 1: is of 'a.weight', as entry 0 is"
+    found = bound(trained(MODEL, [list(MODEL)], param_names=["b.weight", "a.bias", "a.weight", "head.bias"]))
+    assert found.defects == ("optimizer: entry 3: state for 'head.bias', which the model does not have",)
+    found = bound(trained(MODEL, [list(MODEL)], param_names=["a.bias", "a.weight", "b.weight", "b.bias"]))
+    assert found.defects[0] == "optimizer: entry 0: has exp_avg [2, 3], exp_avg_sq [2, 3]; 'a.bias' is [2]"
 
 
 def test_lbfgs_has_one_vector_over_all_parameters() -> None:

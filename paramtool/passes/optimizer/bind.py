@@ -44,10 +44,8 @@ def bind(
     if by_key and len(by_key) == len(asked.keys):
         return _named(asked, by_key, _complete(orders), how="names", source="the names of its entries")
     names = dict(pair for group in state.groups for pair in zip(group.keys, group.names, strict=False))
-    if names and len(names) == len(asked.keys) == len(set(names.values())):
-        found = _named(asked, names, _complete(orders), how="names", source="param_names")
-        if found.is_unique:
-            return found
+    if names and (found := _by_param_names(asked, names, _complete(orders))):
+        return found
     return _by_order(asked, orders, trainer)
 
 
@@ -78,6 +76,39 @@ def _complete(orders: Iterable[Order]) -> list[Order]:
 
 
 # By names
+
+
+def _by_param_names(asked: _Entries, names: Mapping[_Key, str], orders: Sequence[Order]) -> Binding | None:
+    """The binding by `param_names`, or what is wrong with them; None where they are all of another model.
+
+    torch keeps the names that it loads (`load_state_dict` in torch/optim/optimizer.py of torch 2.13).
+    """
+    if defects := tuple(_unclear(asked, names)):
+        found = Binding(asked.state, {}, "names", "param_names", False, defects=defects)
+    else:
+        found = _named(asked, names, orders, how="names", source="param_names")
+    return found if found.is_unique or (found.defects and _knows(orders, names.values())) else None
+
+
+def _knows(orders: Sequence[Order], names: Iterable[str]) -> bool:
+    """Whether a model has one of these names, in wrappers or not."""
+    said = [*names]
+    for order in orders:
+        known = {one.name for one in order.parameters} | {*order.aliases}
+        own = {*said, *map(_unwrapped, said)}
+        if own & known or {*map(_unwrapped, known)} & own:
+            return True
+    return False
+
+
+def _unclear(asked: _Entries, names: Mapping[_Key, str]) -> Iterator[str]:
+    """What is wrong with names that do not give each entry one of its own."""
+    taken: dict[str, _Key] = {}
+    for key in asked.keys:
+        if key not in names:
+            yield f"{_entry(asked, key)}: no name, although others have `param_names`"
+        elif (first := taken.setdefault(names[key], key)) != key:
+            yield f"{_entry(asked, key)}: is of {names[key]!r}, as entry {first!r} is"
 
 
 def _named(asked: _Entries, names: Mapping[_Key, str], orders: Sequence[Order], *, how: How, source: str) -> Binding:
