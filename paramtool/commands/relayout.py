@@ -167,6 +167,10 @@ def _check_ties(options: RelayoutOptions) -> None:
     ):
         if value and value not in known:
             raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
+    if options.tied_state and options.as_is and not options.tie:
+        raise UsageError("--tied-state says whose state is kept by --tie, and no --tie is given")
+    if options.untied_state and options.as_is and not options.untie:
+        raise UsageError("--untied-state says what --untie leaves of the state, and no --untie is given")
     if (options.untie or options.tie) and (options.target or options.source or options.into is not None):
         raise UsageError(
             "--tie and --untie change which names are one tensor, and not the layout of tensors",
