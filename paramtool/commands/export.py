@@ -17,6 +17,7 @@ from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
+from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import FOLDER_FORMATS, Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
@@ -28,7 +29,7 @@ from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import objects
+from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
@@ -204,6 +205,8 @@ def _prepared(
     _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose() if chosen_place is None else chosen_place
+    if where.is_of_folder and _is_other_model(part):
+        where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
     outputs = laid_out(plan, where, options.align)
@@ -231,6 +234,14 @@ def _prepared(
         written=not options.dry_run,
     )
     return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _is_other_model(part: _ExportedPart) -> bool:
+    """Whether the names that are written are not those of the input, so that its optimizer is of other parameters."""
+    stored = alias.build(part.checkpoint, parts=False).names
+    groups = {one.alias_set for one in stored.values()}
+    written = {stored[part.old[name]].alias_set for name in part.entries if part.old.get(name) == name}
+    return any(part.old.get(name, name) != name for name in part.entries) or groups != written
 
 
 def _as_configured(

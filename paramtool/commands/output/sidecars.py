@@ -33,7 +33,7 @@ from paramtool.engine.write.writer import copy_whole
 from paramtool.errors import PlanError, UnsafeError, plural, some
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder.copies import MAIN, VARIANT
-from paramtool.formats.folder.training_files import is_of_training, is_training_state
+from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
 from paramtool.formats.table import SUFFIXES, suffixes
@@ -150,6 +150,37 @@ def without_training(found: Sidecars) -> Sidecars:
     gone = [name for name in found.files if name not in kept]
     left = [f"of the training: {some(gone, MAX_NAMED)}"] if gone else []
     return replace(found, files=kept, left=(*found.left, *left))
+
+
+def without_state(found: Sidecars) -> Sidecars:
+    """What comes along beside parameters that are not those of the input: no optimizer and no schedule of the old."""
+    gone = [name for name in found.files if _is_of_parameters(name)]
+    kept = {name: file for name, file in found.files.items() if name not in gone}
+    left = (f"file {name!r}: it is of the parameters of the input, and the output has others" for name in gone)
+    return replace(found, files=kept, left=(*found.left, *left))
+
+
+def _is_of_parameters(name: str) -> bool:
+    file = name.rpartition("/")[2]
+    is_state = is_training_state(file) and any(word in file for word in ("optim", "scheduler"))
+    return is_state or bool(optimizer_of(name))
+
+
+def of_file(folder: str, read: Iterable[str]) -> Sidecars:
+    """What a folder with weights keeps to itself where a file is made of it: the state of a training beside them.
+
+    `read` are the files of its checkpoint.  OSError where the folder cannot be listed.
+    """
+    known = [os.path.abspath(path) for path in read]
+    top = os.path.abspath(folder)
+    found = []
+    for name in sorted(os.listdir(folder)):
+        place = os.path.join(top, name)
+        if any(one == place or one.startswith(place + os.sep) for one in known):
+            continue
+        if is_training_state(name) or optimizer_of(name) or optimizer_of(f"{name}/x"):
+            found.append(name)
+    return Sidecars(left=tuple(f"file {name!r}: the output is one file, and the state stays" for name in found))
 
 
 def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:

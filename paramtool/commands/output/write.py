@@ -22,6 +22,7 @@ from paramtool.commands.output.sidecars import (
     check_one_file,
     check_resumes,
     link_warnings,
+    of_file,
     sidecars_of,
     without_training,
 )
@@ -176,6 +177,8 @@ def place(
     beside = Sidecars()
     if folder and given:
         beside = _sidecars(os.fspath(path), opened, target, is_cut, keeps_training=keeps_training)
+    elif given and keeps_training:
+        beside = of_file(os.fspath(path), weights)
     gone = form.gone if form is not None else ()
     if folder:
         beside = replace(beside, files={n: p for n, p in {**beside.files, **brings}.items() if n not in gone})
