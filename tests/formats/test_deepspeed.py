@@ -537,6 +537,7 @@ def test_experts_are_refused_by_name(stage: int, said: Any, tmp_path: Path) -> N
     ("change", "says"),
     [
         (lambda f: (f / "zero/up.bias/fp32.pt").unlink(), "zero/up.bias: has no fp32.pt"),
+        (lambda f: (f / "zero/up.bias/exp_avg.pt").unlink(), "zero/up.bias: has no exp_avg.pt; others of its group"),
         (lambda f: shutil.rmtree(f / "zero/up.bias"), "zero/ lacks 1 parameter: 'up.bias'"),
         (lambda f: (f / "zero/up.bias").rename(f / "zero/other"), "zero/ has 1 parameter that the model does not have"),
         (lambda f: os.truncate(f / "zero/up.bias/exp_avg.pt", 500), "exp_avg.pt: "),

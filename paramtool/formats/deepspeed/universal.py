@@ -140,7 +140,16 @@ class _UniversalFolder:
                 made |= {slot: self._step(name, slot, common, node) for slot, node in steps.items() if slot not in made}
                 first = [STEP] * (STEP in made)
                 kept[name] = {slot: made[slot] for slot in (*first, *made) if slot != WEIGHT}
+            self._check_slots({name: kept[name] for name in shapes})
         return kept
+
+    def _check_slots(self, kept: Mapping[str, Mapping[str, Node]]) -> None:
+        """Findings for parameters of one group that lack what others of it have: all are updated together."""
+        slots = dict.fromkeys(slot for own in kept.values() for slot in own)
+        for name, own in kept.items():
+            for slot in slots:
+                if slot not in own:
+                    self.findings.add(f"{names.UNIVERSAL}/{name}: has no {slot}{SUFFIX}; others of its group have one")
 
     def _held(self, name: str) -> Iterator[tuple[str, Checkpoint]]:
         """The files of a parameter that can be read."""
