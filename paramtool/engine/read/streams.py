@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,7 +121,7 @@ class Pool:
         """The results of `work` in the order of the tasks; each task comes with the windows that it reads."""
         from concurrent.futures import ThreadPoolExecutor
 
-        listed = [(task, self._is_plain(views)) for task, views in tasks]
+        listed = [(task, self.is_plain(views)) for task, views in tasks]
         with ThreadPoolExecutor(len(self._all)) as threads:
             waiting = [threads.submit(self._borrowing, work, task) if plain else None for task, plain in listed]
             try:
@@ -132,13 +132,19 @@ class Pool:
                 raise
 
     def _borrowing(self, work: Callable[[Source, Task], Answer], task: Task) -> Answer:
+        with self.borrowed() as source:
+            return work(source, task)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Source]:
+        """One of the sources for a thread."""
         source = self._free.get()
         try:
-            return work(source, task)
+            yield source
         finally:
             self._free.put(source)
 
-    def _is_plain(self, views: Iterable[View]) -> bool:
+    def is_plain(self, views: Iterable[View]) -> bool:
         """Whether the bytes are in the file unencoded."""
         storages = self.checkpoint.storages
         return all(isinstance(storages[int(view.storage)].backing, ByteRange) for view in views)

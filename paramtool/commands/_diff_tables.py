@@ -1,0 +1,223 @@
+"""What the tables say of two checkpoints: how the tensors of the second are made of those of the first.
+
+A table only proposes.  What it proposes is a map only where every byte of the second checkpoint's tensor agrees.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
+from paramtool.layouts.spec import parse
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Target
+from paramtool.model.view import View
+from paramtool.passes.diff.names import NUMBER
+from paramtool.passes.rnn.find import Found, NetworkRequest
+
+if TYPE_CHECKING:
+    from paramtool.layouts.layout import Layout
+
+Views = Mapping[str, View]
+REFUSED = (FormatError, LayoutError, UnknownSizesError, UsageError)
+"""What a table says where it does not fit."""
+
+
+class Proposal(NamedTuple):
+    """One tensor of the second checkpoint, as a table makes it of the first."""
+
+    target: Target
+    layout: str
+    """The layout or dialect of the second."""
+    how: str
+    """The map in words."""
+
+
+def proposals(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
+    """Sets of proposals: those of one set belong together, and others may be for the same tensors."""
+    yield from _of_dialects(a, b)
+    yield from _of_networks(a, b)
+
+
+# --- Attention, gated MLPs, experts -----------------------------------------------------------------------------------
+
+
+def _of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
+    """The tensors of the second as its dialect makes them of those of the first, by a config beside one of them."""
+    from paramtool.commands._parts_source import config_beside
+
+    configs = []
+    for one in (a, b):
+        try:
+            configs.append(config_beside(one.files[0].path))
+        except REFUSED:
+            configs.append({})
+    mine, theirs = (config or other for config, other in (configs, configs[::-1]))
+    for first, held_a in _readings(a, mine):
+        for second, held_b in _readings(b, theirs):
+            if found := _joined(a, b, (held_a, held_b), (first, second)):
+                yield found
+
+
+def _readings(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """(dialect, what the tensors of a file hold as pieces of the hub's tensors), for each dialect that it can be of."""
+    from paramtool import dialects
+    from paramtool.commands._parts_source import dialects_of, parts_source
+    from paramtool.parts.known_model import KnownModel
+    from paramtool.passes.parts import following
+    from paramtool.passes.parts.dialect_change import views_of
+    from paramtool.passes.parts.recorded import put_together, with_parts
+
+    if not config:
+        return
+    model = KnownModel(config)
+    try:
+        source = parts_source(checkpoint)
+        names = dialects_of(source, model) or [dialects.HUB]
+    except REFUSED:
+        return
+    for name in names:
+        try:
+            shapes, joints = with_parts(source.shapes, source.record, name, model, views=views_of(checkpoint))
+            opened = dialects.opened(name, config, model.facts, source.record.prefix)
+            held = opened.read(following.told_apart(shapes, model.packing).weights)
+            yield name, put_together(held, joints)
+        except REFUSED:
+            continue
+
+
+def _joined(
+    a: Checkpoint, b: Checkpoint, held: tuple[Sequence[Any], Sequence[Any]], names: tuple[str, str]
+) -> list[Proposal]:
+    """Each tensor of the second that can be made of those of the first."""
+    from paramtool.passes.parts import copies
+
+    views, there = a.views(), b.views()
+    known = [one for one in held[0] if one.name in views]
+    try:
+        sources = copies.sources(a.files[0].path, known, views)
+    except REFUSED:
+        return []
+    found = []
+    for one in held[1]:
+        if one.name not in there:
+            continue
+        try:
+            target = copies.target(one, sources)
+        except REFUSED:
+            continue
+        found.append(Proposal(target, names[1], _words(one, target, names)))
+    return found
+
+
+def _words(stored: Any, target: Target, names: tuple[str, str]) -> str:
+    """Which parts a tensor is made of, from where their names differ, and between which dialects."""
+    which = names[1] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
+    parts = list(dict.fromkeys(stored.parts))
+    shared = os.path.commonprefix([part.split(".") for part in parts]) if len(parts) > 1 else []
+    rest = (part.split(".")[len(shared) :] for part in parts)
+    seen = list(dict.fromkeys(NUMBER.sub("*", ".".join(one)).removesuffix(".weight") for one in rest))
+    if len(parts) == 1:
+        return f"a part of {target.copies[0].names[0]!r}, {which}" if target.copies[0].names else which
+    return f"[{'; '.join(seen[:4])}{'; ...' if len(seen) > 4 else ''}], {which}"
+
+
+# --- Recurrent networks -----------------------------------------------------------------------------------------------
+
+
+def _of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
+    """The networks of the second as their layouts make them of networks of the first that compute the same."""
+    mine, theirs = _networks(a), _networks(b)
+    views = a.views()
+    for one in theirs:
+        for other in sorted(mine, key=lambda found: found.network.at != one.network.at):
+            yield _converted(other, one, views)
+    for other in mine:
+        yield from _as_vectors(other, views, b)
+    for one in theirs:
+        yield from _of_vectors(one, a, b)
+
+
+def _networks(checkpoint: Checkpoint) -> list[Found]:
+    """The recurrent networks of a file, in any layout that its own words or its names show."""
+    from paramtool.commands.networks import networks
+    from paramtool.passes.rnn.find import find
+
+    try:
+        layouts = dict.fromkeys([None, *(one.layout for one in networks(checkpoint))])
+    except REFUSED:
+        return []
+    for layout in layouts:
+        try:
+            return find(checkpoint, NetworkRequest(layout, {}, (), lenient=True))
+        except REFUSED:
+            continue
+    return []
+
+
+def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
+    """A network of the first in the layout of one of the second; nothing where that cannot hold it."""
+    from paramtool.passes.rnn.convert import convert_if_held
+
+    old, new = mine.network, theirs.network
+    made = convert_if_held(old, views, new.layout, new.options, at=new.at) if old.spec == new.spec else None
+    if made is None:
+        return []
+    names = {tensor: new.tensors[own] for own, tensor in made.tensors.items() if own in new.tensors}
+    how = f"{old.layout.name} -> {new.layout.name}"
+    return [
+        Proposal(replace(one, name=names[one.name]), new.layout.name, how) for one in made.targets if one.name in names
+    ]
+
+
+def _as_vectors(mine: Found, views: Views, b: Checkpoint) -> Iterator[list[Proposal]]:
+    """A network of the first in each layout of one vector, for the vectors of the second of that length."""
+    from paramtool.passes.rnn.convert import convert_if_held
+
+    vectors = {name: view for name, view in b.views().items() if _is_vector(view)}
+    for layout in _layouts_of_vectors() if vectors else ():
+        made = convert_if_held(mine.network, views, layout, {}, at="")
+        if made is None or len(made.targets) != 1:
+            continue
+        target = made.targets[0]
+        for name, view in vectors.items():
+            if view.numel == prod(target.shape):
+                yield [Proposal(replace(target, name=name), layout.name, f"{mine.network.layout.name} -> {layout.name}")]
+
+
+def _of_vectors(theirs: Found, a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
+    """A network of the second as a vector of the first gives it, in each layout of one vector."""
+    from paramtool.passes.rnn.convert import convert_if_held
+    from paramtool.passes.rnn.find import find
+
+    spec, views = theirs.network.spec, a.views()
+    vectors = [name for name, view in views.items() if _is_vector(view)]
+    for layout in _layouts_of_vectors() if vectors else ():
+        made = convert_if_held(theirs.network, b.views(), layout, {}, at="")
+        if made is None or len(made.targets) != 1:
+            continue
+        for name in (one for one in vectors if views[one].numel == prod(made.targets[0].shape)):
+            try:
+                found = find(a, NetworkRequest(layout.name, parse(str(spec)), (name,), lenient=True))
+            except REFUSED:
+                continue
+            yield from (_converted(one, theirs, views) for one in found)
+
+
+MIN_VECTOR = 64
+"""Shorter vectors are biases and norms, not whole networks."""
+
+
+def _is_vector(view: View) -> bool:
+    return len([size for size in view.shape if size > 1]) == 1 and view.numel >= MIN_VECTOR
+
+
+def _layouts_of_vectors() -> list[Layout]:
+    """The layouts that keep a network in one vector."""
+    from paramtool.layouts import all_layouts
+
+    return [one for one in all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]

@@ -1,0 +1,133 @@
+"""How far two windows of one shape are apart: elements, the largest and the mean difference, the norm, the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, prod, sqrt
+from typing import TYPE_CHECKING, Any
+
+from paramtool.engine.compare.difference import squeezed
+from paramtool.engine.read.blocks import blocks
+from paramtool.engine.read.source import ELEMENTS, Source, number_type
+from paramtool.model.diff import Change, Span, spans
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+BLOCK_ELEMENTS = 1 << 18
+"""Elements that are compared at a time: eight arrays of float64 are 16 MB."""
+MAX_SPANS = 64
+"""The most spans of rows that are kept of one tensor; all rows are counted."""
+
+
+class Measure:
+    """Adds up how far pairs of windows are apart; the pairs are parts of one tensor.
+
+    `kinds` are the types in which the two are numbers; None where a type has no numbers, and only bytes are compared.
+    """
+
+    def __init__(self) -> None:
+        self.elements = self.numel = 0
+        self.largest = self.total = self.squares = self.norm = 0.0
+        self.has_numbers = True
+        self._rows: list[Span] = []
+        self.row_count = 0
+
+    def add(self, a_source: Source, a: View, b_source: Source, b: View) -> None:
+        """Two windows of one shape; those of types without numbers are compared as bytes."""
+        if any(size > 1 and not s and not t for size, s, t in zip(a.shape, a.strides, b.strides, strict=True)):
+            a, b = squeezed(a, b)  # both repeat their elements, without an end perhaps
+        kinds = _kinds(a, b)
+        self.has_numbers = self.has_numbers and kinds is not None
+        x, y = (source.array(view) for source, view in ((a_source, a), (b_source, b)))
+        raw = kinds or (ELEMENTS[a.dtype.block_bytes], ELEMENTS[b.dtype.block_bytes])
+        x, y = x.view(raw[0]), y.view(raw[1])
+        for box in blocks(a.shape, BLOCK_ELEMENTS):
+            differs = self._compared(x[box], y[box], kinds is not None)
+            self._add_rows(differs, box)
+        self.numel += prod(a.shape)
+
+    def _compared(self, x: Array, y: Array, are_numbers: bool) -> Array:
+        """Which elements differ, counted and measured."""
+        import numpy as np
+
+        if not are_numbers:
+            differs = x != y
+            self.elements += int(differs.sum())
+            return np.asarray(differs)
+        with np.errstate(all="ignore"):
+            wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
+            p, q = x.astype(wide), y.astype(wide)
+            apart = np.abs(p - q)
+            equal = (p == q) | (np.isnan(p) & np.isnan(q))
+            apart[equal] = 0
+            differs = ~equal
+            if x.dtype == y.dtype:  # 0.0 and -0.0 are equal numbers, and other bytes; large integers round in float64
+                differs |= _other_bits(x, y) & ~(np.isnan(p) & np.isnan(q))
+            apart[np.isnan(apart)] = inf
+            self.largest = max(self.largest, float(apart.max(initial=0.0)))
+            self.total += float(apart.sum())
+            self.squares += float((apart * apart).sum())
+            size = np.abs(p[np.isfinite(p)])
+            self.norm += float((size * size).sum())
+        self.elements += int(differs.sum())
+        return np.asarray(differs)
+
+    def _add_rows(self, differs: Array, box: tuple[slice, ...]) -> None:
+        if not box:
+            found = [Span(0, 1)] if differs.any() else []
+        else:
+            start = box[0].start
+            rows = differs.reshape(differs.shape[0], -1).any(1).nonzero()[0] + start
+            found = spans(rows.tolist())
+        for one in found:
+            self._add_span(one)
+
+    def _add_span(self, one: Span) -> None:
+        if self._rows and one.start < self._rows[-1].stop:  # another block of the same row
+            one = Span(self._rows[-1].stop, max(one.stop, self._rows[-1].stop))
+        self.row_count += one.stop - one.start
+        if self._rows and one.start == self._rows[-1].stop:
+            self._rows[-1] = Span(self._rows[-1].start, one.stop)
+        elif one.stop > one.start and len(self._rows) < MAX_SPANS:
+            self._rows.append(one)
+
+    def change(self) -> Change:
+        """What was found."""
+        if not self.has_numbers:
+            return Change(self.elements, self.numel, rows=tuple(self._rows), row_count=self.row_count)
+        relative = sqrt(self.squares) / sqrt(self.norm) if self.norm else None
+        mean = self.total / self.numel if self.numel else 0.0
+        return Change(
+            self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count
+        )
+
+
+def _other_bits(x: Array, y: Array) -> Array:
+    """Which elements of one type have other bytes."""
+    import numpy as np
+
+    kind = ELEMENTS[x.dtype.itemsize]
+    found: Array = np.ascontiguousarray(x).view(kind) != np.ascontiguousarray(y).view(kind)
+    return found
+
+
+def _kinds(a: View, b: View) -> tuple[str, str] | None:
+    """The types in which two windows are numbers; None if one is packed or quantised."""
+    if a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
+        return None
+    try:
+        return number_type(a.dtype), number_type(b.dtype)
+    except TypeError:
+        return None
+
+
+def measured(pairs: Iterable[tuple[View, View]], a_source: Source, b_source: Source) -> Change:
+    """How far pairs of windows are apart, which are the parts of one tensor."""
+    found = Measure()
+    for a, b in pairs:
+        found.add(a_source, a, b_source, b)
+    return found.change()

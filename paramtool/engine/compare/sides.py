@@ -1,0 +1,172 @@
+"""Two checkpoints side by side: which pairs of windows hold the same bytes, or are casts of each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple, TypeVar
+
+from paramtool.engine.compare.casts import converted
+from paramtool.engine.compare.changes import measured
+from paramtool.engine.compare.difference import squeezed
+from paramtool.engine.compare.equal import Window, partition, sample
+from paramtool.engine.read.source import Source, number_type
+from paramtool.engine.read.streams import Pool, Stream, same, same_window
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.diff import CAST, CHANGED, ROUNDED, SAME, Change
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+Advance = Callable[[int], None]
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+SIDES = 2
+
+
+class Pair(NamedTuple):
+    """A window of the first checkpoint, and one of the second, of one shape."""
+
+    a: View
+    b: View
+
+
+class Sides:
+    """Two open checkpoints, for several threads.  A context manager."""
+
+    def __init__(self, a: Checkpoint, b: Checkpoint, memory: int) -> None:
+        """`memory` is the most bytes that all comparisons together may hold."""
+        self._stack = ExitStack()
+        self.a, self.b = Pool(a, memory), Pool(b, memory)
+
+    def __enter__(self) -> Sides:
+        for pool in (self.a, self.b):
+            self._stack.enter_context(pool)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def nbytes_read(self) -> int:
+        """Bytes that were read of both."""
+        return self.a.nbytes_read + self.b.nbytes_read
+
+    def map(
+        self, work: Callable[[Source, Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[Pair]]]
+    ) -> Iterator[Answer]:
+        """The results of `work` in the order of the tasks; each comes with the pairs that it reads."""
+        listed = [(task, list(pairs)) for task, pairs in tasks]
+
+        def both(a_source: Source, task: tuple[Task, bool]) -> Answer:
+            if not task[1]:
+                return work(a_source, self.b.source, task[0])
+            with self.b.borrowed() as b_source:
+                return work(a_source, b_source, task[0])
+
+        plain = [self.b.is_plain(pair.b for pair in pairs) for _, pairs in listed]
+        views = [[pair.a for pair in pairs] if is_plain else None for is_plain, (_, pairs) in zip(plain, listed, strict=True)]
+        return self.a.map(both, [((task, p), v) for (task, _), p, v in zip(listed, plain, views, strict=True)])
+
+    def same(self, pairs: Iterable[Pair], advance: Advance) -> dict[Pair, bool]:
+        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
+        every = list(dict.fromkeys(pairs))
+        found = {pair: True for pair in every if self._is_one_place(pair)}
+        rest = [pair for pair in every if pair not in found]
+        size = self.a.block_nbytes(SIDES)
+        answers = self.map(_same, [((pair, size), [pair]) for pair in rest])
+        for pair, answer in zip(rest, answers, strict=True):
+            advance(pair.b.nbytes)
+            found[pair] = answer
+        for pair in found:
+            advance(0)
+        return found
+
+    def _is_one_place(self, pair: Pair) -> bool:
+        places = []
+        for pool, view in ((self.a, pair.a), (self.b, pair.b)):
+            backing = pool.checkpoint.storages[int(view.storage)].backing
+            if not isinstance(backing, ByteRange):
+                return False
+            file, start = pool.source.place(int(view.storage))
+            status = os.fstat(file.fileno())
+            places.append((status.st_dev, status.st_ino, start + view.byte_start, view.strides))
+        return places[0] == places[1]
+
+    def casts(self, pairs: Iterable[Pair]) -> dict[Pair, str]:
+        """{pair of two dtypes: CAST, ROUNDED or CHANGED}."""
+        every = list(dict.fromkeys(pairs))
+        size = self.a.block_nbytes(2 * SIDES)
+        answers = self.map(_cast, [((pair, size), [pair]) for pair in every])
+        return dict(zip(every, answers, strict=True))
+
+    def changes(self, tensors: Iterable[list[Pair]]) -> Iterator[Change]:
+        """How far tensors are apart, each as the pairs that it is made of."""
+        every = list(tensors)
+        return self.map(_changed, [(pairs, pairs) for pairs in every])
+
+    def equal(self, groups: Iterable[tuple[list[View], list[View]]]) -> Iterator[list[tuple[list[int], list[int]]]]:
+        """For windows of both of one dtype and shape: classes of equal ones, as positions in the two lists.
+
+        Only classes with windows of both sides are given.
+        """
+        for left, right in groups:
+            windows = [Window(self.a.source, view) for view in left] + [Window(self.b.source, view) for view in right]
+            count = len(left)
+            classes = (
+                ([k for k in one if k < count], [k - count for k in one if k >= count]) for one in partition(windows)
+            )
+            yield [one for one in classes if one[0] and one[1]]
+
+
+def is_constant(source: Source, view: View) -> bool:
+    """Whether the samples of a window repeat one element, as those of fresh norms and biases do."""
+    width = view.dtype.block_bytes
+    first = sample(source, view, 0)[:width]
+    samples = (sample(source, view, place) for place in (0, 1, 2))
+    return all(one == first * (len(one) // width) for one in samples)
+
+
+def _same(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> bool:
+    (a, b), size = task
+    a, b = squeezed(a, b)
+    for source, view in ((a_source, a), (b_source, b)):
+        source.prove_later(int(view.storage))
+    found = same_window(a_source, a, b_source, b, block=size)
+    a_source.settle()
+    b_source.settle()
+    return found
+
+
+def _cast(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> str:
+    """Whether the second is the first cast to its type, and the first the second cast back."""
+    import numpy as np
+
+    pair, size = task
+    a, b = squeezed(*pair)
+    try:
+        kinds = number_type(a.dtype), number_type(b.dtype)
+    except (TypeError, ValueError):
+        return CHANGED
+    if a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
+        return CHANGED
+    step = max(1, size // max(a.dtype.block_bytes, b.dtype.block_bytes))
+    left, right = Stream(a_source, a), Stream(b_source, b)
+    there, back = True, True
+    for at in range(0, a.numel, step):
+        count = min(step, a.numel - at)
+        x, y = (np.empty(count * view.dtype.block_bytes, "u1") for view in (a, b))
+        left.into(x)
+        right.into(y)
+        there = there and same(converted(x.view(kinds[0]), b.dtype).view("u1"), y)
+        back = back and same(converted(y.view(kinds[1]), a.dtype).view("u1"), x)
+        if not (there or back):
+            return CHANGED
+    return CAST if there and back else ROUNDED
+
+
+def _changed(a_source: Source, b_source: Source, pairs: list[Pair]) -> Change:
+    return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source)
+
+
+__all__ = ["CHANGED", "SAME", "Pair", "Sides", "is_constant"]

@@ -1,0 +1,95 @@
+"""How two checkpoints differ, tensor by tensor: one verdict each, and how far numbers are apart.
+
+    same       the same bytes under the same name
+    renamed    the same bytes under another name
+    layout     the same numbers in other places: in another layout, or as parts of another tensor
+    cast       another type, and casting back gives the same bytes
+    rounded    another type, and the one is the other rounded to nearest even
+    changed    other numbers
+    removed    only the first checkpoint has it
+    added      only the second checkpoint has it
+    undecided  it could not be proved within the memory that was allowed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from paramtool.lazy_dataclass import dataclass
+
+SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED = KINDS = (
+    "same", "renamed", "layout", "cast", "rounded", "changed", "removed", "added", "undecided",
+)  # fmt: skip
+
+
+class Span(NamedTuple):
+    """Rows that follow each other: from `start` to before `stop`."""
+
+    start: int
+    stop: int
+
+
+class Change(NamedTuple):
+    """How far the numbers of two tensors are apart; NaN equals NaN, and infinities equal those of their sign."""
+
+    elements: int
+    """How many elements differ."""
+    numel: int
+    """How many there are."""
+    largest: float | None = None
+    """The largest absolute difference; `inf` where one is not finite.  None where the type has no numbers."""
+    mean: float | None = None
+    """The mean absolute difference of all elements."""
+    relative: float | None = None
+    """The norm of the difference, divided by the norm of the first tensor; None also where that is 0."""
+    rows: tuple[Span, ...] = ()
+    """The rows, along the first axis of the second tensor, with an element that differs; the first spans of many."""
+    row_count: int = 0
+    """How many rows differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDiff:
+    """One tensor of the first checkpoint, of the second, or what became of some tensors of the first in the second."""
+
+    kind: str
+    """One of KINDS."""
+    a: tuple[str, ...] = ()
+    """Names in the first checkpoint."""
+    b: tuple[str, ...] = ()
+    """Names in the second."""
+    dtypes: tuple[str, str] = ("", "")
+    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None] = (None, None)
+    how: str = ""
+    """The map from the first to the second in words, for `layout`; what explains a change."""
+    layout: str = ""
+    """The layout or dialect that the map is of; empty where bytes alone showed it."""
+    is_unique: bool = True
+    """False where several maps give the same bytes."""
+    change: Change | None = None
+    nbytes: int = 0
+    """Of the tensors of the second checkpoint; of the first for what was removed."""
+
+
+def counts(found: Iterable[TensorDiff]) -> Mapping[str, int]:
+    """{kind: how many tensors}, in the order of KINDS, without those that there are none of."""
+    every: dict[str, int] = dict.fromkeys(KINDS, 0)
+    for one in found:
+        every[one.kind] += max(1, len(one.b or one.a))
+    return {kind: count for kind, count in every.items() if count}
+
+
+def spans(rows: Sequence[int]) -> list[Span]:
+    """Ascending row numbers as spans.
+
+    >>> spans([0, 1, 2, 7])
+    [Span(start=0, stop=3), Span(start=7, stop=8)]
+    """
+    found: list[Span] = []
+    for row in rows:
+        if found and found[-1].stop == row:
+            found[-1] = Span(found[-1].start, row + 1)
+        else:
+            found.append(Span(row, row + 1))
+    return found

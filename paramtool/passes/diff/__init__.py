@@ -1,0 +1,1 @@
+"""Which tensors of two checkpoints belong together, before and after their bytes are compared."""

@@ -1,0 +1,60 @@
+"""Renames that proven pairs of names show, for tensors whose bytes alone prove nothing.
+
+Fresh norms are ones and fresh biases zeros: equal bytes say little.  They match under another name only where the
+names of others, whose bytes differ from all the rest, ask for it.
+
+    proven     h.3.attn.c_attn.weight  ->  layers.3.attn.qkv.weight
+    shows      h.*.attn.c_attn.weight  ->  layers.*.attn.qkv.weight      the same names with other numbers
+    and        h.3.attn                ->  layers.3.attn                 the places above, where the rest is the same
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+"""A segment of a name that is a number."""
+
+
+class Renames:
+    """What proven pairs of names say of other names."""
+
+    def __init__(self, proven: Mapping[str, str]) -> None:
+        """`proven` is {name in the first checkpoint: name in the second}."""
+        self._known: dict[str, Counter[str]] = {}
+        """{a name or a place, its numbers as `*`: the same in the second}"""
+        for old, new in proven.items():
+            for mine, theirs in _shown(old, new):
+                if NUMBER.findall(mine) == NUMBER.findall(theirs):
+                    self._known.setdefault(NUMBER.sub("*", mine), Counter())[NUMBER.sub("*", theirs)] += 1
+
+    def of(self, name: str) -> Iterator[str]:
+        """Names that one could have in the second checkpoint, the most likely first."""
+        head, tail = name, ""
+        while True:
+            for other, _ in self._known.get(NUMBER.sub("*", head), Counter()).most_common():
+                yield ".".join(filter(None, [_filled(other, NUMBER.findall(head)), tail]))
+            if not head:
+                return
+            head, _, last = head.rpartition(".")
+            tail = f"{last}.{tail}" if tail else last
+
+
+def _filled(template: str, numbers: Iterable[str]) -> str:
+    rest = iter(numbers)
+    return ".".join(next(rest, "*") if one == "*" else one for one in template.split("."))
+
+
+def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Two names, and the places above them that correspond: above equal ends, and at equal depths."""
+    mine, theirs = old.split("."), new.split(".")
+    found = {(old, new): None}
+    if len(mine) == len(theirs):
+        found |= {(".".join(mine[:k]), ".".join(theirs[:k])): None for k in range(1, len(mine))}
+    while mine and theirs and mine[-1] == theirs[-1]:
+        mine.pop()
+        theirs.pop()
+        found[".".join(mine), ".".join(theirs)] = None
+    yield from found
