@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import Alias, AliasGraph, Derived, FusedBlock
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Ordered, Unknown, Unreadable
+from paramtool.model.diff import Change, TensorDiff, counts
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.dedup import Deduped
     from paramtool.commands.dedup_many import Family
+    from paramtool.commands.diff import Diffed
     from paramtool.commands.export import Exported
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.commands.inspect import Inspection
@@ -330,6 +332,50 @@ def verified(found: Verified) -> dict[str, Any]:
         **({"remade": found.remade} if found.remade else {}),
         **({"rounded": found.rounded} if found.rounded else {}),
         **({"warnings": list(found.warnings)} if found.warnings else {}),
+    }
+
+
+def diffed(found: Diffed) -> dict[str, Any]:
+    """`paramtool diff --json`."""
+    return {
+        "schema": "paramtool.diff/1",
+        "a": found.a,
+        "b": found.b,
+        "counts": dict(counts(found.tensors)),
+        "tensors": (_tensor_diff(one) for one in found.tensors),
+        "ties": list(found.ties),
+        "objects": list(found.objects),
+        "metadata": list(found.metadata),
+        "notes": list(found.notes),
+        "nbytes_read": found.nbytes_read,
+    }
+
+
+def _tensor_diff(one: TensorDiff) -> dict[str, Any]:
+    change = one.change
+    return {
+        "kind": one.kind,
+        "a": list(one.a),
+        "b": list(one.b),
+        "dtypes": [name or None for name in one.dtypes],
+        "shapes": [None if shape is None else list(shape) for shape in one.shapes],
+        **({"map": one.how, "layout": one.layout or None, "unique": one.is_unique} if one.how else {}),
+        **({"change": _change(change)} if change else {}),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    numbers = (change.largest, change.mean, change.relative)
+    largest, mean, relative = (None if one is None or not isfinite(one) else one for one in numbers)
+    return {
+        "elements": change.elements,
+        "numel": change.numel,
+        "finite": change.largest is None or isfinite(change.largest),
+        "largest": largest,
+        "mean": mean,
+        "relative": relative,
+        "rows": [list(span) for span in change.rows],
+        "row_count": change.row_count,
     }
 
 

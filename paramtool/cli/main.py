@@ -28,6 +28,7 @@ COMMANDS = {
     "unfuse": "convert networks, attention and experts",
     "guess": "convert networks, attention and experts",
     "layouts": "convert networks, attention and experts",
+    "diff": "prove",
     "verify": "prove",
     "verify-layout": "prove",
 }
@@ -54,6 +55,10 @@ EXAMPLES = {
     "unfuse": ("split fused tensors and flat vectors into named ones", "paramtool unfuse model/"),
     "guess": ("list what tensors could be, and the command for each", "paramtool guess flat.pt"),
     "layouts": ("list the layouts and dialects, and what each can hold", "paramtool layouts qkv-per-head"),
+    "diff": (
+        "say how two checkpoints differ, also across layouts and dialects",
+        "paramtool diff base/ finetuned/",
+    ),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",

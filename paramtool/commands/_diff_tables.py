@@ -186,7 +186,9 @@ def _as_vectors(mine: Found, views: Views, b: Checkpoint) -> Iterator[list[Propo
         target = made.targets[0]
         for name, view in vectors.items():
             if view.numel == prod(target.shape):
-                yield [Proposal(replace(target, name=name), layout.name, f"{mine.network.layout.name} -> {layout.name}")]
+                yield [
+                    Proposal(replace(target, name=name), layout.name, f"{mine.network.layout.name} -> {layout.name}")
+                ]
 
 
 def _of_vectors(theirs: Found, a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:

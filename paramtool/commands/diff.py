@@ -37,18 +37,6 @@ SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffOptions:
-    """What of two checkpoints is compared."""
-
-    only: str | None = None
-    """One section of both, its prefix stripped."""
-    memory: int = MEMORY_NBYTES
-    """The most bytes that comparing may hold."""
-    allow_class: Sequence[str] = ()
-    allow_unknown: bool = False
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Diffed(Displayed):
     """How two checkpoints differ."""
@@ -94,7 +82,6 @@ def diff(
     b: Path,
     *,
     only: str | None = None,
-    weights: tuple[str | None, str | None] = (None, None),
     memory: int = MEMORY_NBYTES,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -104,14 +91,11 @@ def diff(
     """How checkpoint `b` differs from `a`: tensors by name and by content, ties, objects and metadata.
 
     A tensor that differs is looked for under other names, in other layouts and dialects, and as a cast; every verdict
-    is proved by comparing all bytes.  `only` compares one section of both; `weights` names a set of weights of each,
-    where folders have several; `memory` is in bytes.  Errors, `allow_class` and `allow_unknown` as of `read`.
+    is proved by comparing all bytes.  `only` compares one section of both; `memory` is in bytes.  Errors, `allow_class` and `allow_unknown` as of `read`.
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
-    first, second = (
-        opened(path, one, progress, allowed).checkpoint for path, one in zip((a, b), weights, strict=True)
-    )
+    first, second = (opened(path, None, progress, allowed).checkpoint for path in (a, b))
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
@@ -121,7 +105,9 @@ def diff(
         nbytes = sides.nbytes_read
     objects = object_differences(second, first)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
-    renamed = {old: new for one in tensors if one.kind in (SAME, RENAMED) for old, new in zip(one.a, one.b, strict=False)}
+    renamed = {
+        old: new for one in tensors if one.kind in (SAME, RENAMED) for old, new in zip(one.a, one.b, strict=False)
+    }
     return Diffed(
         os.fspath(a),
         os.fspath(b),
@@ -146,6 +132,8 @@ class _Work:
         self.found: dict[str, TensorDiff] = {}
         """{name in the second: its verdict}"""
         self.gone: list[TensorDiff] = []
+        self.used: dict[str, int] = {}
+        """{name in the first: how many of its elements tensors of the second are made of}"""
 
     def all(self, advance: Advance) -> tuple[TensorDiff, ...]:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
@@ -250,6 +238,9 @@ class _Work:
         if len(names) == 1 and pairs == [Pair(self.a[names[0]], self.b[name])]:
             self._settle(RENAMED, names, name)
             return
+        for copy in one.target.copies:
+            for old in copy.names:
+                self.used[old] = self.used.get(old, 0) + copy.terms[0][1].numel
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout)
 
     def _by_casts(self) -> None:
@@ -278,9 +269,17 @@ class _Work:
         for name in names:
             self._settle(CHANGED, [name], name, change=found.get(name))
         for name, view in list(self.left_b.items()):
-            self.found[name] = TensorDiff(ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), nbytes=view.nbytes)
+            self.found[name] = TensorDiff(
+                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), nbytes=view.nbytes
+            )
+        for name, count in self.used.items():
+            if (lost := self.a[name].numel - count) > 0:
+                how = f"{lost} of {self.a[name].numel} elements are in no tensor of B"
+                self.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         for name, view in self.left_a.items():
-            self.gone.append(TensorDiff(REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), nbytes=view.nbytes))
+            self.gone.append(
+                TensorDiff(REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), nbytes=view.nbytes)
+            )
 
     def _without_data(self) -> None:
         """Names that have no tensor in one of the two: their kinds are compared."""

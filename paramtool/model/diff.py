@@ -1,14 +1,14 @@
 """How two checkpoints differ, tensor by tensor: one verdict each, and how far numbers are apart.
 
-    same       the same bytes under the same name
-    renamed    the same bytes under another name
-    layout     the same numbers in other places: in another layout, or as parts of another tensor
-    cast       another type, and casting back gives the same bytes
-    rounded    another type, and the one is the other rounded to nearest even
-    changed    other numbers
-    removed    only the first checkpoint has it
-    added      only the second checkpoint has it
-    undecided  it could not be proved within the memory that was allowed
+same       the same bytes under the same name
+renamed    the same bytes under another name
+layout     the same numbers in other places: in another layout, or as parts of another tensor
+cast       another type, and casting back gives the same bytes
+rounded    another type, and the one is the other rounded to nearest even
+changed    other numbers
+removed    only the first checkpoint has it
+added      only the second checkpoint has it
+undecided  it could not be proved within the memory that was allowed
 """
 
 from __future__ import annotations

@@ -101,9 +101,7 @@ class Measure:
             return Change(self.elements, self.numel, rows=tuple(self._rows), row_count=self.row_count)
         relative = sqrt(self.squares) / sqrt(self.norm) if self.norm else None
         mean = self.total / self.numel if self.numel else 0.0
-        return Change(
-            self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count
-        )
+        return Change(self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count)
 
 
 def _other_bits(x: Array, y: Array) -> Array:

@@ -65,7 +65,9 @@ class Sides:
                 return work(a_source, b_source, task[0])
 
         plain = [self.b.is_plain(pair.b for pair in pairs) for _, pairs in listed]
-        views = [[pair.a for pair in pairs] if is_plain else None for is_plain, (_, pairs) in zip(plain, listed, strict=True)]
+        views = [
+            [pair.a for pair in pairs] if is_plain else None for is_plain, (_, pairs) in zip(plain, listed, strict=True)
+        ]
         return self.a.map(both, [((task, p), v) for (task, _), p, v in zip(listed, plain, views, strict=True)])
 
     def same(self, pairs: Iterable[Pair], advance: Advance) -> dict[Pair, bool]:

@@ -1,0 +1,133 @@
+"""The rows of `paramtool diff`: the verdict, then tensors with one verdict and one map together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from paramtool.cli._table import whole
+from paramtool.commands.diff import Diffed
+from paramtool.errors import plural
+from paramtool.model.diff import (
+    ADDED,
+    CAST,
+    CHANGED,
+    LAYOUT,
+    REMOVED,
+    RENAMED,
+    ROUNDED,
+    SAME,
+    UNDECIDED,
+    Change,
+    TensorDiff,
+    counts,
+)
+from paramtool.model.display import size
+from paramtool.passes.diff.names import NUMBER
+
+Row = tuple[str, ...]
+MAX_SPANS = 8
+"""So many spans of rows are written out."""
+WORDS = {
+    SAME: "same", RENAMED: "renamed", LAYOUT: "layout", CAST: "cast", ROUNDED: "rounded", CHANGED: "changed",
+    REMOVED: "only in A", ADDED: "only in B", UNDECIDED: "undecided",
+}  # fmt: skip
+
+
+def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
+    """The verdict and counts; without `stat` also what differs, and with `rows` which rows."""
+    yield "verdict", verdict(found)
+    for kind, count in counts(found.tensors).items():
+        if stat or kind == SAME:
+            yield WORDS[kind], plural(count, "tensor")
+    if not stat:
+        yield from _tensors(found.tensors, rows)
+        yield from (("ties", text) for text in found.ties)
+        yield from (("objects", text) for text in found.objects)
+        yield from (("metadata", text) for text in found.metadata)
+    yield "note", whole(f"read {size(found.nbytes_read)} in {found.seconds:.1f} s")
+
+
+def verdict(found: Diffed) -> str:
+    """What two checkpoints are to each other, in a few words."""
+    kinds = set(counts(found.tensors))
+    if kinds & {CHANGED, REMOVED, ADDED, UNDECIDED}:
+        return "different weights"
+    more = [
+        text
+        for kind, text in (
+            (RENAMED, "under other names"),
+            (LAYOUT, "in another layout"),
+            (CAST, "in another type, without loss"),
+            (ROUNDED, "rounded to another type"),
+        )
+        if kind in kinds
+    ]
+    tied = ", tied otherwise" if found.ties else ""
+    return " ".join(["same weights", ", ".join(more)]).rstrip() + tied
+
+
+def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
+    """One row for all tensors whose names, verdicts and maps differ only in numbers."""
+    groups: dict[tuple[str, str, str], list[TensorDiff]] = {}
+    for one in found:
+        if one.kind != SAME:
+            groups.setdefault((one.kind, _names(one), _numberless(one.how)), []).append(one)
+    order = list(WORDS)
+    for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
+        first = members[0]
+        names = names if len(members) > 1 else _names(first, numbers=True)
+        yield WORDS[kind], plural(len(members), "tensor"), names, _detail(members)
+        if rows:
+            for one in members:
+                if one.change and one.change.rows:
+                    yield "", ", ".join(one.b), _spans(one.change)
+
+
+def _numberless(text: str) -> str:
+    return NUMBER.sub("*", text)
+
+
+def _names(one: TensorDiff, *, numbers: bool = False) -> str:
+    """`old = new`, or the name alone; without numbers names that are alike are one."""
+    a, b = ([name if numbers else _numberless(name) for name in names] for names in (one.a, one.b))
+    a, b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
+    if a == b or not b:
+        return _listed(a)
+    return f"{_listed(a)} = {_listed(b)}" if a else _listed(b)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _detail(members: list[TensorDiff]) -> str:
+    """The map, or how far the numbers are apart: the largest of all."""
+    first = members[0]
+    parts = [_numberless(first.how) if len(members) > 1 else first.how] if first.how else []
+    if not first.is_unique:
+        parts.append("the map is not unique")
+    if first.dtypes[0] != first.dtypes[1] and all(first.dtypes):
+        parts.append(f"{first.dtypes[0]} -> {first.dtypes[1]}")
+    if None not in first.shapes and first.shapes[0] != first.shapes[1]:
+        parts.append(f"{list(first.shapes[0] or ())} -> {list(first.shapes[1] or ())}")
+    changes = [one.change for one in members if one.change]
+    if changes:
+        parts.append(_apart(changes))
+    return ", ".join(parts)
+
+
+def _apart(changes: list[Change]) -> str:
+    """How many elements differ, and by how much."""
+    elements, numel = sum(one.elements for one in changes), sum(one.numel for one in changes)
+    text = f"{elements} of {plural(numel, 'element')}"
+    largest = [one.largest for one in changes if one.largest is not None]
+    if largest:
+        text += f", largest difference {max(largest):.3g}"
+    relative = [one.relative for one in changes if one.relative is not None]
+    return text + (f", relative {max(relative):.2g}" if relative else "")
+
+
+def _spans(change: Change) -> str:
+    shown = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in change.rows[:MAX_SPANS])
+    more = " ..." if len(change.rows) > MAX_SPANS else ""
+    return f"{plural(change.row_count, 'row')}: {shown}{more}"
