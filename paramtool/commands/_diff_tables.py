@@ -20,7 +20,7 @@ from paramtool.passes.diff.names import NUMBER
 from paramtool.passes.rnn.find import Found, NetworkRequest
 
 if TYPE_CHECKING:
-    from paramtool.layouts.layout import Layout
+    from paramtool.passes.rnn.convert import Converted
 
 Views = Mapping[str, View]
 REFUSED = (FormatError, LayoutError, UnknownSizesError, UsageError)
@@ -137,9 +137,59 @@ def _of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
         for other in sorted(mine, key=lambda found: found.network.at != one.network.at):
             yield _converted(other, one, views)
     for other in mine:
-        yield from _as_vectors(other, views, b)
+        for made, names in _written(other, views, b):
+            how = f"{other.network.layout.name} -> {made.layout.name}"
+            yield [Proposal(replace(one, name=names[one.name]), made.layout.name, how) for one in made.targets]
     for one in theirs:
-        yield from _of_vectors(one, a, b)
+        for made, names in _written(one, b.views(), a):
+            yield from _read_as(made, names, one, a)
+
+
+def _written(mine: Found, views: Views, there: Checkpoint) -> Iterator[tuple[Converted, Mapping[str, str]]]:
+    """A network in every layout whose names and shapes another checkpoint has, and these names: {own: theirs}."""
+    from paramtool.layouts import all_layouts
+    from paramtool.passes.rnn.convert import convert_if_held
+
+    shapes = {name: view.shape for name, view in there.views().items()}
+    for layout in all_layouts():
+        made = convert_if_held(mine.network, views, layout, {}, at="")
+        if made is None:
+            continue
+        if len(made.targets) == 1 and len([n for n in made.targets[0].shape if n > 1]) == 1:
+            nbytes = prod(made.targets[0].shape)
+            same = [name for name, shape in shapes.items() if prod(shape) == nbytes >= MIN_VECTOR and len(shape) == 1]
+            yield from ((made, {made.targets[0].name: name}) for name in same)
+            continue
+        yield from ((made, names) for names in _places(made, shapes))
+
+
+def _places(made: Converted, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, str]]:
+    """Names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes."""
+    own = {one.name: one.shape for one in made.targets}
+    first = max(own, key=len)
+    for name in shapes:
+        if name.endswith(first):
+            at = name[: len(name) - len(first)]
+            if all(shapes.get(f"{at}{other}") == shape for other, shape in own.items()):
+                yield {other: f"{at}{other}" for other in own}
+
+
+def _read_as(made: Converted, names: Mapping[str, str], theirs: Found, a: Checkpoint) -> Iterator[list[Proposal]]:
+    """A network of the second, made of tensors of the first that have the names of another layout."""
+    from paramtool.passes.rnn.find import find
+
+    first = next(iter(names))
+    at = names[first][: len(names[first]) - len(first)].rstrip("./_") if len(names) > 1 else names[first]
+    for place in dict.fromkeys([at, "*"]):
+        try:
+            request = NetworkRequest(
+                made.layout.name, parse(str(theirs.network.spec)), (place,) if place else (), lenient=True
+            )
+            found = find(a, request)
+        except REFUSED:
+            continue
+        yield from (_converted(one, theirs, a.views()) for one in found)
+        return
 
 
 def _networks(checkpoint: Checkpoint) -> list[Found]:
@@ -174,52 +224,5 @@ def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
     ]
 
 
-def _as_vectors(mine: Found, views: Views, b: Checkpoint) -> Iterator[list[Proposal]]:
-    """A network of the first in each layout of one vector, for the vectors of the second of that length."""
-    from paramtool.passes.rnn.convert import convert_if_held
-
-    vectors = {name: view for name, view in b.views().items() if _is_vector(view)}
-    for layout in _layouts_of_vectors() if vectors else ():
-        made = convert_if_held(mine.network, views, layout, {}, at="")
-        if made is None or len(made.targets) != 1:
-            continue
-        target = made.targets[0]
-        for name, view in vectors.items():
-            if view.numel == prod(target.shape):
-                yield [
-                    Proposal(replace(target, name=name), layout.name, f"{mine.network.layout.name} -> {layout.name}")
-                ]
-
-
-def _of_vectors(theirs: Found, a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
-    """A network of the second as a vector of the first gives it, in each layout of one vector."""
-    from paramtool.passes.rnn.convert import convert_if_held
-    from paramtool.passes.rnn.find import find
-
-    spec, views = theirs.network.spec, a.views()
-    vectors = [name for name, view in views.items() if _is_vector(view)]
-    for layout in _layouts_of_vectors() if vectors else ():
-        made = convert_if_held(theirs.network, b.views(), layout, {}, at="")
-        if made is None or len(made.targets) != 1:
-            continue
-        for name in (one for one in vectors if views[one].numel == prod(made.targets[0].shape)):
-            try:
-                found = find(a, NetworkRequest(layout.name, parse(str(spec)), (name,), lenient=True))
-            except REFUSED:
-                continue
-            yield from (_converted(one, theirs, views) for one in found)
-
-
 MIN_VECTOR = 64
 """Shorter vectors are biases and norms, not whole networks."""
-
-
-def _is_vector(view: View) -> bool:
-    return len([size for size in view.shape if size > 1]) == 1 and view.numel >= MIN_VECTOR
-
-
-def _layouts_of_vectors() -> list[Layout]:
-    """The layouts that keep a network in one vector."""
-    from paramtool.layouts import all_layouts
-
-    return [one for one in all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]

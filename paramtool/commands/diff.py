@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import _diff_tables
+from paramtool.commands._diff_search import Search
 from paramtool.commands._differences import alias_sets, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
+from paramtool.engine.compare.rows import forms
 from paramtool.engine.compare.sides import Pair, Sides, is_constant
+from paramtool.engine.write.arithmetic import computed
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.diff import (
@@ -24,6 +27,7 @@ from paramtool.model.diff import (
     RENAMED,
     ROUNDED,
     SAME,
+    UNDECIDED,
     TensorDiff,
     counts,
 )
@@ -33,6 +37,8 @@ from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
 
+MAX_CALCULATED_NBYTES = 256 << 20
+"""The largest tensor that is calculated to be compared."""
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
 
@@ -99,7 +105,7 @@ def diff(
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
-        work = _Work(first, second, sides)
+        work = _Work(first, second, sides, memory)
         with progress("diff", sum(view.nbytes for _, view in second.windows())) as advance:
             tensors = work.all(advance)
         nbytes = sides.nbytes_read
@@ -124,7 +130,8 @@ def diff(
 class _Work:
     """The comparison of two open checkpoints: each step settles some tensors, and leaves the others to the next."""
 
-    def __init__(self, a: Checkpoint, b: Checkpoint, sides: Sides) -> None:
+    def __init__(self, a: Checkpoint, b: Checkpoint, sides: Sides, memory: int) -> None:
+        self.memory = memory
         self.a, self.b, self.sides = dict(a.windows()), dict(b.windows()), sides
         self.checkpoints = (a, b)
         self.left_a, self.left_b = dict(self.a), dict(self.b)
@@ -144,6 +151,8 @@ class _Work:
             self._by_tables()
         if self.left_b:
             self._by_casts()
+        if self.left_b:
+            self._by_rows()
         self._rest()
         self._without_data()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
@@ -229,6 +238,9 @@ class _Work:
         """Settle a tensor if every byte is what a table says."""
         name = one.target.name
         pairs = _pairs(one.target, self.b[name])
+        if pairs is None and self._is_calculated(one):
+            self._explain(one)
+            return
         if pairs is None or not all(self.sides.same(pairs, lambda nbytes: None).values()):
             return
         olds = dict.fromkeys(name for copy in one.target.copies for name in copy.names)
@@ -242,6 +254,56 @@ class _Work:
             for old in copy.names:
                 self.used[old] = self.used.get(old, 0) + copy.terms[0][1].numel
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout)
+
+    def _is_calculated(self, one: _diff_tables.Proposal) -> bool:
+        """Whether a tensor of the second is what arithmetic makes of the first: a sum of biases, a forget bias."""
+        target, there = one.target, self.b[one.target.name]
+        if all(copy.is_plain for copy in target.copies) or target.nbytes > MAX_CALCULATED_NBYTES:
+            return False
+        if (there.shape, there.dtype) != (target.shape, target.dtype):
+            return False
+        made = computed(target, self.sides.a.source)
+        return bool(made.tobytes() == self.sides.b.source.array(there).all().tobytes())
+
+    def _explain(self, one: _diff_tables.Proposal) -> None:
+        """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
+        names = [name for name in dict.fromkeys(n for copy in one.target.copies for n in copy.names) if name in self.a]
+        is_moved = all(len(copy.terms) <= 1 and not copy.shift for copy in one.target.copies)
+        summed = any(len(copy.terms) > 1 for copy in one.target.copies)
+        why = "a sign" if is_moved else "sums of biases" if summed else "a number that is added (a forget bias)"
+        for name in names:
+            self.used[name] = self.a[name].numel
+        if is_moved and names:  # bits move, and one is flipped: they lead back
+            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, with {why}", layout=one.layout)
+        elif names:
+            self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
+
+    def _by_rows(self) -> None:
+        """Tensors whose rows are rows, columns or negated rows of those of the first, by a search without tables."""
+        search = Search(dict(self.left_a), dict(self.left_b), self.sides, self.memory)
+        for one in list(search.found()):
+            if one.name not in self.left_b:
+                continue
+            beside = list(search.beside(one, self.left_b))
+            for old, count in one.used.items():
+                self.used[old] = self.used.get(old, 0) + count
+            self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+            for name, olds, pairs in beside:
+                if all(self.sides.same(pairs, lambda nbytes: None).values()):
+                    self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+        if search.missed:
+            self._undecided()
+
+    def _undecided(self) -> None:
+        """Tensors that the search had no room for."""
+        for name, view in list(self.left_b.items()):
+            if next(forms(view), None) is not None:
+                old = [name] if name in self.left_a else []
+                how = "--memory was too small for the rows of A"
+                one = TensorDiff(UNDECIDED, tuple(old), (name,), how=how, nbytes=view.nbytes)
+                self.found[name] = one
+                del self.left_b[name]
+                self.left_a.pop(name, None)
 
     def _by_casts(self) -> None:
         """Tensors of another type, under the same name or under that which others show."""

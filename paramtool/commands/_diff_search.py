@@ -1,0 +1,144 @@
+"""Maps that no table has: the rows of tensors found in the rows of others, and the same map for what is beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from paramtool.engine.compare.rows import RowIndex, forms
+from paramtool.engine.compare.sides import Pair, Sides
+from paramtool.model.dtype import DType
+from paramtool.model.rowmap import RowMap, RowRun, words
+from paramtool.model.view import View
+
+Views = Mapping[str, View]
+CALCULATED = ("float", "bfloat")
+"""What the names of types begin with that may be negated, or cast."""
+
+
+class FoundMap(NamedTuple):
+    """A tensor of the second checkpoint whose rows are those of tensors of the first."""
+
+    name: str
+    olds: tuple[str, ...]
+    how: str
+    is_unique: bool
+    used: Mapping[str, int]
+    """{name in the first: how many of its elements}"""
+    is_cast: bool = False
+    runs: tuple[RowRun, ...] = ()
+    is_plain: bool = True
+    """Whether rows are rows, neither columns nor negated."""
+
+
+class Search:
+    """The rows of tensors of the first checkpoint, and what of the second is made of them."""
+
+    def __init__(self, a: Views, b: Views, sides: Sides, memory: int) -> None:
+        self.b, self.sides = b, sides
+        self.names = list(a)
+        self.a = a
+        self.missed: list[str] = []
+        """Tensors of the first that did not fit into memory."""
+        self._index = RowIndex(memory)
+        wanted = {view.dtype for view in b.values()}
+        for number, name in enumerate(self.names):
+            self._add(number, a[name], wanted)
+
+    def _add(self, number: int, view: View, wanted: set[object]) -> None:
+        form = next(forms(view), None)
+        if form is None or form.is_transposed:
+            return
+        others = [one for one in wanted if one != view.dtype and _is_number(view) and _is_number_type(one)]
+        for dtype in (None, *others):
+            if not self._index.add(number, self.sides.a.source, form, dtype):  # type: ignore[arg-type]
+                self.missed.append(self.names[number])
+                return
+
+    def found(self) -> Iterator[FoundMap]:
+        """Each tensor of the second that is made of rows of the first."""
+        for name, view in self.b.items():
+            if (one := self._of(name, view)) is not None:
+                yield one
+
+    def _of(self, name: str, view: View) -> FoundMap | None:
+        for form in forms(view):
+            for sign, dtype in self._ways(view):
+                made = self._index.find(self.sides.b.source, form, sign=sign, dtype=dtype)
+                if made is not None:
+                    return self._described(name, view, made, (form.is_transposed, sign < 0, form.view.shape[1]))
+        return None
+
+    def _ways(self, view: View) -> Iterator[tuple[int, DType | None]]:
+        """(sign, the type that rows are cast to) of what is tried: plain, negated, rounded to a type of the first."""
+        yield 1, None
+        if _is_number(view):
+            yield -1, None
+            for dtype in dict.fromkeys(one.dtype for one in self.a.values()):
+                if dtype != view.dtype and _is_number_type(dtype):
+                    yield 1, dtype
+
+    def _described(self, name: str, view: View, made: RowMap, how: tuple[bool, bool, int]) -> FoundMap:
+        is_transposed, is_negated, width = how
+        olds = tuple(dict.fromkeys(self.names[one.tensor] for one in made.runs))
+        short = _short(olds)
+        text = words(made.runs, [short.get(one, one) for one in self.names])
+        text = f"transposed: {text}" if is_transposed else text
+        text = f"negated: {text}" if is_negated else text
+        used: dict[str, int] = {}
+        for one in made.runs:
+            used[self.names[one.tensor]] = used.get(self.names[one.tensor], 0) + one.count * width
+        is_cast = any(self.a[old].dtype != view.dtype for old in olds)
+        plain = not (is_transposed or is_negated or is_cast)
+        return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
+
+    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str], list[Pair]]]:
+        """(tensor of the second, those of the first, pairs): what stands beside a matrix, by the same map of rows.
+
+        A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
+        """
+        stem = one.name.removesuffix(".weight")
+        if stem == one.name or not one.is_plain:
+            return
+        for name, view in left_b.items():
+            if not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
+                continue
+            end = name[len(stem) :]
+            there = {old: self.a.get(f"{old.removesuffix('.weight')}{end}") for old in one.olds}
+            pairs = list(self._pairs(one, view, there))
+            if len(pairs) == len(one.runs):
+                yield name, [f"{old.removesuffix('.weight')}{end}" for old in one.olds], pairs
+
+    def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[Pair]:
+        width = view.numel // view.shape[0]
+        rows = sum(run.count for run in one.runs)
+        if rows != view.shape[0]:
+            return
+        for run in one.runs:
+            old = there[self.names[run.tensor]]
+            if old is None or not old.is_contiguous or not old.shape or old.dtype != view.dtype:
+                return
+            if old.numel // old.shape[0] != width or run.start + run.count > old.shape[0]:
+                return
+            yield Pair(_rows(old, run.start, run.count, width), _rows(view, run.to, run.count, width))
+
+
+def _rows(view: View, start: int, count: int, width: int) -> View:
+    return View(view.storage, view.dtype, view.offset + start * width, (count, width), (width, 1))
+
+
+def _is_number(view: View) -> bool:
+    return _is_number_type(view.dtype)
+
+
+def _is_number_type(dtype: object) -> bool:
+    return str(getattr(dtype, "name", "")).startswith(CALCULATED)
+
+
+def _short(names: tuple[str, ...]) -> dict[str, str]:
+    """Names from where they differ, without `.weight`."""
+    parts = [name.split(".") for name in names]
+    k = 0
+    while len(parts) > 1 and all(len(one) > k + 1 and one[k] == parts[0][k] for one in parts):
+        k += 1
+    return {name: ".".join(one[k:]).removesuffix(".weight") for name, one in zip(names, parts, strict=True)}
