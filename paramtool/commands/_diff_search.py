@@ -10,6 +10,7 @@ from paramtool.engine.compare.sides import Pair, Sides
 from paramtool.model.dtype import DType
 from paramtool.model.rowmap import RowMap, RowRun, words
 from paramtool.model.view import View
+from paramtool.passes.diff.names import short
 
 Views = Mapping[str, View]
 CALCULATED = ("float", "bfloat")
@@ -45,13 +46,14 @@ class Search:
         for number, name in enumerate(self.names):
             self._add(number, a[name], wanted)
 
-    def _add(self, number: int, view: View, wanted: set[object]) -> None:
+    def _add(self, number: int, view: View, wanted: set[DType]) -> None:
         form = next(forms(view), None)
         if form is None or form.is_transposed:
             return
         others = [one for one in wanted if one != view.dtype and _is_number(view) and _is_number_type(one)]
-        for dtype in (None, *others):
-            if not self._index.add(number, self.sides.a.source, form, dtype):  # type: ignore[arg-type]
+        ways: list[DType | None] = [None, *others]
+        for dtype in ways:
+            if not self._index.add(number, self.sides.a.source, form, dtype):
                 self.missed.append(self.names[number])
                 return
 
@@ -81,13 +83,13 @@ class Search:
     def _described(self, name: str, view: View, made: RowMap, how: tuple[bool, bool, int]) -> FoundMap:
         is_transposed, is_negated, width = how
         olds = tuple(dict.fromkeys(self.names[one.tensor] for one in made.runs))
-        short = _short(olds)
-        text = words(made.runs, [short.get(one, one) for one in self.names])
+        known = short(olds)
+        text = words(made.runs, [known.get(one, one) for one in self.names])
         text = f"transposed: {text}" if is_transposed else text
         text = f"negated: {text}" if is_negated else text
         used: dict[str, int] = {}
         for one in made.runs:
-            used[self.names[one.tensor]] = used.get(self.names[one.tensor], 0) + one.count * width
+            used[self.names[one.tensor]] = used.get(self.names[one.tensor], 0) + one.length * width
         is_cast = any(self.a[old].dtype != view.dtype for old in olds)
         plain = not (is_transposed or is_negated or is_cast)
         return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
@@ -111,16 +113,16 @@ class Search:
 
     def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[Pair]:
         width = view.numel // view.shape[0]
-        rows = sum(run.count for run in one.runs)
+        rows = sum(run.length for run in one.runs)
         if rows != view.shape[0]:
             return
         for run in one.runs:
             old = there[self.names[run.tensor]]
             if old is None or not old.is_contiguous or not old.shape or old.dtype != view.dtype:
                 return
-            if old.numel // old.shape[0] != width or run.start + run.count > old.shape[0]:
+            if old.numel // old.shape[0] != width or run.start + run.length > old.shape[0]:
                 return
-            yield Pair(_rows(old, run.start, run.count, width), _rows(view, run.to, run.count, width))
+            yield Pair(_rows(old, run.start, run.length, width), _rows(view, run.to, run.length, width))
 
 
 def _rows(view: View, start: int, count: int, width: int) -> View:
@@ -133,12 +135,3 @@ def _is_number(view: View) -> bool:
 
 def _is_number_type(dtype: object) -> bool:
     return str(getattr(dtype, "name", "")).startswith(CALCULATED)
-
-
-def _short(names: tuple[str, ...]) -> dict[str, str]:
-    """Names from where they differ, without `.weight`."""
-    parts = [name.split(".") for name in names]
-    k = 0
-    while len(parts) > 1 and all(len(one) > k + 1 and one[k] == parts[0][k] for one in parts):
-        k += 1
-    return {name: ".".join(one[k:]).removesuffix(".weight") for name, one in zip(names, parts, strict=True)}

@@ -5,7 +5,6 @@ A table only proposes.  What it proposes is a map only where every byte of the s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -16,7 +15,7 @@ from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import View
-from paramtool.passes.diff.names import NUMBER
+from paramtool.passes.diff.names import NUMBER, short
 from paramtool.passes.rnn.find import Found, NetworkRequest
 
 if TYPE_CHECKING:
@@ -117,10 +116,8 @@ def _joined(
 def _words(stored: Any, target: Target, names: tuple[str, str]) -> str:
     """Which parts a tensor is made of, from where their names differ, and between which dialects."""
     which = names[1] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
-    parts = list(dict.fromkeys(stored.parts))
-    shared = os.path.commonprefix([part.split(".") for part in parts]) if len(parts) > 1 else []
-    rest = (part.split(".")[len(shared) :] for part in parts)
-    seen = list(dict.fromkeys(NUMBER.sub("*", ".".join(one)).removesuffix(".weight") for one in rest))
+    parts = short(stored.parts)
+    seen = list(dict.fromkeys(NUMBER.sub("*", one) for one in parts.values()))
     if len(parts) == 1:
         return f"a part of {target.copies[0].names[0]!r}, {which}" if target.copies[0].names else which
     return f"[{'; '.join(seen[:4])}{'; ...' if len(seen) > 4 else ''}], {which}"

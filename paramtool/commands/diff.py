@@ -97,7 +97,8 @@ def diff(
     """How checkpoint `b` differs from `a`: tensors by name and by content, ties, objects and metadata.
 
     A tensor that differs is looked for under other names, in other layouts and dialects, and as a cast; every verdict
-    is proved by comparing all bytes.  `only` compares one section of both; `memory` is in bytes.  Errors, `allow_class` and `allow_unknown` as of `read`.
+    is proved by comparing all bytes.  `only` compares one section of both; `memory` is in bytes.  Errors, `allow_class`
+    and `allow_unknown` as of `read`.
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
@@ -318,9 +319,9 @@ class _Work:
         verdicts = self.sides.casts(pairs.values())
         rounded = [key for key, pair in pairs.items() if verdicts[pair] == ROUNDED]
         changes = dict(zip(rounded, self.sides.changes([[pairs[key]] for key in rounded]), strict=True))
-        for (old, new), pair in pairs.items():
+        for key, pair in pairs.items():
             if verdicts[pair] in (CAST, ROUNDED):
-                self._settle(verdicts[pair], [old], new, change=changes.get((old, new)))
+                self._settle(verdicts[pair], key[:1], key[1], change=changes.get(key))
 
     def _rest(self) -> None:
         """What has the same name and other numbers, and what only one of the two has."""

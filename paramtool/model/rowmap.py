@@ -6,7 +6,7 @@ q 16, k 4, v 4 rows in turn, 2 times             in words
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class RowRun(NamedTuple):
     tensor: int
     start: int
     """The first row in the first checkpoint's tensor."""
-    count: int
+    length: int
     to: int
     """Where they begin in the second's."""
 
@@ -33,7 +33,7 @@ class RowMap(NamedTuple):
     """Whether each row is found in one place only."""
 
 
-def found_in(rows: Sequence[Hashable], index: Mapping[Hashable, Sequence[Place]]) -> RowMap | None:
+def found_in(rows: Sequence[bytes], index: Mapping[bytes, Sequence[Place]]) -> RowMap | None:
     """The map of rows, each of which the index has; None if one is not there.
 
     Of several places, the one that continues the run is taken.
@@ -46,9 +46,9 @@ def found_in(rows: Sequence[Hashable], index: Mapping[Hashable, Sequence[Place]]
             return None
         is_unique = is_unique and len(places) == 1
         last = runs[-1] if runs else None
-        wanted = (last.tensor, last.start + last.count) if last else None
+        wanted = (last.tensor, last.start + last.length) if last else None
         if last is not None and wanted in places:
-            runs[-1] = last._replace(count=last.count + 1)
+            runs[-1] = last._replace(length=last.length + 1)
         else:
             tensor, start = _next_of(places, runs)
             runs.append(RowRun(tensor, start, 1, to))
@@ -57,7 +57,7 @@ def found_in(rows: Sequence[Hashable], index: Mapping[Hashable, Sequence[Place]]
 
 def _next_of(places: Sequence[Place], runs: Sequence[RowRun]) -> Place:
     """Of several places, the one behind what was taken of its tensor before; else the first."""
-    behind = {(one.tensor, one.start + one.count) for one in runs[-8:]}
+    behind = {(one.tensor, one.start + one.length) for one in runs[-8:]}
     return next((place for place in places if place in behind), places[0])
 
 
@@ -72,7 +72,7 @@ def words(runs: Sequence[RowRun], names: Sequence[str]) -> str:
     >>> words([RowRun(0, 4 + 8 * n, 4, 4 * n) for n in range(3)], ["qkv"])
     'rows 4-7 of every 8 of qkv'
     """
-    lengths = [(one.tensor, one.count) for one in runs]
+    lengths = [(one.tensor, one.length) for one in runs]
     if len({one.tensor for one in runs}) == len(runs) and all(not one.start for one in runs):
         return "[" + "; ".join(_few([names[one.tensor] for one in runs])) + "]"
     starts = [one.start for one in runs]
@@ -85,7 +85,7 @@ def words(runs: Sequence[RowRun], names: Sequence[str]) -> str:
         if len(lengths) % period == 0 and lengths == lengths[:period] * (len(lengths) // period):
             turn = ", ".join(_few([f"{names[tensor]} {count}" for tensor, count in lengths[:period]]))
             return f"rows of {turn} in turn, {len(lengths) // period} times"
-    shown = [f"{names[one.tensor]} {one.start}-{one.start + one.count - 1}" for one in runs]
+    shown = [f"{names[one.tensor]} {one.start}-{one.start + one.length - 1}" for one in runs]
     return "[" + "; ".join(_few(shown)) + "]"
 
 

@@ -77,11 +77,13 @@ class Measure:
         return np.asarray(differs)
 
     def _add_rows(self, differs: Array, box: tuple[slice, ...]) -> None:
+        import numpy as np
+
         if not box:
             found = [Span(0, 1)] if differs.any() else []
         else:
             start = box[0].start
-            rows = differs.reshape(differs.shape[0], -1).any(1).nonzero()[0] + start
+            rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + start
             found = spans(rows.tolist())
         for one in found:
             self._add_span(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from paramtool.engine.compare.casts import converted
@@ -14,7 +15,7 @@ from paramtool.engine.compare.equal import Window, partition, sample
 from paramtool.engine.read.source import Source, number_type
 from paramtool.engine.read.streams import Pool, Stream, same, same_window
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import CAST, CHANGED, ROUNDED, SAME, Change
+from paramtool.model.diff import CAST, CHANGED, ROUNDED, Change
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -37,6 +38,7 @@ class Sides:
     def __init__(self, a: Checkpoint, b: Checkpoint, memory: int) -> None:
         """`memory` is the most bytes that all comparisons together may hold."""
         self._stack = ExitStack()
+        self._lock = Lock()
         self.a, self.b = Pool(a, memory), Pool(b, memory)
 
     def __enter__(self) -> Sides:
@@ -59,16 +61,18 @@ class Sides:
         listed = [(task, list(pairs)) for task, pairs in tasks]
 
         def both(a_source: Source, task: tuple[Task, bool]) -> Answer:
-            if not task[1]:
-                return work(a_source, self.b.source, task[0])
+            if not task[1]:  # decoded once, and kept where one thread finds it
+                with self._lock:
+                    return work(self.a.source, self.b.source, task[0])
             with self.b.borrowed() as b_source:
                 return work(a_source, b_source, task[0])
 
-        plain = [self.b.is_plain(pair.b for pair in pairs) for _, pairs in listed]
-        views = [
-            [pair.a for pair in pairs] if is_plain else None for is_plain, (_, pairs) in zip(plain, listed, strict=True)
+        plain = [self.a.is_plain(p.a for p in pairs) and self.b.is_plain(p.b for p in pairs) for _, pairs in listed]
+        wrapped = [
+            ((task, is_plain), [pair.a for pair in pairs])
+            for (task, pairs), is_plain in zip(listed, plain, strict=True)
         ]
-        return self.a.map(both, [((task, p), v) for (task, _), p, v in zip(listed, plain, views, strict=True)])
+        return self.a.map(both, wrapped)
 
     def same(self, pairs: Iterable[Pair], advance: Advance) -> dict[Pair, bool]:
         """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
@@ -80,8 +84,6 @@ class Sides:
         for pair, answer in zip(rest, answers, strict=True):
             advance(pair.b.nbytes)
             found[pair] = answer
-        for pair in found:
-            advance(0)
         return found
 
     def _is_one_place(self, pair: Pair) -> bool:
@@ -169,6 +171,3 @@ def _cast(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> str:
 
 def _changed(a_source: Source, b_source: Source, pairs: list[Pair]) -> Change:
     return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source)
-
-
-__all__ = ["CHANGED", "SAME", "Pair", "Sides", "is_constant"]

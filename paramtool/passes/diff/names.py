@@ -18,6 +18,20 @@ NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A segment of a name that is a number."""
 
 
+def short(names: Iterable[str]) -> dict[str, str]:
+    """{name: the name from where it differs from others, without `.weight`}
+
+    >>> short(["l.0.q.weight", "l.0.k.weight"])
+    {'l.0.q.weight': 'q', 'l.0.k.weight': 'k'}
+    """
+    parts = {name: name.removesuffix(".weight").split(".") for name in names}
+    first = next(iter(parts.values()), [])
+    same = 0
+    while len(parts) > 1 and all(len(one) > same + 1 and one[same] == first[same] for one in parts.values()):
+        same += 1
+    return {name: ".".join(one[same:]) for name, one in parts.items()}
+
+
 class Renames:
     """What proven pairs of names say of other names."""
 
