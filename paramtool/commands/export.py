@@ -15,10 +15,12 @@ from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
+from paramtool.commands.output.losses import name_warnings
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
-from paramtool.commands.output.write import FOLDER_FORMATS, Destination, Work, done, laid_out, name_warnings, place
+from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
