@@ -13,6 +13,7 @@ from paramtool.model.optimizer import Binding, Group, OptimizerState, Order, Par
 from paramtool.passes.optimizer import copies, read, slots, trainer
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
+from paramtool.passes.optimizer.entries import contradictions, entries_of
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from tests.passes.made import Tensors, checkpoint, view
 
@@ -257,6 +258,7 @@ def test_contradictions_are_named() -> None:
     shapes = "exp_avg [2, 3], exp_avg_sq [2, 3]"
     assert found.defects[0] == f"optimizer: entry 0: no parameter has the shape of {shapes}; expected that of 'w', [9]"
     assert found.words == f"not bound: {found.defects[0]} (and 1 more)"
+    assert tuple(contradictions(entries_of(state, read.shapes_of(model)), other)) == found.defects
 
 
 def named(names: list[str], model: Names) -> Binding:
