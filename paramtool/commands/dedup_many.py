@@ -24,7 +24,8 @@ from paramtool.commands.output.writer import Fitted
 from paramtool.commands.output.writers import SAFETENSORS, check_name
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.engine.read.source import MAX_OPEN_FILES, Source
+from paramtool.engine.read.open_files import MAX_OPEN_FILES
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural, refuse_string
 from paramtool.formats.files import is_folder

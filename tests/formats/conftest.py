@@ -18,6 +18,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(buffer))
         read_at(file, start, buffer)
 
-    for module in ("read.source", "write.writer"):
+    for module in ("read.source", "read.open_files", "write.writer"):
         monkeypatch.setattr(f"paramtool.engine.{module}.read_at", counted)
     return found

@@ -134,7 +134,7 @@ def test_each_byte_is_read_once(
     tmp_path: Path, reads: list[int], monkeypatch: pytest.MonkeyPatch, *, width: int, files: int
 ) -> None:
     """The shards of 64 ranks are joined in one pass, and the CRC of each comes from the same read."""
-    monkeypatch.setattr("paramtool.engine.read.source.MANY_OPEN_FILES", files)
+    monkeypatch.setattr("paramtool.engine.read.open_files.MANY_OPEN_FILES", files)
     rows = torch.randint(256, (512, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(width))
     shards = [((8 * k, 0), rows[8 * k : 8 * k + 8]) for k in range(64)]
     save_shards(tmp_path / "ck", {"rows": (512, width)}, {"rows": shards})
