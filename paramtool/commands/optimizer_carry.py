@@ -154,6 +154,11 @@ def reported(bindings: Sequence[Binding], state: MovedState, file: str = "", mor
     return StateReport(tuple(found), (), state.warnings, state.gone | state.renamed.keys())
 
 
+def keeps_state(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has anything that has to follow its parameters: state, or averages of them."""
+    return any(entry.role == "ema" for entry in checkpoint.entries.values()) or has_state(checkpoint)
+
+
 def has_state(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has the state of an optimizer, or copies of its parameters in a list."""
     if any(entry.role == "optimizer" for entry in checkpoint.entries.values()):

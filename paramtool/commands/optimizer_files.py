@@ -65,6 +65,11 @@ def _holds_state(name: str) -> bool:
     return is_file or bool(optimizer_of(name)) or any(folder.startswith(STATE_FOLDERS) for folder in folders)
 
 
+def holds_state(beside: Sidecars) -> bool:
+    """Whether one of the files that come along has the state of an optimizer."""
+    return any(map(_holds_state, beside.files))
+
+
 class Following(NamedTuple):
     """Files beside the weights whose state has to follow, and what the parameters become."""
 

@@ -19,10 +19,11 @@ from paramtool.commands.optimizer_carry import (
     OptimizerChoice,
     StateReport,
     finished,
+    keeps_state,
     prepared,
     refuse_unsaid,
 )
-from paramtool.commands.optimizer_files import Following, FollowingWork, following, works
+from paramtool.commands.optimizer_files import Following, FollowingWork, following, holds_state, works
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import Destination, place
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
@@ -58,7 +59,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
-from paramtool.model.optimizer import TIED, UNTIED, StateChoice
+from paramtool.model.optimizer import TIED, UNTIED, Move, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
 from paramtool.passes.retied import retied
@@ -429,6 +430,7 @@ def _carried(
 
     The last are files beside it whose state has to follow.
     """
+    moves: tuple[Move, ...] = ()
     renamed: Mapping[str, str] = {}
     ties = retied(checkpoint, options.untie, options.tie or {})
     state = StateChoice(options.untied_state, options.tied_state)
@@ -437,7 +439,8 @@ def _carried(
         from paramtool.passes.parts.rewrite import moves as moves_of_parts
 
         taken = change.take()
-        moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
+        if keeps_state(checkpoint) or holds_state(where.sidecars):
+            moves, renamed = moves_of_parts(checkpoint.files[0].path, taken), renames(taken)
         change = HandedOver(taken)
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)

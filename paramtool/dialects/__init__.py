@@ -148,6 +148,10 @@ class _Tabled:
             )
         return embedding.removesuffix(found) if found else ""
 
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Whether the table has a row for one of these names."""
+        return self._dialect.has_any(names)
+
     def leaves(self, hub: Iterable[str]) -> bool:
         """Whether names of transformers 4 have layers of the table at a place where it has none."""
         return any(self._dialect.elsewhere(hub))
@@ -285,16 +289,18 @@ def recognised(tensors: Shapes, config: Mapping[str, Any], facts: FactsOf) -> li
     found, same_names = [], False
     for name in TABLES:
         try:
-            held = (table := _Tabled(name, config, facts)).read(tensors)
+            if not (table := _Tabled(name, config, facts)).has_any(tensors):
+                continue
+            held = table.read(tensors)
         except LayoutError:
             continue
-        if table.leaves({piece.part for one in held for piece in one.pieces}):  # as a model without its prefix
+        if table.leaves({part for one in held for part in one.parts}):  # as a model without its prefix
             continue
-        renamed = any(piece.part != one.name for one in held for piece in one.pieces)
+        renamed = any(part != one.name for one in held for part in one.parts)
         if not renamed and all(one == whole(one.name, one.shape) for one in held):
             continue
         if told is not None and told.dialects == (MEMORY,):
-            parts = {piece.part for one in held for piece in one.pieces}
+            parts = {part for one in held for part in one.parts}
             if recognition.told(parts, config).five:  # its names mean tensors that transformers 4 does not have
                 continue
         found.append(name)

@@ -60,7 +60,7 @@ class Dialect:
             found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
         _each_once(found)
         _refuse_padding(self.table, found, vocabulary)
-        kept = [one.name for one in found if one.pieces[0].part == one.name]
+        kept = [one.name for one in found if one.parts[0] == one.name]
         self._unmixed(kept)
         _refuse_companions(self.table.name, [row.name for row in self.rows], self._without_row(kept))
         return found
@@ -93,6 +93,10 @@ class Dialect:
         """The pattern of a tensor that holds several parts, or one in another form; "" for any other."""
         row, fields = self._of_dialect(name)
         return row.pattern(fields.get("kind") == "bias")[0] if row is not None and row.row.is_fused else ""
+
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Whether one of the names is that of a row; where none is, each tensor stands for itself."""
+        return self._names.match_any(names)
 
     def _without_row(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self._of_dialect(name)[0] is None]
@@ -338,7 +342,7 @@ def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: in
     """LayoutError if an embedding has another number of rows than there are tokens."""
     templates = Templates(map(Template, table.vocabulary if vocabulary else ()))
     for stored in found:
-        if stored.shape[:1] != (vocabulary,) and templates.match(stored.pieces[0].part) is not None:
+        if stored.shape[:1] != (vocabulary,) and templates.match(stored.parts[0]) is not None:
             raise LayoutError(
                 f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; expected vocab_size={vocabulary}",
                 hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
@@ -370,13 +374,12 @@ def _refuse_companions(dialect: str, templates: Sequence[Template], names: Seque
 
 def _each_once(found: Iterable[Stored]) -> None:
     """LayoutError if two tensors hold the same elements of a part."""
-    holders: dict[str, tuple[str, set[tuple[int, ...]]]] = {}
+    holders: dict[tuple[str, tuple[int, ...]], str] = {}
     for stored in found:
-        for piece in stored.pieces:
-            holder, starts = holders.setdefault(piece.part, (stored.name, set()))
-            if holder != stored.name and piece.start in starts:
-                raise LayoutError(f"{holder!r} and {stored.name!r} both hold {piece.part!r}")
-            starts.add(piece.start)
+        for part, start, _ in stored.boxes:
+            holder = holders.setdefault((part, start), stored.name)
+            if holder != stored.name:
+                raise LayoutError(f"{holder!r} and {stored.name!r} both hold {part!r}")
 
 
 def _names_once(found: Iterable[Stored]) -> None:

@@ -99,6 +99,12 @@ class Templates:
             if (fields := one.match(name)) is not None:
                 yield k, fields
 
+    def match_any(self, names: Iterable[str]) -> bool:
+        """Whether a template has one of these names."""
+        names = list(names)
+        near = {stem for stem in set(map(_stem, names)) if any(one.may_match(stem) for one in self._all)}
+        return bool(near) and any(self.match(name) is not None for name in names if _stem(name) in near)
+
     def match(self, name: str) -> tuple[int, dict[str, str]] | None:
         """The first of `matches`; None if no template has this name."""
         return next(self.matches(name), None)

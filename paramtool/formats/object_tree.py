@@ -474,8 +474,13 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
     found = {}
     for name, entry in entries.items():
         role = known.get(name) or leaf_role(name, "model")
-        found[name] = entry if role == entry.role else entry._replace(role=role)
+        found[name] = with_role(entry, role)
     return found
+
+
+def with_role(entry: Entry, role: str | None) -> Entry:
+    """An entry with a role; the same one where that is its role already, or None."""
+    return entry if role is None or role == entry.role else entry._replace(role=role)
 
 
 def sections(objects: Node) -> tuple[Section, ...]:

@@ -29,7 +29,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import Assembled, Cast, Constant, Ranges, Storage
+from paramtool.model.storage import Assembled, Cast, Constant, Ranges, Storage, nbytes_of
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
@@ -178,12 +178,16 @@ def relation(window: View, owner: View) -> str:
     return "slice" if window.numel < whole.numel and strides <= {*whole.strides, 1} else "view"
 
 
-def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split_content: bool = False) -> AliasGraph:
+def build(
+    checkpoint: Checkpoint, keep: str = "first", parts: bool = True, *, split_content: bool = False,
+    counts_unused: bool = True,
+) -> AliasGraph:  # fmt: skip
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
     `keep` says which name owns the bytes that several names share: `first` or `last` in file order, or an fnmatch
     pattern.  `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded
     alias set stored owners of its own, for formats in which all names of the same bytes are tied.
+    Without `counts_unused` the graph's `unused` is empty: it takes as long as the rest.
     """
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     shared = _shared_storages(checkpoint)
@@ -198,7 +202,8 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split
         if owner == name or owner in places.spans:
             owners.setdefault(owner, places.spans.get(owner, view))
     derived = {} if split_content else dict(_derived(checkpoint.storages, owners))
-    free, signs = unused(checkpoint, shared), _pending(checkpoint, keep)
+    free = unused(checkpoint, shared) if counts_unused else {}
+    signs = _pending(checkpoint, keep)
     return AliasGraph(owners, members, frozenset(places.spans), places.fused, free, derived, signs)
 
 
@@ -371,7 +376,8 @@ def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -
             used[view.storage] = min(view.nbytes, view.byte_stop - view.byte_start)
     used.update((storage, _used_nbytes(views)) for storage, views in several.items())
     _add_parts(used, checkpoint.storages)
-    rest = ((id_, storage.nbytes - used.get(id_, 0)) for id_, storage in checkpoint.storages.items())
+    sizes = ((id_, nbytes_of(checkpoint.storages, id_) or 0) for id_ in checkpoint.storages)
+    rest = ((id_, nbytes - used.get(id_, 0)) for id_, nbytes in sizes)
     return {id_: nbytes for id_, nbytes in rest if nbytes > 0}
 
 

@@ -20,7 +20,7 @@ from paramtool.model.checkpoint import Module
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import Storage
+from paramtool.model.storage import Storage, nbytes_of
 from paramtool.model.tiling import are_disjoint
 from paramtool.model.view import View, contiguous
 
@@ -226,27 +226,33 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
 
 
 def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
+    if not _are_runs(target):
+        _check_tiling(target)
+    for copy in target.copies:
+        for _, view in copy.terms:
+            there = nbytes_of(storages, view.storage)
+            if there is None or view.byte_stop > there or view.shape != copy.destination.shape:
+                raise PlanError(f"{target.name!r}: a source window does not fit")
+
+
+def _check_tiling(target: Target) -> None:
     if sum(copy.destination.nbytes for copy in target.copies) != target.nbytes:
         raise PlanError(f"{target.name!r}: its copies do not fill it")
-    swept = _are_runs(target)
     for copy in target.copies:
         if copy.destination.byte_stop > target.nbytes:
             raise PlanError(f"{target.name!r}: a copy reaches outside it")
         if len(target.copies) > 1 and not copy.destination.is_injective:
             raise PlanError(f"{target.name!r}: a copy writes an element twice")
-        for _, view in copy.terms:
-            storage = storages.get(view.storage) if isinstance(view.storage, int) else None
-            if storage is None or view.byte_stop > storage.nbytes or view.shape != copy.destination.shape:
-                raise PlanError(f"{target.name!r}: a source window does not fit")
-    if not swept and len(target.copies) > 1 and not are_disjoint(copy.destination for copy in target.copies):
+    if len(target.copies) > 1 and not are_disjoint(copy.destination for copy in target.copies):
         raise PlanError(f"{target.name!r}: two copies write the same element")
 
 
 def _are_runs(target: Target) -> bool:
-    """Whether the copies are runs, one behind the other: then none overlaps another."""
+    """Whether the copies are runs, one behind the other from the target's first byte to its last."""
     stop = 0
     for copy in target.copies:
-        if copy.destination.byte_start != stop or not copy.destination.is_contiguous:
+        here = copy.destination
+        if here.byte_start != stop or not here.is_contiguous:
             return False
-        stop = copy.destination.byte_stop
-    return True
+        stop = here.byte_stop
+    return stop == target.nbytes

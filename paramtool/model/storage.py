@@ -179,3 +179,17 @@ class Ranges(Mapping[int, Storage]):
     def __len__(self) -> int:
         """The number of storages."""
         return len(self._starts)
+
+    def nbytes_of(self, number: int) -> int | None:
+        """The size of a storage, without the rest of it; None where there is none."""
+        return self._stops[number] - self._starts[number] if 0 <= number < len(self._starts) else None
+
+
+def nbytes_of(storages: Mapping[int, Storage], number: int | str) -> int | None:
+    """The size of a storage; None where there is none of that number."""
+    if not isinstance(number, int):
+        return None
+    if isinstance(storages, Ranges):
+        return storages.nbytes_of(number)
+    found = storages.get(number)
+    return None if found is None else found.nbytes

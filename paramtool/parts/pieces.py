@@ -85,6 +85,14 @@ class Stored:
         return (Piece(held, *_plain(self.shape)),) if isinstance(held, str) else held
 
     @property
+    def boxes(self) -> Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+        """(part, the first index of its box, the lengths of the box) of each piece."""
+        held = self._held
+        if isinstance(held, str):
+            return ((held, (0,) * len(self.shape), self.shape),)
+        return [(piece.part, piece.start, piece.shape) for piece in held]
+
+    @property
     def parts(self) -> Sequence[str]:
         """The part of each piece."""
         held = self._held

@@ -14,6 +14,8 @@ from paramtool.model.view import View
 
 def coalesced(copies: list[Copy]) -> list[Copy]:
     """The same copies, merged where neighbours continue each other: gates in the same order become one matrix."""
+    if len({tuple(view.storage for _, view in copy.terms) for copy in copies}) == len(copies):
+        return [_collapsed(copy) for copy in copies]  # no two of the same storages
     found = [_collapsed(copy) for copy in _stacked(copies)]
     return [_collapsed(copy) for copy in _joined(found)]
 

@@ -33,6 +33,7 @@ from paramtool.model.storage import (
     Constant,
     Encoded,
     Inline,
+    Ranges,
     SourceFile,
     Storage,
 )
@@ -164,6 +165,8 @@ class Source:
 
     def check_inflated(self, storage_ids: Iterable[int]) -> None:
         """FormatError if reading some storages would inflate or calculate more than is allowed; reads nothing."""
+        if isinstance(self.checkpoint.storages, Ranges):  # plain bytes
+            return
         for storage_id in storage_ids:
             self._charge(self.checkpoint.storages[storage_id])
 

@@ -25,7 +25,7 @@ class Renumber:
 
     def view(self, view: View) -> View:
         """The same view with the storage's new number."""
-        return replace(view, storage=self.first + int(view.storage))
+        return View(self.first + int(view.storage), view.dtype, view.offset, view.shape, view.strides)
 
     def storage(self, storage: Storage) -> Storage:
         """The same storage with its new number; a cast refers to another storage, which is renumbered too."""

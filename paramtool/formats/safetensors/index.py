@@ -151,7 +151,7 @@ def plain_names(path: str, names: object) -> list[str]:
     """Names of files in the folder of an index; UnsafeError if one is elsewhere, FormatError if one is not a string."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise FormatError(f"{path}: {names!r:.100} is not a list of file names")
-    outside = sorted({name for name in names if not is_plain_name(name)})
+    outside = sorted(name for name in set(names) if not is_plain_name(name))
     if outside:
         raise UnsafeError(
             f"{path}: names {plural(len(outside), 'file')} outside its own folder or with invalid names: "

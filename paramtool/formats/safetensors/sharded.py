@@ -152,7 +152,7 @@ def _merge(
         format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
         files=(index, *(file for shard in shards.values() for file in shard.files)),
         storages=storages if plain is None else plain,
-        entries={n: e._replace(role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
+        entries={n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()},
         objects=tree,
         sections=object_tree.sections(tree),
         metadata=metadata,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import Defects, plural
-from paramtool.model.checkpoint import Checkpoint, pending
+from paramtool.model.checkpoint import Checkpoint, Entry, pending
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
 from paramtool.model.view import View
@@ -46,9 +46,11 @@ def optimizers(checkpoint: Checkpoint) -> tuple[OptimizerState, ...]:
 
     Defects where one contradicts itself: state for an id that no group has, an id in two groups.
     """
-    described, defects = _PlainTensors(checkpoint), _Contradictions()
-    found = []
-    for one in _found(checkpoint.objects):
+    nodes, defects = tuple(_found(checkpoint.objects)), _Contradictions()
+    if not nodes:
+        return ()
+    described, found = _PlainTensors(checkpoint), []
+    for one in nodes:
         read = _flattened(one, described, defects) if one.is_flat else _of_torch(one, described, defects)
         found.append(read)
     if defects.lines:
@@ -74,9 +76,7 @@ class _PlainTensors:
         self.tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.views: dict[str, View] = {}
         for name, entry in checkpoint.entries.items():
-            waiting = pending(entry.value)
-            view = waiting[1] if waiting else entry.value
-            if isinstance(view, View):
+            if (view := plain_view(entry)) is not None:
                 self.tensors[name] = view.dtype.name, view.shape
                 self.views[name] = view
         self.format = checkpoint.format
@@ -84,7 +84,16 @@ class _PlainTensors:
 
 def shapes_of(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """{tensor: shape} of the plain tensors, as `bind` asks for them."""
-    return {name: shape for name, (_, shape) in _PlainTensors(checkpoint).tensors.items()}
+    views = ((name, plain_view(entry)) for name, entry in checkpoint.entries.items())
+    return {name: view.shape for name, view in views if view is not None}
+
+
+def plain_view(entry: Entry) -> View | None:
+    """The window of a plain tensor, or of one whose sign or conjugation is still to be carried out; None for others."""
+    if isinstance(entry.value, View):
+        return entry.value
+    waiting = pending(entry.value)
+    return waiting[1] if waiting else None
 
 
 def _found(objects: Node) -> Iterator[_OptimizerNode]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
+from operator import mul
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError
@@ -129,7 +130,8 @@ def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Co
 
 def _begin(piece: Piece, tensor: View) -> int:
     """The element of a storage at which a piece of a tensor begins."""
-    return tensor.offset + sum(k * stride for k, stride in zip(piece.at, tensor.strides, strict=True))
+    steps: Iterable[int] = map(mul, piece.at, tensor.strides)
+    return tensor.offset + sum(steps)
 
 
 class _Common(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import add
 from typing import NamedTuple
 
 from paramtool import dialects
@@ -111,7 +112,7 @@ def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], 
 
     `scaled` are weights with scales beside them, which may hold two elements in a byte.
     """
-    holders = {piece.part: one for one in held for piece in one.pieces if one.name not in scaled}
+    holders = {part: one for one in held if one.name not in scaled for part in one.parts}
     plain = {name: shape for name, shape in hub.items() if name in holders}
     if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
         widths.refuse(lines, holders)
@@ -119,14 +120,14 @@ def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], 
 
 def _hub(held: Iterable[Stored]) -> dict[str, tuple[int, ...]]:
     """{tensor of transformers 4: its shape}, from the pieces of all tensors."""
-    found: dict[str, list[int]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for tensor in held:
-        for piece in tensor.pieces:
-            ends = [start + length for start, length in zip(piece.start, piece.shape, strict=True)]
-            known = found.setdefault(piece.part, ends)
+        for part, start, shape in tensor.boxes:
+            ends = tuple(map(add, start, shape))
+            known = found.setdefault(part, ends)
             if known is not ends:
-                found[piece.part] = [max(pair) for pair in zip(known, ends, strict=True)]
-    return {name: tuple(shape) for name, shape in found.items()}
+                found[part] = tuple(map(max, known, ends))
+    return found
 
 
 def views_of(checkpoint: Checkpoint) -> frozenset[str]:

@@ -57,8 +57,10 @@ def of_parts(
     places: dict[str, tuple[int, int]] = {}
     for tensor in held:
         rank = ranks.get(tensor.name, len(ranks))
-        for k, piece in enumerate(tensor.pieces):
-            places[piece.part] = min(places.get(piece.part, (rank, k)), (rank, k))
+        for k, part in enumerate(tensor.parts):
+            place = (rank, k)
+            if places.setdefault(part, place) > place:
+                places[part] = place
     found = {name: rank for rank, name in enumerate(sorted(names, key=places.__getitem__))}
     return tuple(found[name] for name in names)
 

@@ -93,8 +93,7 @@ def check_nothing_lost(where: str, change: Rearranged) -> None:
 
 def _counts(tensors: Iterable[Stored]) -> dict[str, int]:
     """{part: how many of its elements tensors hold}; what is held twice counts once."""
-    boxes = dict.fromkeys((piece.part, piece.start, piece.shape) for tensor in tensors for piece in tensor.pieces)
-    found: Counter[str] = Counter()
-    for part, _, shape in boxes:
-        found[part] += prod(shape)
+    found: dict[str, int] = {}
+    for part, _, shape in dict.fromkeys(chain.from_iterable(tensor.boxes for tensor in tensors)):
+        found[part] = found.get(part, 0) + prod(shape)
     return found

@@ -44,7 +44,7 @@ def rewritten(
     _refuse_clashes(where, checkpoint, found, keep_names)
     new, requires = _new_tensors(checkpoint, found)
     found = found if keep_names else found.named()
-    whole = alias.build(checkpoint, parts=False)
+    whole = alias.build(checkpoint, parts=False, counts_unused=False)
     made = shared(_groups(new, found, whole), whole)
     firsts = _firsts(checkpoint, new)
     again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
@@ -56,7 +56,8 @@ def rewritten(
     swapped = swaps(firsts, set(found.read), kept)
     swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
     rest = _without(checkpoint, found, swapped)
-    base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
+    graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
+    base = dedup_pass.plan(rest, graph, skip_unsupported)
     known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
     known |= {
@@ -111,8 +112,8 @@ def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored
     holders: dict[str, list[int]] = {}
     read = list(found.read.values())
     for k, tensor in enumerate(read):
-        for piece in tensor.pieces:
-            holders.setdefault(piece.part, []).append(k)
+        for part in tensor.parts:
+            holders.setdefault(part, []).append(k)
     first = list(range(len(read)))
 
     def root(k: int) -> int:
@@ -121,7 +122,7 @@ def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored
             k = first[k]
         return k
 
-    uses = [sorted({k for piece in one.pieces for k in holders.get(piece.part, ())}) for one in found.made]
+    uses = [sorted({k for part in one.parts for k in holders.get(part, ())}) for one in found.made]
     for used in uses:
         for k in used[1:]:
             first[root(k)] = root(used[0])
@@ -159,16 +160,16 @@ def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
     So are files that `keep_names` wrote, both ways: parts in a fused tensor, and the fused tensor around its parts.
     """
     read = {one.name for one in change.read}
+    there = [made for made in change.made if made.name in checkpoint.entries and made.name not in read]
     by_part: dict[str, list[Stored]] = {}
-    for tensor in change.read:
-        for part in {piece.part for piece in tensor.pieces}:
+    for tensor in change.read if there else ():
+        for part in set(tensor.parts):
             by_part.setdefault(part, []).append(tensor)
     gone = set()
-    for made in change.made:
-        if made.name in checkpoint.entries and made.name not in read:
-            old = {one.name: one for piece in made.pieces for one in by_part.get(piece.part, ())}
-            if old and all(_is_view(checkpoint, made, one) or _is_view(checkpoint, one, made) for one in old.values()):
-                gone.add(made.name)
+    for made in there:
+        old = {one.name: one for part in made.parts for one in by_part.get(part, ())}
+        if old and all(_is_view(checkpoint, made, one) or _is_view(checkpoint, one, made) for one in old.values()):
+            gone.add(made.name)
     if not gone:
         return checkpoint
     entries = {name: entry for name, entry in checkpoint.entries.items() if name not in gone}
