@@ -29,7 +29,7 @@ from paramtool.commands.output.losses import (
 )
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
-from paramtool.commands.output.sidecars import unseen_warnings
+from paramtool.commands.output.sidecar_checks import unseen_warnings
 from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent

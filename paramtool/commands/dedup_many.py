@@ -18,7 +18,7 @@ from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.losses import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import Report
-from paramtool.commands.output.sidecars import unseen_warnings
+from paramtool.commands.output.sidecar_checks import unseen_warnings
 from paramtool.commands.output.write import Written, carry_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.output.writers import SAFETENSORS, check_name

@@ -38,7 +38,7 @@ from paramtool.commands.output.losses import (
 )
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
-from paramtool.commands.output.sidecars import check_config
+from paramtool.commands.output.sidecar_checks import check_config
 from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent

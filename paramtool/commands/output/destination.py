@@ -9,14 +9,8 @@ from shlex import quote
 from typing import NamedTuple
 
 from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
-from paramtool.commands.output.sidecars import (
-    Sidecars,
-    check_one_file,
-    check_resumes,
-    of_file,
-    sidecars_of,
-    without_training,
-)
+from paramtool.commands.output.sidecar_checks import check_one_file, check_resumes
+from paramtool.commands.output.sidecars import Sidecars, of_file, sidecars_of, without_training
 from paramtool.commands.output.writer import Writer
 from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
 from paramtool.commands.progress import Path

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paramtool.commands._differences import following
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.options import ObjectOptions
-from paramtool.commands.output.sidecars import link_warnings
+from paramtool.commands.output.sidecar_checks import link_warnings
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path

@@ -14,7 +14,8 @@ from paramtool.commands._differences import alias_set_differences, object_differ
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.report import Report
-from paramtool.commands.output.sidecars import bring, check_names
+from paramtool.commands.output.sidecar_checks import check_names
+from paramtool.commands.output.sidecars import bring
 from paramtool.commands.output.writer import Writer
 from paramtool.commands.output.writers import is_named_for
 from paramtool.commands.progress import Advance, Progress
