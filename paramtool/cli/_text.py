@@ -82,7 +82,7 @@ def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row for files that came along under names of weights: they are no smaller than they were."""
-    from paramtool.commands.output.sidecars import other_weights
+    from paramtool.commands.output.sidecar_checks import other_weights
 
     if found := other_weights(names):
         more = f" and {len(found) - MANY} more" if len(found) > MANY else ""

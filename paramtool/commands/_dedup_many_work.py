@@ -9,8 +9,10 @@ from typing import TypeVar
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences
 from paramtool.commands.dedup import DedupOptions
-from paramtool.commands.output.sidecars import Sidecars, check_names, check_one_file, check_resumes, sidecars_of
-from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Gathered, read_back, unproved
+from paramtool.commands.output.destination import SHARD_NBYTES
+from paramtool.commands.output.sidecar_checks import check_names, check_one_file, check_resumes
+from paramtool.commands.output.sidecars import Sidecars, sidecars_of
+from paramtool.commands.output.write import NEEDED, Gathered, read_back, unproved
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.equal import Window, partition
 from paramtool.engine.read.source import Source

@@ -108,7 +108,7 @@ class PartsTries:
     def _converted(self, dialect: str) -> Iterator[str]:
         """The line for another dialect, if there is a config and something changes."""
         from paramtool import dialects
-        from paramtool.commands.output.write import default_output
+        from paramtool.commands.output.destination import default_output
 
         target = dialects.MEMORY if dialect == dialects.HUB else dialects.HUB
         call = _PartsCall("convert", target=target)

@@ -17,23 +17,20 @@ from paramtool.commands.config_model import ConfigModel, model_of
 from paramtool.commands.name_lists import with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
-from paramtool.commands.output.report import WholeReport
-from paramtool.commands.output.sidecars import unseen_warnings
-from paramtool.commands.output.write import (
-    Destination,
-    Work,
+from paramtool.commands.output.destination import Destination, place
+from paramtool.commands.output.losses import (
     allow,
-    done,
     flat_pair_warnings,
     keeping,
-    laid_out,
     left_out,
     lost_warnings,
     name_warnings,
     other_sections,
-    place,
 )
+from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
+from paramtool.commands.output.report import WholeReport
+from paramtool.commands.output.sidecar_checks import unseen_warnings
+from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of

@@ -15,15 +15,17 @@ from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.opening import opened
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.losses import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import Report
-from paramtool.commands.output.sidecars import unseen_warnings
-from paramtool.commands.output.write import Written, allow, carry_out, keeping, left_out, lost_warnings, other_sections
+from paramtool.commands.output.sidecar_checks import unseen_warnings
+from paramtool.commands.output.write import Written, carry_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.output.writers import SAFETENSORS, check_name
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.engine.read.source import MAX_OPEN_FILES, Source
+from paramtool.engine.read.open_files import MAX_OPEN_FILES
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural, refuse_string
 from paramtool.formats.files import is_folder

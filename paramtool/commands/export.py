@@ -10,34 +10,36 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
-from paramtool import formats
-from paramtool.commands.config_model import NamedShapes, Shapes, model_of
-from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
+from paramtool.commands._export_part import (
+    ExportedPart,
+    check_shapes,
+    is_other_model,
+    metadata_of,
+    missing_names,
+    part_with,
+    stored_apart,
+)
+from paramtool.commands._export_request import ExportRequest, wanted_names
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
+from paramtool.commands.output.losses import name_warnings
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
-from paramtool.commands.output.write import FOLDER_FORMATS, Destination, Work, done, laid_out, name_warnings, place
+from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.sections import section_of
-from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
-from paramtool.formats.files import is_folder
+from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
-from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias, objects
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
-from paramtool.model.storage import Constant
-from paramtool.model.view import View
-from paramtool.passes import renaming, select, suggest
-from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.renaming import RenamingRule
 
@@ -135,7 +137,7 @@ def export(
     tensor has no plain form or another shape; nothing is written then.
     """
     options = chosen(ExportOptions, options, locals())
-    wanted = _wanted(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
+    wanted = wanted_names(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
     found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
@@ -149,7 +151,7 @@ def export(
     return done(report, work, options, progress)
 
 
-def _format(output: Path, options: ExportOptions, wanted: _Request) -> str | None:
+def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str | None:
     """What a folder is written in: a model goes into one wherever the output is not named as a file."""
     is_file = os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
     return options.format or (None if is_file or not wanted.is_model else FOLDER_FORMATS[0])
@@ -173,7 +175,7 @@ def export_each(
     return each(
         path,
         output,
-        lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=_Request()),
+        lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=ExportRequest()),
         word="export",
         options=options,
         progress=progress,
@@ -186,26 +188,26 @@ def _prepared(
     choose: Callable[[], Destination],
     options: ExportOptions,
     *,
-    wanted: _Request,
+    wanted: ExportRequest,
     progress: Progress = silent,
 ) -> tuple[Exported, Work]:
     """The report of what will be written, and the work."""
     where_from = os.fspath(path)
-    parts = [_part(found.checkpoint, options, one) for one in wanted.lists or (None,)]
+    parts = [part_with(found.checkpoint, options, one) for one in wanted.lists or (None,)]
     part = next((one for one in parts if not one.missing), parts[0])
     if part.missing:
-        raise _missing(where_from, part.missing, len(part.wanted.shapes), part.old, more=wanted.advice)
+        raise missing_names(where_from, part.missing, len(part.wanted.shapes), part.old, more=wanted.advice)
     if not part.wanted.shapes:
         raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
     is_saved = part is not parts[0]
     chosen_place = choose() if wanted.is_model else None
     part, told = _as_configured(where_from, part, chosen_place, wanted=wanted, progress=progress)
     entries = part.entries
-    chosen = replace(part.checkpoint, entries=entries, metadata=_metadata(part))
-    _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
+    chosen = replace(part.checkpoint, entries=entries, metadata=metadata_of(part))
+    check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose() if chosen_place is None else chosen_place
-    if where.is_of_folder and _is_other_model(part):
+    if where.is_of_folder and is_other_model(part):
         where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
@@ -224,7 +226,7 @@ def _prepared(
         sidecars=tuple(where.sidecars.files),
         warnings=(
             *told,
-            *_apart(entries, part.wanted.ties),
+            *stored_apart(entries, part.wanted.ties),
             *name_warnings(where),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
@@ -236,17 +238,9 @@ def _prepared(
     return report, Work(chosen, plan, outputs, where, windows=entries)
 
 
-def _is_other_model(part: _ExportedPart) -> bool:
-    """Whether the names that are written are not those of the input, so that its optimizer is of other parameters."""
-    stored = alias.build(part.checkpoint, parts=False).names
-    groups = {one.alias_set for one in stored.values()}
-    written = {stored[part.old[name]].alias_set for name in part.entries if part.old.get(name) == name}
-    return any(part.old.get(name, name) != name for name in part.entries) or groups != written
-
-
 def _as_configured(
-    where_from: str, part: _ExportedPart, where: Destination | None, *, wanted: _Request, progress: Progress
-) -> tuple[_ExportedPart, tuple[str, ...]]:  # fmt: skip
+    where_from: str, part: ExportedPart, where: Destination | None, *, wanted: ExportRequest, progress: Progress
+) -> tuple[ExportedPart, tuple[str, ...]]:  # fmt: skip
     """The part of a training that is its model, under the names that its config wants; and what is to be said of it.
 
     UsageError where the model has names that the part lacks.
@@ -263,19 +257,10 @@ def _as_configured(
     found = as_configured(replace(part.checkpoint, entries=part.entries), config, progress)
     if found.missing:
         more = f"; with --all-names the names of the file are written, whatever {config} says"
-        raise _missing(where_from, list(found.missing), found.wanted, part.old, more=more)
+        raise missing_names(where_from, list(found.missing), found.wanted, part.old, more=more)
     shapes = {name: part.wanted.shapes.get(name) for name in found.entries}
     names = replace(part.wanted, shapes=shapes, ties={})
     return replace(part, entries=found.entries, wanted=names, tied=found.tied, left_out=found.left_out), found.warnings
-
-
-def _metadata(part: _ExportedPart) -> Mapping[str, str]:
-    """The metadata of an export: its record of parts has no tensor that is not there, and no dialect of other names."""
-    whole = part.checkpoint
-    names = {part.old.get(new, new): new for new in part.entries}
-    stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
-    is_same = all(names.get(name) == name for name in stored)
-    return carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
 
 
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
@@ -291,192 +276,6 @@ def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 MANY = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """The names that were asked for."""
-
-    lists: Sequence[NamedShapes] = ()
-    """None for all names; of several, the first is taken of which the input has every name, else the first."""
-    reads: Sequence[str] = ()
-    """The files that say so: no output takes their place."""
-    brings: Mapping[str, str] = field(default_factory=dict)
-    """{file of an output folder: what is copied there}, in place of the input folder's own."""
-    section: str | None = None
-    """The section of another checkpoint that the names are of."""
-    advice: str = ""
-    """More of it where names are missing."""
-    is_model: bool = False
-    """Whether a section was asked for, and no names: it is written as the config of its model wants it."""
-
-
-def _wanted(
-    path: Path,
-    options: ExportOptions,
-    *,
-    names: Collection[str] | os.PathLike[str] | None,
-    like: Path | None,
-    keys_from_config: Path | None,
-    all_names: bool,
-) -> _Request:
-    """The names that were asked for in one of the ways; UsageError for none of them and for several."""
-    given = (names is not None) + (like is not None) + (keys_from_config is not None) + all_names
-    if given > 1 or (not given and options.only is None):
-        raise UsageError(
-            "choose exactly one: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
-            "(keys_from_config, --keys-from-config), or all_names (--all-names); only (--only SECTION) alone takes all "
-            "names of a section"
-        )
-    refuse_string("names", names)
-    if like is None and options.like_only is not None:
-        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    if options.ties and keys_from_config is not None:
-        raise UsageError("ties are those of the config's model where keys_from_config is given; leave out ties")
-    if keys_from_config is not None:
-        model = model_of(keys_from_config, path)
-        brings = _settings(keys_from_config) if keys_from_config else {}
-        brings |= {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
-        return _Request([model.own, *([model.saved] if model.saved else [])], [model.config], brings)
-    if like is not None:
-        return _wanted_like(like, options)
-    if all_names:
-        return _Request()
-    if names is None:
-        return _Request(brings=_settings_beside(path), is_model=True)
-    if isinstance(names, os.PathLike):
-        file = os.fspath(names)
-        reads = [] if file == STANDARD_INPUT else [file]
-        return _Request([NamedShapes(_shapes(read_names(file)), with_firsts(options.ties))], reads)
-    return _Request([NamedShapes(_shapes(names), with_firsts(options.ties))])
-
-
-def _settings(config: Path) -> dict[str, str]:
-    """{name: file} of a tokenizer and other settings, where a folder is given and not its config alone."""
-    from paramtool.commands._export_model import settings_of
-
-    return settings_of(os.fspath(config)) if is_folder(config) else {}
-
-
-def _settings_beside(path: Path) -> dict[str, str]:
-    from paramtool.commands._export_model import settings_beside
-
-    return settings_beside(path)
-
-
-def _wanted_like(like: Path, options: ExportOptions) -> _Request:
-    """The names of another checkpoint."""
-    other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
-    section, shapes = _names_like(other, options.like_only)
-    if not shapes:
-        raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
-    return _Request(
-        [NamedShapes(shapes, with_firsts(options.ties))],
-        [file.path for file in other.files],
-        section=section,
-        advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
-    )
-
-
-def _shapes(names: Collection[str]) -> Shapes:
-    """Names with the shapes that a mapping gives them: of arrays, or as they are."""
-    if not isinstance(names, Mapping):
-        return dict.fromkeys(names)
-    shapes = {name: getattr(value, "shape", value) for name, value in names.items()}
-    return {name: None if shape is None else tuple(map(int, shape)) for name, shape in shapes.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ExportedPart:
-    """The part of a checkpoint that has the names of one list."""
-
-    wanted: NamedShapes
-    section: str | None
-    checkpoint: Checkpoint
-    """The section, or the whole."""
-    old: Mapping[str, str]
-    """{name after the rules: name in `checkpoint`}."""
-    entries: Mapping[str, Entry]
-    """{wanted name: its entry}; a name that is missing takes one that it is tied to."""
-    missing: list[str]
-    tied: Mapping[str, str]
-    """{wanted name that is missing: the name, after the rules, that it is tied to}"""
-    left_out: tuple[str, ...] = ()
-    """Tensors that follow from others, for people."""
-
-
-def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _ExportedPart:
-    """Where the names that are wanted stand; None for all names."""
-    rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
-    section = options.only
-    if section is None and wanted is not None and not options.prefix and not rules:
-        section = select.section_for(whole, wanted.shapes)
-    checkpoint = whole if section is None else section_of(whole, section)
-    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
-    wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
-    ties, partners = wanted.ties, dict[str, str]()
-    for name in wanted.shapes:
-        if name in old:
-            partners.setdefault(ties.get(name, name), name)
-    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in wanted.shapes}
-    return _ExportedPart(
-        wanted=wanted,
-        section=section,
-        checkpoint=checkpoint,
-        old=old,
-        entries={name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None},
-        missing=[name for name, source in sources.items() if source is None],
-        tied={name: source for name, source in sources.items() if source not in (None, name)},
-    )
-
-
-def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
-    """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
-    for name, first in ties.items():
-        if name in entries and first in entries and entries[name].value != entries[first].value:
-            yield (
-                f"the model ties {name!r} to {first!r}, and the file stores them separately; both are written, and a "
-                "loader that ties them keeps one (`paramtool variants` compares them)"
-            )
-
-
-def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], *, more: str) -> UsageError:
-    """What is missing, what it could have meant, and the flag that would find it."""
-    lines = [
-        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := suggest.alike(name, names)) else "")
-        for name in missing[:10]
-    ]
-    advice = suggest.padded(missing, names) or suggest.advice(missing, names) or tied_advice(missing)
-    return UsageError(
-        listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
-        hint=(advice or "paramtool inspect --tensors lists what it has") + more,
-    )
-
-
-def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
-    """The names of another checkpoint with their shapes, and the section that they are of, if of one."""
-    hint = "--like-only SECTION takes the names of one; in Python like_only=..."
-    only = select.model_section(other, hint) if only is None else only
-    part = other if only is None else select.section(other, only)
-    return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}
-
-
-def _check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
-    wrong = []
-    for name, shape in shapes.items():
-        value = chosen.entries[name].value
-        if not isinstance(value, View):
-            continue
-        if shape is not None and value.shape != shape:
-            wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
-        backing = chosen.storages[int(value.storage)].backing
-        held = len(backing.element) if isinstance(backing, Constant) else value.byte_stop - value.byte_start
-        if value.nbytes > max(max_bytes, held):
-            wrong.append(
-                f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
-            )
-    if wrong:
-        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor does', 'tensors do')} not fit:", wrong))
 
 
 def _plan(chosen: Checkpoint) -> Plan:

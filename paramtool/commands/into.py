@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from paramtool import formats, layouts
 from paramtool.commands.into_state import with_state
 from paramtool.commands.networks import networks as networks_seen
+from paramtool.commands.output.destination import Destination
+from paramtool.commands.output.losses import allow, other_sections
 from paramtool.commands.output.models import ModelFormat, format_of
 from paramtool.commands.output.options import ALIGN
-from paramtool.commands.output.write import Destination, Work, allow, done, other_sections, read_back, unproved
+from paramtool.commands.output.write import Work, done, read_back, unproved
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import Source

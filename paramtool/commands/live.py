@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.commands.into import planned
 from paramtool.commands.opening import opened
-from paramtool.commands.output.write import allow
+from paramtool.commands.output.losses import allow
 from paramtool.commands.progress import Path, silent
 from paramtool.commands.relayout import RelayoutOptions
 from paramtool.engine.read.source import Source

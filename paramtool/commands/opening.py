@@ -9,17 +9,12 @@ from typing import Generic, Protocol
 
 from paramtool import formats
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.destination import SHARD_NBYTES, Destination, default_output
 from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
 from paramtool.commands.output.options import WriteOptions
-from paramtool.commands.output.sidecars import (
-    Sidecars,
-    check_names,
-    check_one_file,
-    check_resumes,
-    link_warnings,
-    of_place,
-)
-from paramtool.commands.output.write import SHARD_NBYTES, Destination, R, Work, carry_out, default_output, gathered
+from paramtool.commands.output.sidecar_checks import check_names, check_one_file, check_resumes, link_warnings
+from paramtool.commands.output.sidecars import Sidecars, of_place
+from paramtool.commands.output.write import R, Work, carry_out, gathered
 from paramtool.commands.output.writers import DCP, check_name
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place

@@ -34,9 +34,11 @@ from paramtool.commands.optimizers import (
     class_parameters,
     refuse_defects,
 )
+from paramtool.commands.output.destination import Destination, state_name
+from paramtool.commands.output.losses import keeping
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.sidecars import Sidecars
-from paramtool.commands.output.write import Destination, Work, keeping, laid_out, state_name
+from paramtool.commands.output.write import Work, laid_out
 from paramtool.commands.progress import Path
 from paramtool.errors import LayoutError, PlanError, some
 from paramtool.formats import hf_config

@@ -25,24 +25,21 @@ from paramtool.commands.optimizer_carry import (
 )
 from paramtool.commands.optimizer_files import Following, FollowingWork, following, holds_state, works
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.destination import Destination, place
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
-from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
-from paramtool.commands.output.report import WholeReport
-from paramtool.commands.output.sidecars import check_config
-from paramtool.commands.output.write import (
-    Destination,
-    Work,
+from paramtool.commands.output.losses import (
     allow,
-    done,
     flat_pair_warnings,
     keeping,
-    laid_out,
     left_out,
     lost_warnings,
     name_warnings,
     other_sections,
-    place,
 )
+from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
+from paramtool.commands.output.report import WholeReport
+from paramtool.commands.output.sidecar_checks import check_config
+from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of

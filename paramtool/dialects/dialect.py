@@ -116,9 +116,9 @@ class Dialect:
 
     def elsewhere(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """(a name of transformers 4 that no row has, the template of a row that has it at another place)."""
-        texts = {text for row in self.rows for text in row.row.parts.values() if LAYER in text}
-        inside = [text for text in texts if not text.startswith(ANYWHERE)]
-        ends = Templates(Template(ANYWHERE + text.partition(LAYER)[2]) for text in inside)
+        parts = {part for row in self.rows for part in row.row.parts.values() if LAYER in part}
+        inside = [part for part in parts if not part.startswith(ANYWHERE)]
+        ends = Templates(Template(ANYWHERE + part.partition(LAYER)[2]) for part in inside)
         for name in names:
             if (found := ends.match(name)) is not None and self._parts.match(name) is None:
                 yield name, inside[found[0]]
@@ -354,11 +354,11 @@ def _refuse_companions(dialect: str, templates: Sequence[Template], names: Seque
     known = Templates(templates)
     names = [name for name in names if known.match(name) is None]
     kinds = (".{kind}", ".weight", ".bias")
-    texts = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
-    modules = {next((text.removesuffix(kind) for kind in kinds if text.endswith(kind)), "") for text in texts}
-    texts_inside = [text + ".{rest}" for text in modules if text]
-    texts_inside += [text + mark + "{rest}" for text in texts if not text.endswith(kinds) for mark in "._"]
-    inside = Templates(map(Template, texts_inside))
+    tensors = {template.text for template in templates if not template.text.endswith("{rest}")} if names else ()
+    modules = {next((one.removesuffix(kind) for kind in kinds if one.endswith(kind)), "") for one in tensors}
+    contents = [module + ".{rest}" for module in modules if module]
+    contents += [one + mark + "{rest}" for one in tensors if not one.endswith(kinds) for mark in "._"]
+    inside = Templates(map(Template, contents))
     for name in names:
         if inside.match(name) is not None:
             if name.endswith(".bias"):

@@ -123,7 +123,7 @@ class Caveat(NamedTuple):
 
 
 def general(text: str) -> Caveat:
-    """What is true of the program, and nothing to be warned of: `paramtool layouts` shows it."""
+    """What is true of the program, and needs no warning: `paramtool layouts` shows it."""
     return Caveat(text, lambda hub, config: False)
 
 
@@ -133,7 +133,7 @@ def of_words(text: str, *words: str) -> Caveat:
 
 
 def padded(text: str, multiple: int) -> Caveat:
-    """What concerns models whose number of tokens is no multiple of one."""
+    """What concerns models whose vocabulary size is not a multiple of a number."""
 
     def is_padded(hub: HubShapes, config: Mapping[str, Any]) -> bool:
         size = config.get("vocab_size")

@@ -15,7 +15,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log, sqrt
 
-from paramtool.engine.read.source import Source, number_type
+from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.source import Source
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View
 

@@ -24,11 +24,6 @@ from paramtool.lazy_dataclass import dataclass
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 NOT_ON_A_GPU = "not verified on a GPU"
-MAKE_ONE = {
-    True: "on a machine with a CUDA GPU: paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json",
-    False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
-}
-"""How to make a record: {whether it needs a GPU: the command}."""
 MAX_NBYTES = 1 << 22
 """The largest record; a record of the full grid has about 50,000 bytes."""
 

@@ -101,14 +101,14 @@ def test_what_is_read_a_second_time_is_kept_the_first(tmp_path: Path, monkeypatc
     checkpoint = formats.read(tmp_path / "model.npz")
     view = checkpoint.views()["a"]
     times = 0
-    kept = Source._inflated
+    kept = Source._unpacked
 
     def counted(self: Source, *args: Any) -> Any:
         nonlocal times
         times += 1
         return kept(self, *args)
 
-    monkeypatch.setattr(Source, "_inflated", counted)
+    monkeypatch.setattr(Source, "_unpacked", counted)
     with Source(checkpoint) as opened:
         held = [b"".join(map(bytes, opened.row_major(view))) for _ in range(5)]
     assert times == 2 and set(held) == {np.arange(100_000.0).tobytes()}

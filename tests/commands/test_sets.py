@@ -18,7 +18,7 @@ from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
 from paramtool.commands import export as export_command
 from paramtool.commands import relayout as relayout_command
-from paramtool.commands.output.sidecars import ONE_FILE
+from paramtool.commands.output.sidecar_checks import ONE_FILE
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import WeightsName, of_file
 from tests.hostile.command import contents, quick

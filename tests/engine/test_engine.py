@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool.engine.read import source
+from paramtool.engine.read import open_files
 from paramtool.engine.read.blocks import blocks
 from paramtool.engine.read.source import Source
 from paramtool.engine.write import sink
@@ -110,7 +110,7 @@ def test_a_file_that_changed_is_refused(large):
 
 def test_chunks_stand_in_one_bounded_buffer(large, monkeypatch):
     """Reading a large storage holds one chunk at a time, whatever its size."""
-    monkeypatch.setattr(source, "CHUNK_NBYTES", 1 << 16)
+    monkeypatch.setattr(open_files, "CHUNK_NBYTES", 1 << 16)
     with Source(paramtool.read(large)) as opened:
         chunks = opened.chunks(0, 0, 4 * LARGE)
         first = next(chunks)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +25,6 @@ import paramtool.torch
 from paramtool import formats
 from paramtool.errors import Defects, FormatError, ParamtoolError
 from paramtool.formats.dcp.read import read
-from paramtool.formats.files import read_at
 from paramtool.formats.folder import roots
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
@@ -129,36 +128,22 @@ def test_inspect_needs_neither_torch_nor_numpy(folder: Path, tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, cwd=tmp_path)
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each read of a tensor's bytes asks for; those that the kernel copies are not among them."""
-    found: list[int] = []
-
-    def counted(file: BinaryIO, start: int, buffer: memoryview) -> None:
-        found.append(len(buffer))
-        read_at(file, start, buffer)
-
-    for module in ("read.source", "write.writer"):
-        monkeypatch.setattr(f"paramtool.engine.{module}.read_at", counted)
-    return found
-
-
 @pytest.mark.parametrize("files", [16, 128])
 @pytest.mark.parametrize("width", [96, 1 << 15])
 def test_each_byte_is_read_once(
-    tmp_path: Path, told: list[int], monkeypatch: pytest.MonkeyPatch, *, width: int, files: int
+    tmp_path: Path, reads: list[int], monkeypatch: pytest.MonkeyPatch, *, width: int, files: int
 ) -> None:
     """The shards of 64 ranks are joined in one pass, and the CRC of each comes from the same read."""
-    monkeypatch.setattr("paramtool.engine.read.source.MANY_OPEN_FILES", files)
+    monkeypatch.setattr("paramtool.engine.read.open_files.MANY_OPEN_FILES", files)
     rows = torch.randint(256, (512, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(width))
     shards = [((8 * k, 0), rows[8 * k : 8 * k + 8]) for k in range(64)]
     save_shards(tmp_path / "ck", {"rows": (512, width)}, {"rows": shards})
     paramtool.dedup(tmp_path / "ck", tmp_path / "out.safetensors", verify=False, equal=False)
-    assert sum(told) == rows.nbytes
+    assert sum(reads) == rows.nbytes
     assert torch.equal(loaded(tmp_path / "out.safetensors")["rows"], rows)
 
 
-def test_each_byte_of_columns_is_read_once(tmp_path: Path, told: list[int]) -> None:
+def test_each_byte_of_columns_is_read_once(tmp_path: Path, reads: list[int]) -> None:
     """Shards that are no runs, without CRCs, which are compared by reading the bytes before they are copied."""
     columns = -torch.arange(512 * 96, dtype=torch.float32).reshape(512, 96)
     torch.serialization.set_crc32_options(False)
@@ -168,7 +153,7 @@ def test_each_byte_of_columns_is_read_once(tmp_path: Path, told: list[int]) -> N
     finally:
         torch.serialization.set_crc32_options(True)
     paramtool.dedup(tmp_path / "ck", tmp_path / "out.safetensors", verify=False, equal=False)
-    assert sum(told) == columns.nbytes
+    assert sum(reads) == columns.nbytes
     assert torch.equal(loaded(tmp_path / "out.safetensors")["columns"], columns)
 
 

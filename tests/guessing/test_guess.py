@@ -18,7 +18,7 @@ import paramtool
 from paramtool import formats, layouts
 from paramtool.commands._guess_line import UnfuseCall
 from paramtool.commands.guess import Guessed, guess
-from paramtool.engine.read import source
+from paramtool.engine.read import open_files
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.guessing import values as guessing_values
@@ -334,7 +334,7 @@ def test_other_types_of_floats(kind: torch.dtype, tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunk", [1 << 20, 64, 40])
 def test_a_survey_is_the_sums_of_its_pieces(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the vector is cut into blocks, and wherever the cuts fall."""
-    monkeypatch.setattr(source, "CHUNK_NBYTES", chunk)
+    monkeypatch.setattr(open_files, "CHUNK_NBYTES", chunk)
     values = torch.arange(-50.0, 50.0)
     values[7] = 0
     torch.save({"x": values}, tmp_path / "m.pt")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.engine.compare.difference import largest
-from paramtool.engine.read import blocks, source
+from paramtool.engine.read import blocks, open_files, source
 from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
@@ -83,7 +83,7 @@ def test_the_largest_difference_is_numpys(pair, block):
         whole = np.frombuffer(raw[: len(raw) // view.dtype.block_bytes * view.dtype.block_bytes], view.dtype.name)
         arrays.append(whole[element_positions(view)] if view.numel else whole[:0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "CHUNK_NBYTES", block)
+        patch.setattr(open_files, "CHUNK_NBYTES", block)
         patch.setattr(source, "BLOCK_NBYTES", max(block, 16))
         patch.setattr(blocks, "BLOCK_NBYTES", max(block, 16))
         found = between(a, b, data)

@@ -6,8 +6,7 @@ ties them.  The models are built from small configs; nothing is downloaded.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import (
@@ -33,22 +31,13 @@ from paramtool.commands.export import export
 from paramtool.errors import UsageError
 from tests.hostile.command import quick
 
+pytestmark = pytest.mark.usefixtures("quiet_training")
 SIZES: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
     "architectures": ["LlamaForCausalLM"],
 }  # fmt: skip
 HEAD, WORDS = "lm_head.weight", "model.embed_tokens.weight"
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Trainer warns of its own names; accelerate keeps its state for the whole process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
 
 
 def settings(model: Any, folder: Path) -> None:

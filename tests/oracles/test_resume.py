@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ import pytest
 import torch
 import transformers
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file
-from transformers import Trainer, TrainingArguments
+from transformers import TrainingArguments
 
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
@@ -30,35 +28,15 @@ from paramtool.errors import PlanError, UsageError
 from tests.hostile.command import contents
 from tests.laws.sharing import raw
 from tests.oracles.test_pretrained import FAMILIES
+from tests.oracles.trainers import Recording
 
+pytestmark = pytest.mark.usefixtures("quiet_training")
 STEPS = 6
 HALF = 3
 STATE = {
     "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "config.json",
 }  # fmt: skip
 """What a Trainer writes beside the weights, whatever the model is."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Trainer warns of its own names; accelerate keeps its state for the whole process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
-
-
-class Recording(Trainer):
-    """A Trainer that keeps every loss as it is; its own log rounds them."""
-
-    losses: list[float]
-
-    def compute_loss(self, *args: Any, **more: Any) -> Any:
-        """The loss, written down."""
-        found = super().compute_loss(*args, **more)
-        self.losses.append(float((found[0] if isinstance(found, tuple) else found).detach()))
-        return found
 
 
 class Dropped(torch.nn.Module):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 import torch
 import transformers
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file
 from transformers import (
     LlamaConfig,
@@ -36,7 +34,9 @@ from paramtool.commands.relayout import convert, fuse, unfuse
 from paramtool.commands.verify import verify
 from paramtool.errors import PlanError
 from tests.oracles.test_optimizer_training import Gpt
+from tests.oracles.trainers import Recording, reset_accelerate
 
+pytestmark = pytest.mark.usefixtures("quiet_training")
 STEPS = 20
 NEAR = 1e-9
 FAR = 1e-4
@@ -45,28 +45,6 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False, "bos_token_id": 1,
     "eos_token_id": 2, "pad_token_id": 0, "rms_norm_eps": 1e-6,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Trainer warns of its own names; accelerate keeps its state for the whole process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
-
-
-class Recording(Trainer):
-    """A Trainer that keeps every loss as it is."""
-
-    losses: list[float]
-
-    def compute_loss(self, *args: Any, **more: Any) -> Any:
-        """The loss, written down."""
-        found = super().compute_loss(*args, **more)
-        self.losses.append(float((found[0] if isinstance(found, tuple) else found).detach()))
-        return found
 
 
 def trainer(model: Any, folder: Path) -> Recording:
@@ -223,8 +201,7 @@ def test_accelerate_goes_on_with_separate_projections(tmp_path: Path) -> None:
         optimizer_names=tmp_path / "names.txt",
     )  # fmt: skip
     assert load_file(tmp_path / "apart" / "model.safetensors").keys() == Gpt(False).state_dict().keys()
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
+    reset_accelerate()
     rest = Accelerated(Gpt(False))
     rest.accelerator.load_state(str(tmp_path / "apart"))
     rest.train(STEPS)

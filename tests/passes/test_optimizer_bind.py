@@ -13,6 +13,7 @@ from paramtool.model.optimizer import Binding, Group, OptimizerState, Order, Par
 from paramtool.passes.optimizer import copies, read, slots, trainer
 from paramtool.passes.optimizer import order as orders
 from paramtool.passes.optimizer.bind import bind, bind_named
+from paramtool.passes.optimizer.entries import contradictions, entries_of
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from tests.passes.made import Tensors, checkpoint, view
 
@@ -61,6 +62,11 @@ def trained(model: Names, groups: list[list[str]], **more: object) -> Checkpoint
         listed.append({"lr": 0.1, "betas": [0.9, 0.99], "amsgrad": False, **more, "params": keys})
     tree = {"model": {name: f"@model.{name}" for name in model}, "optimizer": {"state": state, "param_groups": listed}}
     return saved(tree, tensors)
+
+
+def order_of(names: list[str], shapes: Names) -> Order:
+    """Parameters in the order of a list of names."""
+    return Order(tuple(Parameter(name, shapes[name]) for name in names), "X", True)
 
 
 def bound(one: Checkpoint, source: str = "the state dict's order") -> Binding:
@@ -249,21 +255,22 @@ def test_two_models_of_one_form_are_not_told_apart() -> None:
 def test_contradictions_are_named() -> None:
     model = trained(MODEL, [list(MODEL)])
     (state,) = read.optimizers(model)
-    fewer = orders.of_names(["a.weight", "a.bias", "b.weight"], MODEL, "X")
+    fewer = order_of(["a.weight", "a.bias", "b.weight"], MODEL)
     found = bind(state, [fewer], read.shapes_of(model))
     assert found.defects == ("optimizer: 4 entries, more than the model's 3 parameters (X)",)
-    other = orders.of_names(["w", *list(MODEL)[1:]], {**MODEL, "w": (9,), "b.weight": (9,)}, "X")
+    other = order_of(["w", *list(MODEL)[1:]], {**MODEL, "w": (9,), "b.weight": (9,)})
     found = bind(state, [other], read.shapes_of(model))
     shapes = "exp_avg [2, 3], exp_avg_sq [2, 3]"
     assert found.defects[0] == f"optimizer: entry 0: no parameter has the shape of {shapes}; expected that of 'w', [9]"
     assert found.words == f"not bound: {found.defects[0]} (and 1 more)"
+    assert tuple(contradictions(entries_of(state, read.shapes_of(model)), other)) == found.defects
 
 
 def named(names: list[str], model: Names) -> Binding:
     """Entries with keys that are names, and their moments."""
     entries = tuple(StateEntry(name, 0, (Slot("exp_avg", "first", name),)) for name in names)
     state = OptimizerState("optim", "dcp", "", entries, (Group(tuple(names), EMPTY),))
-    return bind(state, [orders.of_names(list(model), model, "X")], dict.fromkeys(names, (2, 3)))
+    return bind(state, [order_of(list(model), model)], dict.fromkeys(names, (2, 3)))
 
 
 def test_names_of_entries() -> None:

@@ -21,7 +21,7 @@ from paramtool import layouts
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError
 from paramtool.layouts import evidence as evidence_module
-from paramtool.layouts.evidence import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
+from paramtool.layouts.evidence import NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn import record
@@ -292,6 +292,13 @@ def test_digests_tell_all_layouts_apart() -> None:
     """No two tables are one."""
     every = list(layouts.built_in().values())
     assert len({table_digest(one) for one in every}) == len(every)
+
+
+MAKE_ONE = {
+    True: "on a machine with a CUDA GPU: paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json",
+    False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
+}
+"""How to make a record: {whether it needs a GPU: the command}."""
 
 
 def stale(records: Iterable[Record]) -> list[str]:

@@ -22,61 +22,21 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
-from shlex import quote
 
+from paramtool.commands.output.same_weights import INDEX, SAME_SUFFIXES, is_any, is_export, same_weights, stems
 from paramtool.commands.progress import Progress
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.writer import copy_whole
-from paramtool.errors import PlanError, UnsafeError, plural, some
+from paramtool.errors import some
 from paramtool.formats.files import unreadable
-from paramtool.formats.folder.copies import MAIN, VARIANT
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
-from paramtool.formats.table import SUFFIXES, suffixes
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.plan import Plan
 
-STEMS = (
-    ("model", "pytorch_model", "tf_model", "flax_model", "rust_model", "model_state", "consolidated"),
-    ("diffusion_pytorch_model", "diffusion_flax_model"),
-    ("open_clip_model", "open_clip_pytorch_model"),
-)
-"""Stems under which libraries look for one model in several formats.
-
-The first are those of transformers (`utils/__init__.py`; version 5 has no TensorFlow and Flax), rust-bert
-(`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
-those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
-"""
-ANY_OBJECT = (".pkl", ".pickle", ".pdopt")
-"""Files that hold weights at times, and more often something else: their names do not say."""
-SAME_SUFFIXES = (*(suffix for suffix in SUFFIXES if suffix not in ANY_OBJECT), ".ot")
-"""How the names of a model's weights end, whatever format they are in."""
-INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
-"""`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
-SHARD = re.compile(r"-\d+-of-\d+")
-EXPORTS = (
-    (
-        "the weights as another program takes them",
-        (
-            "*.gguf", "*.ggml", "*.llamafile", "*.tflite", "*.mlmodel", "*.pte", "*.pt2", "*.engine", "*.trt", "*.mar",
-            "*.nemo",
-        ),
-    ),
-    (
-        "the weights as ONNX",  # the names of optimum's exports
-        ("model.onnx*", "model_*.onnx*", "encoder_model*.onnx*", "decoder_model*.onnx*", "decoder_with_past_*.onnx*"),
-    ),
-    ("the weights as OpenVINO takes them", ("openvino_*model*.bin", "openvino_*model*.xml")),
-    ("the weights as TensorFlow saves them", ("*.ckpt*.index", "*.ckpt*.meta", "*.data-?????-of-?????")),
-)  # fmt: skip
-"""(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
 COPY = "another copy of the weights"
-EXPORT_DATA = ("*.onnx", "*.onnx_data*", "*.onnx.data")
-"""What holds weights in the folders of exports, whatever it is called; patterns of lower-case file names."""
 PACKAGES = ("*.mlpackage", "*.mlmodelc")
 """Folders that are one file to the program that opens them."""
 CHECKPOINTS = ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")
@@ -235,7 +195,7 @@ class _FolderFiles:
             self.left.append(f"folder {name!r}: {why}")
         elif why := _refusal(item, real, self._reach, self._beside):
             self.left.append(f"file {name!r}: {why}")
-        elif self._is_beside and _is_of_exports(_top(place)) and _is_export(item.name):
+        elif self._is_beside and _is_of_exports(_top(place)) and is_export(item.name):
             self.copies.setdefault(_top(place), []).append(name)
         elif why := self._known[path] if path in self._known else "" if place else self._named_as_weights(name, path):
             self.left.append(f"file {name!r}: {why}")
@@ -253,11 +213,11 @@ class _FolderFiles:
 
     def _folder_stays(self, item: os.DirEntry[str], place: str) -> str:
         """Why a folder stays, or nothing."""
-        if _is_any(item.name, CACHES):
+        if is_any(item.name, CACHES):
             return "what Python made of its modules"
-        if self._is_beside and _is_any(item.name, PACKAGES) and (not place or _is_of_exports(_top(place))):
+        if self._is_beside and is_any(item.name, PACKAGES) and (not place or _is_of_exports(_top(place))):
             return COPY
-        is_checkpoint = _is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
+        is_checkpoint = is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
         return "a checkpoint of its own" if is_checkpoint and _holds_state(item.path) else ""
 
     def _is_read_from(self, folder: str) -> bool:
@@ -277,19 +237,7 @@ def _holds_state(folder: str) -> bool:
 
 
 def _is_of_exports(top: str) -> bool:
-    return bool(top) and _is_any(top, COPIES)
-
-
-def _is_export(name: str) -> bool:
-    """Whether a file in a folder of exports holds the weights there, as its name says.
-
-    The stems are those of models: `original/consolidated.00.pth` is one, and `onnx/calibration.npz` is something else.
-    """
-    return any(_stem(name) in group for group in STEMS) or bool(_matched(name, EXPORTS)) or _is_any(name, EXPORT_DATA)
-
-
-def _is_any(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name.lower(), pattern) for pattern in patterns)
+    return bool(top) and is_any(top, COPIES)
 
 
 def _latest(folder: str) -> str:
@@ -328,65 +276,6 @@ def _is_blob(path: str) -> bool:
     return blobs == "blobs" and repository.startswith("models--")
 
 
-def stems(read: Iterable[str]) -> frozenset[str]:
-    """The stems of the files of a checkpoint, with those under which libraries look for it in other formats.
-
-    >>> sorted(stems(["a/pytorch_lora_weights.safetensors"]))
-    ['pytorch_lora_weights']
-    >>> "tf_model" in stems(["model-00001-of-00002.safetensors"])
-    True
-    """
-    own = {stem for path in read if (stem := _stem(os.path.basename(path)))}
-    return frozenset(own.union(*(group for group in STEMS if own.intersection(group))))
-
-
-def _stem(name: str) -> str:
-    """What of the name of a weights file or index is the same in every format; empty for other names.
-
-    >>> _stem("model-00001-of-00002.fp16.safetensors"), _stem("tf_model.h5.index.json"), _stem("model.json")
-    ('model', 'tf_model', '')
-    """
-    if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
-        return ""
-    return SHARD.sub("", name).split(".")[0]
-
-
-def same_weights(name: str, stems: Iterable[str]) -> str:
-    """Why a file beside weights of these stems is the same weights once more; nothing where it is something else.
-
-    `model.optim.pt` is something else: a name of weights has no more than a number or a variant behind its stem.
-
-    >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
-    'the same weights in another format or variant, by its name'
-    >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
-    ('', '')
-    """
-    if _stem(name) not in stems:
-        return _matched(name, EXPORTS)
-    if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
-        return ""
-    return (
-        "an index of the same weights, by its name"
-        if INDEX.search(name.lower())
-        else "the same weights in another format or variant, by its name"
-    )
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a name has nothing between its stem and its suffix but a number or the name of a variant.
-
-    >>> [_is_plain(name) for name in ("model.bin", "model.fp16.safetensors", "consolidated.00.pth", "model.optim.pt")]
-    [True, True, True, False]
-    """
-    _, *between, _ = name.lower().split(".")
-    return len(between) < 2 and all(VARIANT.fullmatch(word) for word in between)
-
-
-def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
-    """Why a table keeps a name back, or nothing."""
-    return next((why for why, patterns in table if _is_any(name, patterns)), "")
-
-
 def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:
     """Copy what comes along into an output in the making; optimizers can be larger than the weights.
 
@@ -404,74 +293,6 @@ def _nbytes(path: str) -> int:
         return 0  # copying says why
 
 
-ONE_FILE = {"adapter_model": "PEFT", "pytorch_lora_weights": "diffusers", "open_clip_model": "open_clip"}
-"""Stems of weights whose library opens one file of that name, and no index: `load_peft_weights` in
-utils/save_and_load.py of PEFT 0.21, `_best_guess_weight_name` in loaders/lora_base.py of diffusers 0.42, and
-`download_pretrained_from_hf` in pretrained.py of open_clip 3.3."""
-
-
-def link_warnings(found: Sidecars) -> Iterator[str]:
-    """Links that did not come along: what opened the folder may miss what they lead to."""
-    yield from (f"left out: {text}" for text in found.left if text.endswith(NOT_FOLLOWED))
-
-
-def check_config(folder: str, found: Sidecars) -> None:
-    """UnsafeError where the config of a model is a link that was not followed: the output would not open without it."""
-    if why := next((text for text in found.left if text.startswith(f"file {CONFIG!r}: ")), ""):
-        raise UnsafeError(
-            f"{os.path.join(folder, CONFIG)}: {why.partition(': ')[2]}, and no program opens the output without it",
-            hint="put the file itself into the folder; links to the folder of the weights, and into a hub's cache, are "
-            "followed",
-        )
-
-
-def check_one_file(folder: str, stem: str, shards: bool) -> None:
-    """PlanError where weights would become shards that their own library does not open."""
-    if shards and (library := ONE_FILE.get(stem.rpartition("/")[2])):
-        raise PlanError(
-            f"{folder}: {library} opens {stem}.safetensors alone, and no shards of it",
-            hint="take each folder alone, without --max-shard-size",
-        )
-
-
-def check_resumes(folder: str, read: Iterable[str], found: Sidecars, shards: bool) -> None:
-    """PlanError where a run could not resume from the output of a folder; `shards` are more than the input has.
-
-    What comes along is of no use where its library does not find the weights beside it.
-    """
-    names = [os.path.basename(path) for path in read]
-    fsdp = next((name for name in names if FSDP.fullmatch(name)), None)
-    if fsdp is not None:
-        path = quote(os.path.join(folder, fsdp))
-        raise PlanError(
-            f"{folder}: accelerate finds the weights of this FSDP run as {fsdp} alone; beside safetensors it would not "
-            "resume",
-            hint=f"paramtool dedup {path} -o FOLDER/{fsdp} writes that file alone; copy the others beside it",
-        )
-    if shards and any(fnmatchcase(name, ACCELERATE) for name in found.files):
-        raise PlanError(
-            f"{folder}: accelerate's load_state opens weights of one file, and no shards; it would not resume",
-            hint="dedup the folder alone, without --max-shard-size",
-        )
-
-
-def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> None:
-    """PlanError where one of the `files` that come along has the name of a file that is written."""
-    names = {name.casefold(): name for name in files}
-    for name in written:
-        if other := names.get(name.casefold()):
-            raise PlanError(
-                f"{folder}: {other!r} would be copied over a file that the output writes: {name!r}",
-                hint="move that file out of the folder, or name the weights file itself: then no others are copied",
-            )
-
-
-def other_weights(files: Iterable[str]) -> list[str]:
-    """Those of the files that came along that have names of weights: copied as they are, not read, no smaller."""
-    ends = suffixes()
-    return [name for name in files if name.endswith(ends) and not is_training_state(name.rpartition("/")[2])]
-
-
 def _reach(folder: str) -> tuple[str, ...]:
     """Where links may lead: into the folder itself, and into the blobs beside the snapshots of a hub's cache.
 
@@ -482,22 +303,3 @@ def _reach(folder: str) -> tuple[str, ...]:
     if os.path.basename(snapshots) != "snapshots":
         return (real,)
     return (real, os.path.join(os.path.dirname(snapshots), "blobs"))
-
-
-def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterator[str]:
-    """Names of an output folder that loaders without paramtool will miss.
-
-    Tied names follow from the model's own tie, those of `tied` as well.  What stands elsewhere because its bytes are
-    equal, as a part or a transpose of another tensor, or is calculated, only the alias record knows.
-    """
-    found = {*tied, *(target.name for target in plan.targets)}
-    relations = plan.relations()
-    found |= {a.name for a in plan.aliases if a.evidence != "content" and relations[a.name] == "same"}
-    unseen = [name for name in plan.order if name not in found]
-    if unseen:
-        mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
-        are = "is" if len(unseen) == 1 else "are"
-        yield (
-            f"{len(unseen)} of {plural(len(plan.order), 'name')} {are} in the alias record only, which from_pretrained "
-            f"does not read: {some(unseen, MAX_NAMED)}; with every name: {mends}"
-        )

@@ -1,233 +1,39 @@
-"""What every command that writes a checkpoint shares: where it goes, how it is laid out, written and proved."""
+"""What every command that writes a checkpoint shares: how an output is laid out, written and proved."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from importlib import import_module
-from shlex import quote
 from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool import formats
-from paramtool.commands._differences import alias_set_differences, following, object_differences
-from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
-from paramtool.commands.output.options import ObjectOptions, WriteOptions
+from paramtool.commands._differences import alias_set_differences, object_differences
+from paramtool.commands.output.destination import Destination
+from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.report import Report
-from paramtool.commands.output.sidecars import (
-    Sidecars,
-    bring,
-    check_names,
-    check_one_file,
-    check_resumes,
-    link_warnings,
-    of_file,
-    sidecars_of,
-    without_training,
-)
-from paramtool.commands.output.writer import Fitted, Keeping, Writer
-from paramtool.commands.output.writers import DCP, check_name, is_named_for, writer_for
-from paramtool.commands.progress import Advance, Path, Progress
+from paramtool.commands.output.sidecar_checks import check_names
+from paramtool.commands.output.sidecars import bring
+from paramtool.commands.output.writer import Writer
+from paramtool.commands.output.writers import is_named_for
+from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import count, prove
 from paramtool.engine.write.casting import Counts
-from paramtool.engine.write.places import NOTHING, check_apart, check_beside, check_place
+from paramtool.engine.write.places import NOTHING, check_beside
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
-from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed, some
-from paramtool.formats.files import is_folder
-from paramtool.formats.folder.training_files import optimizer_of
-from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, listed
+from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
-from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias, objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan
-from paramtool.model.view import View
-
-SHARD_NBYTES = 5_000_000_000
-"""What a sharded input is sharded to again: transformers' own choice."""
-
-
-def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
-    """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it."""
-    given = os.fspath(path)
-    path = os.path.normpath(given)
-    if os.path.basename(path) in ("", os.curdir, os.pardir):
-        path = os.path.realpath(given)  # `.` has no name of its own, and beside it is not inside it
-    base = os.path.basename(path)
-    if is_folder(path):
-        return f"{path}.{word}"
-    index = index_parts(base)
-    stem = index[0].split(".")[0] if index else os.path.splitext(base)[0]
-    name = f"{stem}.{word}" if folder else f"{stem}.{word}.safetensors"
-    return os.path.join(os.path.dirname(path), name)
-
-
-NOTHING_MADE: Mapping[str, bytes] = {}
-
-
-class Destination(NamedTuple):
-    """Where an output goes, and in which form."""
-
-    path: str
-    is_folder: bool
-    max_shard_size: int | None
-    """Shards of at most this many bytes and their index; None for one file."""
-    sidecars: Sidecars = Sidecars()
-    """The other files of an input folder, which come along into a folder."""
-    folder: str = ""
-    """The input folder, where a folder becomes a folder, which other programs open as they opened the input."""
-    read: tuple[str, ...] = ()
-    """Every file that the command reads; none is ever overwritten."""
-    name: WeightsName = WeightsName()
-    """What the weights of a folder are called."""
-    inside: str = ""
-    """The folder inside the output that they go to, with `/`, where several sets go to one output."""
-    is_alone: bool = True
-    """Whether no other set goes to the same folder."""
-    made: Mapping[str, bytes] = NOTHING_MADE
-    """{name in the folder: content} of files that are calculated."""
-    notes: tuple[str, ...] = ()
-    """Warnings about these files."""
-
-    @property
-    def is_of_folder(self) -> bool:
-        """Whether a folder becomes a folder."""
-        return bool(self.folder)
-
-    @property
-    def writer(self) -> Writer:
-        """The format that it is written in."""
-        return writer_for(self.name.file if self.is_folder else self.path)
-
-    def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
-        """The files of the output, as paths, sidecar files included."""
-        names = [*(out.name for out in outputs), *self.sidecars_inside()]
-        folder = self.path if self.is_folder else os.path.dirname(self.path)
-        return tuple(os.path.join(folder, name) if name else self.path for name in names)
-
-    def sidecars_inside(self) -> dict[str, str]:
-        """{name in the output: the file that it is a copy of}"""
-        return {self._placed(name): file for name, file in self.sidecars.files.items()}
-
-    def known_inside(self) -> dict[str, str | bytes]:
-        """{name in the output: the file that it is a copy of, or its content}"""
-        return {**self.sidecars_inside(), **{self._placed(name): content for name, content in self.made.items()}}
-
-    @property
-    def name_inside(self) -> WeightsName:
-        """What the weights of a folder are called, with the folder inside the output."""
-        return replace(self.name, stem=self._placed(self.name.stem))
-
-    def shown(self, outputs: Sequence[OutputFile]) -> str:
-        """The path that reads this set alone."""
-        if not self.is_folder or self.is_alone:
-            return os.path.join(self.path, self.inside) if self.inside else self.path
-        return os.path.join(self.path, outputs[-1].name)
-
-    def placed(self, outputs: Iterable[OutputFile]) -> tuple[OutputFile, ...]:
-        """Files of the one folder inside as files of the output."""
-        return tuple(replace(out, name=self._placed(out.name)) for out in outputs)
-
-    def _placed(self, name: str) -> str:
-        return f"{self.inside}/{name}" if self.inside else name
-
-
-def place(
-    path: Path, output: Path | None, opened: Weights, max_shard_size: int | None, *, force: bool, word: str,
-    brings: Mapping[str, str] = NOTHING, others: Iterable[Path] = (), form: DialectFolder | None = None,
-    format: str | None = None, keeps_format: bool = True, keeps_training: bool = True,
-) -> Destination:  # fmt: skip
-    """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
-
-    `form` says what a folder is like if it is in a dialect of its own, and `format` is its format: one of
-    `FOLDER_FORMATS`, or None for that of a folder that is read if it `keeps_format`, else safetensors.
-
-    Those are files that are read beside the input, such as a list of names.  Files of a training come along if it
-    `keeps_training`.  A folder gives a folder, with a file or shards as its own, unless the output is named as a file.
-    """
-    whole, given = opened.checkpoint, is_folder(path)
-    asked = max_shard_size is not None
-    folder = asked or given or whole.format.startswith("sharded") or format is not None
-    target = os.fspath(output) if output is not None else default_output(path, folder, word)
-    if output is not None and is_named_for(target, writer_for(target)):
-        if asked or format is not None:
-            what = "shards need" if asked else f"--format {format} needs"
-            raise UsageError(f"{target}: {what} a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
-        folder = False
-    check_name(target, folder)
-    refuse_shards(form, asked)
-    kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
-    own = _folder_names(target, format or kept, asked, form) if folder else None
-    if own is not None and given and (inside := os.path.relpath(os.path.dirname(opened.path), path)) != os.curdir:
-        own = replace(own, stem=f"{inside}/")  # the folder of a model in that of a training
-    if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
-        max_shard_size = SHARD_NBYTES
-    weights = [file.path for file in whole.files]
-    read = (*weights, *(os.fspath(other) for other in others), *brings.values())
-    if folder and given:
-        check_apart(target, [os.fspath(path)])
-    is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
-    beside = Sidecars()
-    if folder and given:
-        beside = _sidecars(os.fspath(path), opened, target, is_cut, keeps_training=keeps_training)
-    elif given and keeps_training:
-        beside = of_file(os.fspath(path), weights)
-    gone = form.gone if form is not None else ()
-    if folder:
-        beside = replace(beside, files={n: p for n, p in {**beside.files, **brings}.items() if n not in gone})
-    name = opened.name if (given and keeps_training) or opened.name.is_usual else WeightsName()
-    name, made, notes = (form.name, form.made, form.notes) if form is not None else (name, NOTHING_MADE, ())
-    if own is not None:
-        name, max_shard_size = own, None
-    if folder:
-        check_one_file(target, name.stem, is_cut and own is None)
-    states = [state_name(state) for state in dict.fromkeys(map(optimizer_of, beside.files)) if state]
-    check_place(target, folder, force, read, known={**beside.files, **made}, weights=(name, *states))
-    of = os.fspath(path) if folder and given else ""
-    return Destination(target, folder, max_shard_size, beside, of, read, name, made=made, notes=notes)
-
-
-def _sidecars(folder: str, opened: Weights, target: str, is_cut: bool, *, keeps_training: bool) -> Sidecars:
-    """What comes along from a folder; PlanError where a training could not go on from the output."""
-    weights = [file.path for file in opened.checkpoint.files]
-    found = sidecars_of(folder, weights, target, opened.twins, others=opened.others, more=opened.more)
-    if not keeps_training:
-        return without_training(found)
-    check_resumes(folder, weights, found, is_cut)
-    return found
-
-
-def state_name(state: str) -> WeightsName:
-    """The names of the file, or of the folder, with the state of an optimizer beside weights.
-
-    >>> state_name("optimizer_1.bin").file, state_name("optimizer_0").file
-    ('optimizer_1.bin', 'optimizer_0/.metadata')
-    """
-    stem, suffix = os.path.splitext(state)
-    if not suffix and DCP.folder is not None:
-        return replace(DCP.folder, stem=f"{state}/")
-    return WeightsName(stem, suffix=suffix)
-
-
-FOLDER_FORMATS = ("safetensors", DCP.name)
-"""The formats that a folder can be written in."""
-
-
-def _folder_names(target: str, format: str | None, asked: bool, form: DialectFolder | None) -> WeightsName | None:
-    """The names of a folder's files where it is not in safetensors; UsageError where that contradicts the rest."""
-    if format not in (None, *FOLDER_FORMATS):
-        raise UsageError(f"{target}: format (--format) is {format!r:.60}; expected {' or '.join(FOLDER_FORMATS)}")
-    if format == DCP.name and (asked or form is not None):
-        what = "--max-shard-size cuts" if asked else "this dialect has its weights in"
-        raise UsageError(f"{target}: {what} safetensors files, and --format {format} has none", hint="choose one")
-    return DCP.folder if format == DCP.name else None
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
@@ -477,103 +283,3 @@ def done(report: R, work: Work, options: WriteOptions, progress: Progress) -> R:
         work.rehearse()
         return report
     return carry_out(gathered([work]), [work], options, progress)[0].into(report)
-
-
-def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
-    """Warnings for what the output cannot keep as it is; UnsafeError for a tensor that only a call would make.
-
-    These are unknown names that were allowed, or hold data, and ties that a pending sign is in the way of.
-    """
-    where = checkpoint.files[0].path
-    needed = [u for u in checkpoint.unknown if u.needed_by]
-    if needed:
-        raise UnsafeError(
-            listed(
-                f"{where}: tensors cannot be read without running code from the pickle, which is never done:",
-                [format_unknown(one) for one in needed],
-            ),
-            hint="no option helps; `paramtool inspect` shows the rest of the file",
-        )
-    called = [u for u in checkpoint.unknown if u.called]
-    held = [u.path for u in checkpoint.unknown if not u.called]
-    warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
-    if held and writer_for(output or "").keeps_foreign_objects:
-        warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
-    return [*warnings, *_separated_warnings(checkpoint)]
-
-
-def _separated_warnings(checkpoint: Checkpoint) -> Iterator[str]:
-    """Ties that break because a conjugation or negation is carried out."""
-    where = checkpoint.files[0].path
-    for text in following(alias.parted(checkpoint)):
-        yield (
-            f"{text} in {where}; conjugated and negated views are stored as separate tensors, "
-            "with conjugation and negation applied"
-        )
-
-
-def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
-    """What of a checkpoint is not in one section, for people."""
-    others = [section.name for section in whole.sections if section.name != only]
-    if only is not None and others:
-        yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
-    if only is not None and isinstance(whole.objects, objects.Mapping):
-        loose = [objects.word(key) for key, child in whole.objects.items if not any(objects.tensor_names(child))]
-        if loose:
-            yield f"objects outside of the section: {some(loose, MAX_LOST)}"
-
-
-def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
-    """The tensors of a checkpoint that are not in an output, for people."""
-    kept = set(plan.order)
-    for name, entry in checkpoint.entries.items():
-        if name not in kept:
-            yield f"tensor {name!r}: {why_not_plain(entry)}"
-
-
-def keeping(options: ObjectOptions) -> Keeping:
-    """What becomes of objects; whoever allows unknown calls has their results, and objects beside them, left out."""
-    return Keeping(options.skip_unsupported or options.allow_unknown, options.plain, options.strict)
-
-
-def lost_warnings(fitted: Fitted, output: str) -> Iterator[str]:
-    """What the output cannot hold and nobody asked to leave out; the first line of a report."""
-    if fitted.lost:
-        shown = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
-        yield f"{output} does not hold {shown}; -o NAME.pt does, and --strict makes this an error"
-
-
-MAX_LOST = 5
-
-
-def why_not_plain(entry: Entry) -> str:
-    """What an entry is that keeps it out of an output."""
-    match entry.value:
-        case View(dtype=dtype):
-            return dtype.name
-        case Compound(kind=kind):
-            return kind
-        case NoData(why=why):
-            return why
-        case Unreadable(needs=needs):
-            return f"needs {needs}"
-
-
-OF_RANKS = ("_optim_states.pt", "zero/optimizer_state.pt")
-"""How the files of an optimizer end in folders of DeepSpeed (`formats/deepspeed/`)."""
-
-
-def name_warnings(where: Destination) -> Iterator[str]:
-    """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
-    yield from link_warnings(where.sidecars)
-    yield from where.notes
-    if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
-        yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
-    elif where.is_folder and any(name.endswith(OF_RANKS) for name in where.read):
-        yield f"{where.path}: DeepSpeed resumes from the files of its ranks; it does not read {where.name.file}"
-
-
-def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:
-    """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = writer.taken_flat_pairs(plan)
-    return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, of_words
 
 TIMM_EPSILON = 1e-6
-_POOLER = of_words("the pooler of ViTModel keeps its name", "pooler")
 _SOURCE = "transformers 00a5ab167b models/vit/convert_vit_timm_to_pytorch.py"
 _LAYER = {
     "norm1": "layernorm_before",

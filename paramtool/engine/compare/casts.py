@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.equal import Named
+from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
-from paramtool.engine.read.source import Source, number_type
+from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same
 from paramtool.model.dtype import DType
 from paramtool.model.match import Match

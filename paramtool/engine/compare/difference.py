@@ -7,8 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.elements import Elements
-from paramtool.engine.read.source import Buffer, Source, number_type
+from paramtool.engine.read.elements import Elements, number_type
+from paramtool.engine.read.source import Buffer, Source
 from paramtool.engine.read.streams import same
 from paramtool.model.view import View
 

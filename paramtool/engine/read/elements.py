@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from paramtool.model.dtype import DType
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 Read = Callable[[int, memoryview], None]
 """Fills a buffer with the bytes of a storage, starting at a position."""
 Index = int | slice
+ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
+"""{element size in bytes: a NumPy type that copies elements unchanged}."""
 PAGE_NBYTES = 4096
 """Bytes that are nearer to each other than this are read together with the bytes between them."""
 GAP_NBYTES = 32 << 10
@@ -27,6 +31,16 @@ takes longer."""
 GAP_PIECES = 8
 SPAN_NBYTES = 4 << 20
 """The most bytes that are read in one piece if only a part of them is wanted."""
+
+
+def number_type(dtype: DType) -> str:
+    """The NumPy type to calculate with; ValueError for types that NumPy cannot calculate with."""
+    import ml_dtypes
+    import numpy as np
+
+    if dtype.block_bytes not in ELEMENTS:
+        raise ValueError(f"NumPy cannot calculate with {dtype.name}")
+    return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
 
 
 class Elements:

@@ -8,7 +8,6 @@ and everything else in place.
 from __future__ import annotations
 
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,16 +17,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.read.assembled import Assembly
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.elements import Elements, take
-from paramtool.errors import FormatError, OutputError, some
-from paramtool.formats.files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
-from paramtool.formats.pickle.texts import LONGEST, decoded
+from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
+from paramtool.engine.read.decoding import argument, is_made, kept, repeated, repetitions, swapped, unpacked
+from paramtool.engine.read.elements import ELEMENTS, Elements, number_type, take
+from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
+from paramtool.engine.read.spool import Spool
+from paramtool.errors import FormatError
+from paramtool.formats.files import read_at, read_bytes
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
 from paramtool.model.storage import (
     Assembled,
-    Backing,
     ByteRange,
     Cast,
     Constant,
@@ -40,33 +40,11 @@ from paramtool.model.storage import (
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
 Buffer = memoryview | bytes
-MAX_OPEN_FILES = 16
-"""The limit for one checkpoint; comparing opens two, and some systems allow 256 open files for a process."""
-MANY_OPEN_FILES = 128
-"""The limit where the system allows eight times as many: a tensor can have a part in every rank's file."""
-CHUNK_NBYTES = 1 << 20
-"""How many bytes are read at once; they should stay in a processor's cache between reading and writing."""
-THREAD_NBYTES = 4 << 20
-"""A CRC of more bytes is computed in a thread of its own."""
-ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
-"""{element size in bytes: a NumPy type that copies elements unchanged}."""
-
-
-def number_type(dtype: DType) -> str:
-    """The NumPy type to calculate with; ValueError for types that NumPy cannot calculate with."""
-    import ml_dtypes
-    import numpy as np
-
-    if dtype.block_bytes not in ELEMENTS:
-        raise ValueError(f"NumPy cannot calculate with {dtype.name}")
-    return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
 
 
 class Source:
@@ -75,21 +53,16 @@ class Source:
     def __init__(self, checkpoint: Checkpoint, max_files: int = 0) -> None:
         """`max_files` may be open at once; 0 for as many as the system allows easily."""
         self.checkpoint = checkpoint
-        self._max_files = max_files or _allowed_files()
-        self._noted = {file.path: file for file in checkpoint.files}
+        self._files = OpenFiles(checkpoint.files, max_files)
+        self._crcs = Crcs(checkpoint)
         self.nbytes_read = 0
         """Bytes that were read from storages so far."""
-        self._files: dict[str, BinaryIO] = {}
-        self._spool: BinaryIO | None = None
-        self._spooled: dict[int, int] = {}
+        self._spool = Spool()
         self._streamed: set[int] = set()
         """Storages that were decoded while they were read; a second read decodes them into the temporary file."""
         self._assemblies: dict[int, Assembly] = {}
         self._charged: set[int] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
-        self._proved: set[ByteRange] = set()
-        self._pending: dict[ByteRange, Future[int]] = {}
-        self._worker: ThreadPoolExecutor | None = None
         self._checked = False
 
     def __enter__(self) -> Source:
@@ -106,17 +79,10 @@ class Source:
             self._file(source.path)
 
     def _file(self, path: str) -> BinaryIO:
-        """An open file; if too many are open, the file that was opened first is closed."""
-        if path in self._files:
-            return self._files[path]
-        if len(self._files) >= self._max_files:
+        """An open file; comparisons end before another file is closed for it."""
+        if self._files.closes_another(path):
             self.settle()
-            self._files.pop(next(iter(self._files))).close()
-        file, _ = open_source(path)
-        self._files[path] = file
-        if changed(self._noted[path], os.fstat(file.fileno())):
-            raise file_changed(path)
-        return file
+        return self._files.open(path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -132,17 +98,14 @@ class Source:
 
     def check_unchanged(self) -> None:
         """FormatError if a file was replaced or written to since it was described."""
-        for file in self.checkpoint.files:
-            check_unchanged(file)
+        self._files.check_unchanged()
         self._checked = True
 
     def close(self) -> None:
         """Close every file, after the thread has finished its work."""
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
-        for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
-            file.close()
-        self._files.clear()
+        self._crcs.close()
+        self._files.close()
+        self._spool.close()
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
         """The file that has a storage's decoded bytes, and where they begin; no file has those of assembled tensors."""
@@ -153,17 +116,15 @@ class Source:
             return self._file(storage.backing.file), storage.backing.start
         if isinstance(storage.backing, Assembled):
             raise TypeError(f"storage {storage.id} is in several places")
-        if self._spool is None:
-            self._spool = _spool()
-        if storage.id not in self._spooled:
-            self._spooled[storage.id] = self._decode_into(self._spool, storage)
-        return self._spool, self._spooled[storage.id]
+        if storage.id not in self._spool:
+            self._spool.add(storage.id, self._decoded(storage), storage.nbytes)
+        return self._spool.place(storage.id)
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
         """Bytes of a storage; FormatError if the file is too short."""
         storage = self.checkpoint.storages[storage_id]
         if (element := self._constant(storage)) is not None:
-            return bytes(_repeated(element, start, nbytes))
+            return bytes(repeated(element, start, nbytes))
         if isinstance(storage.backing, Assembled):
             data = bytearray(nbytes)
             self.read_into(storage_id, start, memoryview(data))
@@ -197,7 +158,7 @@ class Source:
 
     def _charge(self, storage: Storage) -> None:
         """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
-        if storage.id in self._charged or not _is_made(storage.backing):
+        if storage.id in self._charged or not is_made(storage.backing):
             return
         self._charged.add(storage.id)
         self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
@@ -219,7 +180,7 @@ class Source:
         if (element := self._constant(storage)) is not None:
             for at in range(0, len(buffer), CHUNK_NBYTES):
                 part = buffer[at : at + CHUNK_NBYTES]
-                part[:] = _repeated(element, start + at, len(part))
+                part[:] = repeated(element, start + at, len(part))
             return
         if isinstance(storage.backing, Assembled):
             self._assembly(storage_id, storage.backing).fill(start, buffer, self._fill, self._taken)
@@ -242,7 +203,7 @@ class Source:
         """
         storage = self.checkpoint.storages[storage_id]
         if (element := self._constant(storage)) is not None:
-            yield from _repetitions(element, start, stop)
+            yield from repetitions(element, start, stop)
             return
         if self._is_streamed(storage, start, stop):
             self._streamed.add(storage_id)
@@ -271,12 +232,11 @@ class Source:
         found = self.checkpoint.storages[storage_id].backing
         if nbytes >= THREAD_NBYTES or not isinstance(found, ByteRange) or (start, nbytes) != (0, found.nbytes):
             return None
-        return None if found.crc32 is None or found in self._proved else found
+        return found if self._crcs.is_unproved(found) else None
 
     def compare(self, sealed: ByteRange, found: int) -> None:
         """FormatError if a range has another CRC than its container states."""
-        self._proved.add(sealed)
-        self._compare(sealed, found)
+        self._crcs.compare(sealed, found)
 
     def _proved_blocks(self, sealed: ByteRange) -> Iterator[memoryview]:
         """All bytes of a range in blocks; its CRC is compared at the end, and nothing is read twice."""
@@ -299,7 +259,7 @@ class Source:
         """Whether bytes are decoded while they are read: all of a storage, for the first time."""
         if isinstance(storage.backing, (ByteRange, Assembled)) or (start, stop) != (0, storage.nbytes):
             return False
-        return storage.id not in self._spooled and storage.id not in self._streamed
+        return storage.id not in self._spool and storage.id not in self._streamed
 
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that was done before; FormatError if they differ."""
@@ -314,47 +274,11 @@ class Source:
                 self.prove_later(part)
         if not isinstance(backing, ByteRange):
             return
-        self._begin(backing if backing.crc32 is not None else self._sealed(backing))
-
-    def _begin(self, sealed: ByteRange | None) -> None:
-        """Begin to compare a range with its CRC, unless that was done before."""
-        if sealed is None or sealed in self._proved:
-            return
-        self._proved.add(sealed)
-        if sealed.nbytes < THREAD_NBYTES:
-            self._compare(sealed, crc32_of(self._file(sealed.file), sealed.start, sealed.stop))
-            return
-        if self._worker is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._worker = ThreadPoolExecutor(1)
-        self._pending[sealed] = self._worker.submit(crc32_of, self._file(sealed.file), sealed.start, sealed.stop)
-
-    def _sealed(self, part: ByteRange) -> ByteRange | None:
-        """The range with a CRC that contains a part of a file, or None."""
-        return next((one for one in self.checkpoint.sealed if _is_within(part, one)), None)
+        self._crcs.begin(backing if backing.crc32 is not None else self._crcs.around(backing), self._file)
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError if a CRC is wrong."""
-        while self._pending:
-            sealed, pending = self._pending.popitem()
-            self._compare(sealed, pending.result())
-
-    def _compare(self, sealed: ByteRange, found: int) -> None:
-        if found != sealed.crc32:
-            raise self._damaged(sealed, found)
-
-    def _damaged(self, sealed: ByteRange, found: int) -> FormatError:
-        """The error for a range whose bytes do not have its CRC; it names the range and its tensors."""
-        inside = {key for key, storage in self.checkpoint.storages.items() if _is_within(storage.backing, sealed)}
-        around = {key for key, storage in self.checkpoint.storages.items() if _has_part(storage.backing, inside)}
-        names = [name for name, view in self.checkpoint.windows() if view.storage in inside | around]
-        what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
-        of = f" (with {some(names, 3)})" if names else ""
-        return FormatError(
-            f"{sealed.file}: {what}{of} has CRC {found:08x}; the archive says {sealed.crc32:08x}: the file is damaged",
-            hint="fetch the file again",
-        )
+        self._crcs.settle()
 
     def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
         """Tell the kernel which bytes of a storage will be read, so that a disk fetches them in parallel."""
@@ -400,25 +324,6 @@ class Source:
             self.nbytes_read += block.nbytes
             yield block.reshape(-1).view("u1").data
 
-    def _decode_into(self, spool: BinaryIO, storage: Storage) -> int:
-        """Decode a storage to the end of the nameless temporary file; returns where it begins there."""
-        start = spool.seek(0, os.SEEK_END)
-        try:
-            for part in self._decoded(storage):
-                if _is_zero(part):
-                    spool.seek(len(part), os.SEEK_CUR)
-                else:
-                    spool.write(part)
-            spool.flush()
-            os.ftruncate(spool.fileno(), spool.tell())
-        except OSError as error:
-            what = f"cannot store a decoded storage of {storage.nbytes} bytes"
-            raise OutputError(
-                f"{tempfile.gettempdir()}: {what}: {error.strerror}",
-                hint="set TMPDIR to a folder with more space",
-            ) from None
-        return start
-
     def _decoded(self, storage: Storage) -> Iterator[Buffer]:
         """All bytes of a storage that has to be decoded or calculated; FormatError if their number is wrong."""
         self._charge(storage)
@@ -446,177 +351,34 @@ class Source:
                 for block in self.row_major(backing.view):
                     yield np.frombuffer(block, narrow).astype(wide).view("u1").data
         elif isinstance(backing, Constant):
-            yield from _repetitions(backing.element, 0, nbytes)
+            yield from repetitions(backing.element, 0, nbytes)
 
     def _decode(self, storage: Storage, backing: Encoded) -> Iterator[Buffer]:
         crc = 0
         left = b""
-        unit, skip = _argument(backing, "swap", 1), _argument(backing, "skip", 0)
-        for chunk in self._inflated(storage, backing, storage.nbytes + skip):
+        unit, skip = argument(backing, "swap", 1), argument(backing, "skip", 0)
+        for chunk in self._unpacked(storage, backing, storage.nbytes + skip):
             crc = zlib.crc32(chunk, crc)
             chunk, skip = left + chunk[skip:], max(0, skip - len(chunk))
             whole = len(chunk) - len(chunk) % unit
             left = chunk[whole:]
-            yield _swapped(chunk[:whole], unit)
+            yield swapped(chunk[:whole], unit)
         if backing.crc32 is not None and crc != backing.crc32:
-            raise self._damaged(backing.source._replace(crc32=backing.crc32), crc)
+            raise self._crcs.damaged(backing.source._replace(crc32=backing.crc32), crc)
 
-    def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
-        """The bytes of an encoded storage, inflated if that is a step; never more than `nbytes`."""
+    def _unpacked(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
+        """The bytes of an encoded storage, before they are byte-swapped; never more than `nbytes`."""
         file = self._file(backing.source.file)
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
             from paramtool.formats.hdf5 import datasets
 
-            self._begin(self._sealed(backing.source))
+            self._crcs.begin(self._crcs.around(backing.source), self._file)
             self.settle()
             yield from datasets.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, stop - at))
-            for start, stop in _kept(backing)
+            for start, stop in kept(backing)
             for at in range(start, stop, BLOCK_NBYTES)
         )
-        if form := next((step for step in backing.steps if step in LONGEST), ""):
-            yield from self._from_text(raw, backing, form)
-            return
-        if "inflate" not in backing.steps:
-            yield from raw
-            return
-        machine = zlib.decompressobj(-15)
-        made = 0
-        for chunk in raw:
-            while chunk:
-                try:
-                    out = machine.decompress(chunk, BLOCK_NBYTES)
-                except zlib.error as error:
-                    raise FormatError(f"{file.name}: storage {storage.id} cannot be inflated: {error}") from None
-                chunk = machine.unconsumed_tail
-                made += len(out)
-                if made > nbytes:
-                    raise FormatError(f"{file.name}: storage {storage.id} inflates to more than {nbytes} bytes")
-                if out:
-                    yield out
-        if not machine.eof:
-            raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
-
-    def _from_text(self, raw: Iterable[bytes], backing: Encoded, form: str) -> Iterator[bytes]:
-        """The bytes that a pickle holds as text."""
-        try:
-            yield from decoded(raw, form)
-        except ValueError as error:
-            where = f"bytes {backing.source.start}-{backing.source.stop}"
-            raise FormatError(f"{backing.source.file}: {where}: the text of an array is damaged: {error}") from None
-
-
-def _allowed_files() -> int:
-    """How many files of a checkpoint may be open at once: an eighth of what the process may open, within bounds."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return MAX_OPEN_FILES
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(MAX_OPEN_FILES, min(MANY_OPEN_FILES, soft // 8)) if soft >= 0 else MANY_OPEN_FILES
-
-
-def _kept(backing: Encoded) -> Iterator[tuple[int, int]]:
-    """The ranges (start, stop) of the file that an encoded storage is made of: the whole source, or parts of it."""
-    parts = next((step[5:] for step in backing.steps if step.startswith("keep:")), f"0-{backing.source.nbytes}")
-    for part in parts.split(","):
-        start, stop = map(int, part.split("-"))
-        yield backing.source.start + start, backing.source.start + stop
-
-
-def _is_within(backing: Backing, around: ByteRange) -> bool:
-    """Whether a storage is read from inside a range of a file."""
-    part = backing.source if isinstance(backing, Encoded) else backing
-    return (
-        isinstance(part, ByteRange)
-        and part.file == around.file
-        and around.start <= part.start
-        and part.stop <= around.stop
-    )
-
-
-def _has_part(backing: Backing, storages: set[int]) -> bool:
-    """Whether a tensor is assembled from any of these storages."""
-    return isinstance(backing, Assembled) and any(part.there.storage in storages for part in backing.parts)
-
-
-def _spool() -> BinaryIO:
-    """A nameless temporary file in the folder of TMPDIR, or the system's; OutputError if it cannot be made there.
-
-    Python itself would try other folders, and finally the current one.
-    """
-    folder = os.environ.get("TMPDIR") or "/tmp" if os.name == "posix" else tempfile.gettempdir()
-    try:
-        return tempfile.TemporaryFile(dir=folder)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: cannot make a temporary file: {error.strerror}", hint="set TMPDIR to another folder"
-        ) from None
-
-
-def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file in blocks that share one buffer; FormatError if they cannot be read."""
-    buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
-    while start < stop:
-        part = buffer[: min(len(buffer), stop - start)]
-        read_at(file, start, part)
-        yield part
-        start += len(part)
-
-
-def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
-    """The CRC of bytes of a file."""
-    found = 0
-    for block in read_blocks(file, start, stop):
-        found = zlib.crc32(block, found)
-    return found
-
-
-def _is_made(backing: Backing) -> bool:
-    """Whether a storage can have more bytes than its file has for it."""
-    if isinstance(backing, Encoded):
-        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
-    return not isinstance(backing, ByteRange)
-
-
-def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
-    """`nbytes` bytes of a repeated element, from byte `start` on.
-
-    >>> _repeated(b"abc", 4, 5)
-    b'bcabc'
-    """
-    first = start % len(element)
-    return (element * ((first + nbytes) // len(element) + 1))[first : first + nbytes]
-
-
-def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
-    """The same in blocks, which are parts of one buffer."""
-    step = max(BLOCK_NBYTES // len(element), 1) * len(element)
-    block = memoryview(_repeated(element, start, min(step, stop - start)))
-    for at in range(start, stop, step):
-        yield block[: stop - at]
-
-
-def _is_zero(part: Buffer) -> bool:
-    """Whether all bytes of a block are zero; checks only the first and the last if these are not."""
-    return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")
-
-
-def _argument(backing: Encoded, step: str, otherwise: int) -> int:
-    """The number in a step, such as 4 in `swap4`; `otherwise` if there is no such step."""
-    return next((int(word[len(step) :]) for word in backing.steps if word.startswith(step)), otherwise)
-
-
-def _swapped(data: bytes, unit: int) -> bytes:
-    """The bytes of each unit in reverse order.
-
-    >>> _swapped(b"abcd", 2)
-    b'badc'
-    """
-    if unit == 1:
-        return data
-    import numpy as np
-
-    return np.frombuffer(data, f"u{unit}").byteswap().tobytes()
+        yield from unpacked(raw, backing, f"{file.name}: storage {storage.id}", nbytes)

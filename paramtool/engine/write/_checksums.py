@@ -11,7 +11,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
-from paramtool.engine.read.source import THREAD_NBYTES, Source, crc32_of
+from paramtool.engine.read.crcs import THREAD_NBYTES, crc32_of
+from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, OutputError
 from paramtool.model.plan import Target
 from paramtool.model.storage import ByteRange

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from paramtool.engine.read.source import read_blocks
+from paramtool.engine.read.open_files import read_blocks
 from paramtool.errors import FormatError
 from paramtool.formats.files import walk
 

@@ -11,7 +11,8 @@ from itertools import product
 from typing import Any
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.source import ELEMENTS, Source, number_type
+from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target

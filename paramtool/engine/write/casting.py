@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.source import number_type
+from paramtool.engine.read.elements import number_type
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 

@@ -11,7 +11,8 @@ from struct import Struct
 from types import TracebackType
 from typing import BinaryIO
 
-from paramtool.engine.read.source import Buffer, read_blocks
+from paramtool.engine.read.open_files import read_blocks
+from paramtool.engine.read.source import Buffer
 from paramtool.engine.write.places import writing
 from paramtool.engine.write.staging import Staged
 

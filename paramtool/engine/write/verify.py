@@ -9,7 +9,8 @@ from typing import Any
 
 from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.source import ELEMENTS, Source
+from paramtool.engine.read.elements import ELEMENTS
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import boxes, element_type, value
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import DType

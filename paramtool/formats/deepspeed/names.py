@@ -89,7 +89,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def latest(folder: str, kept: str = LATEST[0]) -> str:
-    """The name that the file `latest` has; empty if there is none, or it is no name of a folder inside."""
+    """The name in the file `latest`; empty if there is no such file, or the name is not that of a folder beside it."""
     try:
         with open(os.path.join(folder, kept), encoding="utf-8") as file:
             tag = file.read(MAX_TAG).strip()

@@ -32,7 +32,6 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
 from paramtool.model.view import MAX_EXTENT, contiguous
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 STEP = "hdf5:"
 """A decoding step: `hdf5:PATH` is the dataset at PATH of the HDF5 file that the range holds."""
 INSIDE = "only data inside the file itself is read"

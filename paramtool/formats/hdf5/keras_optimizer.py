@@ -88,10 +88,10 @@ class Variables(NamedTuple):
     """Whether a LossScaleOptimizer is around it, whose file has everything twice."""
 
     def counted(self, total: int) -> int | None:
-        """For how many variables of the model there are so many of the optimizer; None where that is none."""
+        """How many variables of the model an optimizer of `total` variables belongs to; None if no number fits."""
         many, each = total - self.head - self.tail, sum(map(len, self.blocks))
         if total <= self.head:
-            return 0  # it was not used yet
+            return 0  # it has not been used yet
         if not each:
             return None if many else 0
         return many // each if many >= 0 and many % each == 0 else None

@@ -119,13 +119,13 @@ class PickledSpan:
         return self.stop - self.start
 
     def encoded(self) -> PickledSpan:
-        """The bytes of a text, one for each character."""
+        """The bytes of a string, one for each character."""
         made = PickledSpan(self._data, self.start, self.stop, form=self.form, make=self.make)
         made.is_bytes = True
         return made
 
     def part(self, start: int, stop: int) -> PickledSpan:
-        """Some of its bytes, which have to stand in the file as they are."""
+        """Some of its bytes, which the file has to hold unencoded."""
         assert not self.form
         stop = min(self.stop, self.start + stop)
         return PickledSpan(self._data, self.start + start, stop, form="", make=self.make)

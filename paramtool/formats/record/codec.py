@@ -14,24 +14,24 @@ huggingface_hub write such pairs, which have no geometry and no evidence.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field
 from typing import Any
 
-from paramtool.errors import FormatError, PlanError, UnsafeError
+from paramtool.errors import FormatError, PlanError
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import layouts
 from paramtool.formats.record.damage import DAMAGE
+from paramtool.formats.record.derived import derived_views, encode_derived, refuse_to_derive_much
+from paramtool.formats.record.entries import recorded
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.alias import Alias, Derived
+from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Entry, Link
-from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
 from paramtool.model.plan import Plan
-from paramtool.model.storage import Cast, Constant, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.storage import Storage
+from paramtool.model.view import View
 
 KEY = "paramtool.aliases"
 VERSION = 3
@@ -40,10 +40,6 @@ VERSION = 3
 (`object_tree.needs_version_3`)."""
 RESERVED = {KEY, layouts.KEY, "format"}
 """Metadata keys that are never flat pairs."""
-MIN_DERIVED_NBYTES = 16 << 30
-DERIVED_PER_STORED = 16
-"""The largest ratio of derived to stored bytes; every file may derive `MIN_DERIVED_NBYTES`.  A few digits in a record
-could ask for a petabyte, and the casts and constants of real checkpoints are far smaller."""
 
 
 def refuse_own_keys(plan: Plan) -> None:
@@ -86,7 +82,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     """
     position = {name: k for k, name in enumerate(plan.names)}
     derived = {n: how for n, how in plan.derived.items() if (how.window.storage in stored if how.window else first)}
-    _refuse_to_derive_much(plan, derived, stored)
+    refuse_to_derive_much(plan, derived, stored)
     stored = stored | derived.keys()
     record: dict[str, Any] = {"version": 2 if derived else 1}
     relations = plan.relations()
@@ -97,7 +93,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     }
     if derived:
         order = sorted(derived, key=position.__getitem__)
-        record["derived"] = {n: _encode_derived(plan.names[n].window, derived[n], position[n]) for n in order}
+        record["derived"] = {n: encode_derived(plan.names[n].window, derived[n], position[n]) for n in order}
     record["stored"] = {
         name: {"memory": one.alias_set, "memory_evidence": one.set_evidence}
         for name, one in plan.names.items()
@@ -127,21 +123,6 @@ def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
     return marks
 
 
-def _refuse_to_derive_much(plan: Plan, derived: Iterable[str], stored: Collection[str]) -> None:
-    """PlanError if a reader would refuse the record as a bomb."""
-    nbytes = sum(plan.names[name].window.nbytes for name in derived)
-    most = _most_derived(sum(target.nbytes for target in plan.targets if target.name in stored))
-    if nbytes > most:
-        raise PlanError(
-            f"{plan.source}: {nbytes} bytes would be derived in one file; a reader derives at most {most}",
-            hint="omit --fold-constants or --derive-casts; docs/alias-record.md says what a reader refuses",
-        )
-
-
-def _most_derived(stored_nbytes: int) -> int:
-    return max(MIN_DERIVED_NBYTES, DERIVED_PER_STORED * stored_nbytes)
-
-
 def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
     item: dict[str, Any] = {
         "owner": alias.owner,
@@ -157,16 +138,6 @@ def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
     if alias.evidence == "content" and alias.alias_set != alias.name:
         item["memory_evidence"] = alias.set_evidence
     return item
-
-
-def _encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
-    item: dict[str, Any] = {"dtype": view.dtype.name, "shape": view.shape, "position": position}
-    window = how.window
-    if window is None:
-        return item | {"constant": how.element.hex()}
-    place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
-    # if the numbers are equal in both types either could be stored: the record describes the cast that is done
-    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +202,8 @@ def decode_document(
     """
     record_checks.form(where, record)
     try:
-        derived, storages = _derived(where, stored, record.get("derived", {}))
-        entries = _recorded(where, stored, derived, record)
+        derived, storages = derived_views(where, stored, record.get("derived", {}))
+        entries = recorded(where, stored, derived, record)
         objects = _objects(record["objects"], entries, whole) if "objects" in record else None
     except DAMAGE as error:
         raise damaged(where, error) from None
@@ -258,150 +229,3 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
         found[owner] = found[owner]._replace(link=link)
         found[alias] = found[owner]._replace(link=Link(link.alias_set, "declared", owner=link.owner or owner))
     return found
-
-
-def _derived(
-    where: str, stored: Mapping[str, View], items: Mapping[str, Any]
-) -> tuple[dict[str, View], dict[int, Storage]]:
-    """The derived names of the record: {name: a view of its own storage}, and these storages."""
-    views: dict[str, View] = {}
-    storages: dict[int, Storage] = {}
-    number = max((int(view.storage) for view in stored.values()), default=-1)
-    for name, item in items.items():
-        number += 1
-        with _named(name):
-            _whole_numbers(item["shape"])
-            view = contiguous(number, DTYPES[item["dtype"]], item["shape"])
-            backing = _constant(item, view) if "constant" in item else _cast(where, name, item, stored)
-        views[name] = view
-        storages[number] = Storage(number, view.nbytes, backing)
-    _refuse_bomb(where, stored, views)
-    return views, storages
-
-
-def _refuse_bomb(where: str, stored: Mapping[str, View], derived: Mapping[str, View]) -> None:
-    """UnsafeError if a record derives far more than its file stores."""
-    nbytes = sum(view.nbytes for view in derived.values())
-    most = _most_derived(sum(view.nbytes for view in stored.values()))
-    if nbytes > most:
-        largest = max(derived, key=lambda name: derived[name].nbytes)
-        raise UnsafeError(
-            f"{where}: its alias record derives {nbytes} bytes, {derived[largest].nbytes} of them {largest!r:.200}; "
-            f"at most {most} are allowed for what the file stores",
-            hint="the file is a decompression bomb, or was changed; docs/alias-record.md has the limits",
-        )
-
-
-def _constant(item: Mapping[str, Any], view: View) -> Constant:
-    element = bytes.fromhex(item["constant"])
-    if len(element) != view.dtype.block_bytes:
-        raise ValueError(f"repeats an element of {len(element)} bytes; {view.dtype.name} has {view.dtype.block_bytes}")
-    return Constant(element)
-
-
-def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, View]) -> Cast:
-    """The cast that a record describes; an error if its owner does not exist, or the cast is not supported."""
-    place, dtype = item["cast"], DTYPES[item["dtype"]]
-    if place["owner"] not in stored:
-        raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
-    owner = stored[place["owner"]]
-    window = _window(where, name, place | {"shape": item["shape"]}, owner)
-    if window.dtype != owner.dtype:
-        raise ValueError(f"is cast from {window.dtype.name}, and {place['owner']!r} is {owner.dtype.name}")
-    lossless = is_widened(window.dtype, dtype)
-    if lossless is None:
-        raise ValueError(f"is {dtype.name}, cast from {window.dtype.name}; paramtool never writes such a cast")
-    if place["lossless"] is not lossless:
-        says = "lossless" if place["lossless"] else "not lossless"
-        raise ValueError(f"says that its cast from {window.dtype.name} to {dtype.name} is {says}")
-    return Cast(window, dtype, lossless)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Add the name to a ValueError."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{name!r:.200}: {error}") from None
-
-
-def _wrong(where: str, what: str) -> FormatError:
-    return FormatError(f"{where}: its alias record {what}", hint="the file was changed after paramtool wrote it")
-
-
-def _recorded(
-    where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
-) -> dict[str, Entry]:
-    """Every name of the record, from the stored tensors and the derived ones."""
-    record_checks.check(where, stored, record)
-    spans = set(record["spans"])
-    owners = {**stored, **derived}
-    said = record["stored"]
-    plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
-    aliases = [(name, _alias_entry(where, name, item, owners)) for name, item in record["aliases"].items()]
-    for name, view in derived.items():
-        entry = _stored_entry(name, view, said)
-        item = record["derived"][name]
-        link = replace(entry.link or _NOWHERE, position=item["position"], owner=item.get("cast", {}).get("owner", ""))
-        aliases.append((name, entry._replace(link=link)))
-    entries = in_order(plain, aliases)
-    if not {"requires_grad", "kinds"} & record.keys():
-        return entries
-    trainable = set(record["requires_grad"]) if "requires_grad" in record else None
-    kinds = record.get("kinds", {})
-    return {
-        name: entry._replace(requires_grad=None if trainable is None else name in trainable, kind=kinds.get(name, ""))
-        for name, entry in entries.items()
-    }
-
-
-def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
-    """Names in the order of the source: aliases at their recorded positions, the others in between."""
-    tensors = list(plain)
-    waiting = sorted(aliases, key=lambda item: item[1].link.position if item[1].link else 0, reverse=True)
-    tensors.reverse()
-    entries: dict[str, Entry] = {}
-    while tensors or waiting:
-        due = waiting and (not tensors or (waiting[-1][1].link or _NOWHERE).position <= len(entries))
-        name, entry = (waiting if due else tensors).pop()
-        entries[name] = entry
-    return entries
-
-
-_NOWHERE = Link("", "storage")
-
-
-def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
-    item = said.get(name)
-    if item is None:
-        return Entry(view, link=Link(name, "storage"))
-    return Entry(view, link=Link(str(item["memory"]), str(item["memory_evidence"])))
-
-
-def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
-    with _named(name):
-        window = _window(where, name, item, stored[item["owner"]])
-    evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
-    if evidence not in ("storage", "declared", "content"):
-        raise ValueError(f"{name!r} has evidence {evidence!r}")
-    why = "storage" if evidence == "content" else evidence
-    link = Link(str(item["memory"]), why, item["position"], str(item["owner"]), item["evidence"] == "content")
-    return Entry(window, link=link)
-
-
-def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:
-    """The view of an owner that a record describes; FormatError if it exceeds the owner."""
-    _whole_numbers([*item["shape"], *item["strides"]])
-    window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
-    if window.byte_stop > owner.nbytes:
-        raise FormatError(
-            f"{where}: {name!r}: its view needs {window.byte_stop} bytes of {item['owner']!r}, "
-            f"which has {owner.nbytes}: the alias record is wrong"
-        )
-    return window.on(owner.storage, owner.byte_start + window.byte_start)
-
-
-def _whole_numbers(numbers: Iterable[object]) -> None:
-    if not all(type(number) is int for number in numbers):
-        raise ValueError("has a shape, strides or sizes that are not whole numbers")

@@ -48,8 +48,8 @@ def _module(item: Mapping[str, Any]) -> Module:
     if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
         raise ValueError("shapes is not made of sizes")
     for key, value in found.items():
-        texts = [text for pair in value.items() for text in pair] if key in _MAPPINGS else value
-        if not all(isinstance(text, str) for text in (texts if key in _MAPPINGS + _LISTS else [texts])):
+        strings = [one for pair in value.items() for one in pair] if key in _MAPPINGS else value
+        if not all(isinstance(one, str) for one in (strings if key in _MAPPINGS + _LISTS else [strings])):
             raise ValueError(f"{key} is not made of strings")
     found |= {key: tuple(found[key]) for key in _LISTS if key in found}
     return Module(**{"at": "", **found, "shapes": shapes})

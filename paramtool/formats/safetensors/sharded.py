@@ -17,6 +17,7 @@ from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, 
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
+from paramtool.formats.record.entries import in_order
 from paramtool.formats.safetensors._plain_shards import Said, check_plain, linked_files, spoken_for
 from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.formats.safetensors.index import plain_names, read_record
@@ -169,7 +170,7 @@ def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[
     placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
     plain = [(name, entry) for name, entry in entries.items() if not (entry.link and entry.link.position >= 0)]
     plain.sort(key=lambda item: rank.get(item[0], len(rank)))
-    return record.in_order(plain, placed)
+    return in_order(plain, placed)
 
 
 def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -> dict[str, Entry]:

@@ -36,10 +36,6 @@ GRU = (
     TensorRule(STACK + "candidate/bias", "bW+bR!.n[hidden]"),
 )
 RNN = (TensorRule(STACK + "kernel", JOINED), TensorRule(STACK + "bias", "bW+bR![(gate hidden)]"))
-CUDNN_LSTM = (
-    TensorRule(CUDNN_STACK + "kernel", JOINED),
-    TensorRule(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]"),
-)
 CUDNN_GRU = (
     TensorRule(CUDNN_STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
     TensorRule(CUDNN_STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),

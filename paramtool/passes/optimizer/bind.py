@@ -1,34 +1,28 @@
 """Which parameter each entry of an optimizer belongs to: proved, or not.
 
 A binding by order assumes that an optimizer was given its parameters in the order of the model, some left out, in
-groups; it is unique if exactly one way to do so fits the shapes of the state.  For each entry, `_Search` keeps the
-first and the last place that it can have.  Both come from the leftmost and the rightmost placing of its group, which
-agree exactly where one group has one placing; places that are taken are taken from the other groups.  For several
-groups this is sound, and may call ambiguous what is unique; it never calls unique what is not.
+groups; it is unique if exactly one way to do so fits the shapes of the state (`places.py`).
 
 Without an order, each entry is a group by itself.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from paramtool.errors import plural
-from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
+from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter
 from paramtool.passes.optimizer import trainer as trainers
-from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
+from paramtool.passes.optimizer.entries import Entries, Key, contradictions, entries_of, entry_text, shown_slots
+from paramtool.passes.optimizer.places import PlaceSearch
+from paramtool.passes.optimizer.slots import FLAT, ExpectedShape
 from paramtool.passes.select import WRAPPERS, wrapper
 
-_PASSES = 200
-"""The most rounds of the search; what is not settled after them counts as ambiguous."""
 _WRAPPED = (*WRAPPERS, "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 """Parts of names that wrappers put anywhere: torch/distributed/fsdp/_common_utils.py,
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py of torch 2.13."""
-_Key = int | str
 
 
 def bind(
@@ -39,8 +33,8 @@ def bind(
     `orders` are those of the models that it may belong to, the surest first; `shapes` are those of the tensors of the
     optimizer.  With `trainer`, its groups are those of the Trainer of transformers, if they can be.
     """
-    asked = _asked(state, shapes)
-    by_key: dict[_Key, str] = {key: key for key in asked.keys if isinstance(key, str)}
+    asked = entries_of(state, shapes)
+    by_key: dict[Key, str] = {key: key for key in asked.keys if isinstance(key, str)}
     if by_key and len(by_key) == len(asked.keys):
         return _named(asked, by_key, _complete(orders), how="names", source="the names of its entries")
     names = dict(pair for group in state.groups for pair in zip(group.keys, group.names, strict=False))
@@ -50,25 +44,11 @@ def bind(
 
 
 def bind_named(
-    state: OptimizerState, names: Mapping[_Key, str], orders: Sequence[Order], *, shapes: Mapping[str, tuple[int, ...]],
+    state: OptimizerState, names: Mapping[Key, str], orders: Sequence[Order], *, shapes: Mapping[str, tuple[int, ...]],
     how: How, source: str,
 ) -> Binding:  # fmt: skip
     """Bind an optimizer by names that somebody gives; `defects` of the result say what does not fit."""
-    return _named(_asked(state, shapes), names, _complete(orders), how=how, source=source)
-
-
-class _Entries(NamedTuple):
-    """An optimizer, and what its entries say of the shapes of their parameters."""
-
-    state: OptimizerState
-    expected: list[ExpectedShape]
-    shapes: Mapping[str, tuple[int, ...]]
-    keys: list[_Key]
-
-
-def _asked(state: OptimizerState, shapes: Mapping[str, tuple[int, ...]]) -> _Entries:
-    expected = [expected_shape(entry, shapes, state.masters.get(entry.key)) for entry in state.entries]
-    return _Entries(state, expected, shapes, [entry.key for entry in state.entries])
+    return _named(entries_of(state, shapes), names, _complete(orders), how=how, source=source)
 
 
 def _complete(orders: Iterable[Order]) -> list[Order]:
@@ -78,7 +58,7 @@ def _complete(orders: Iterable[Order]) -> list[Order]:
 # By names
 
 
-def _by_param_names(asked: _Entries, names: Mapping[_Key, str], orders: Sequence[Order]) -> Binding | None:
+def _by_param_names(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order]) -> Binding | None:
     """The binding by `param_names`, or what is wrong with them; None where they are all of another model.
 
     torch keeps the names that it loads (`load_state_dict` in torch/optim/optimizer.py of torch 2.13).
@@ -101,17 +81,17 @@ def _knows(orders: Sequence[Order], names: Iterable[str]) -> bool:
     return False
 
 
-def _unclear(asked: _Entries, names: Mapping[_Key, str]) -> Iterator[str]:
+def _unclear(asked: Entries, names: Mapping[Key, str]) -> Iterator[str]:
     """What is wrong with names that do not give each entry one of its own."""
-    taken: dict[str, _Key] = {}
+    taken: dict[str, Key] = {}
     for key in asked.keys:
         if key not in names:
-            yield f"{_entry(asked, key)}: no name, although others have `param_names`"
+            yield f"{entry_text(asked, key)}: no name, although others have `param_names`"
         elif (first := taken.setdefault(names[key], key)) != key:
-            yield f"{_entry(asked, key)}: is of {names[key]!r}, as entry {first!r} is"
+            yield f"{entry_text(asked, key)}: is of {names[key]!r}, as entry {first!r} is"
 
 
-def _named(asked: _Entries, names: Mapping[_Key, str], orders: Sequence[Order], *, how: How, source: str) -> Binding:
+def _named(asked: Entries, names: Mapping[Key, str], orders: Sequence[Order], *, how: How, source: str) -> Binding:
     """The binding to the parameters that have these names, in the first model that has all of them."""
     state = asked.state
     if not orders:
@@ -128,26 +108,26 @@ def _named(asked: _Entries, names: Mapping[_Key, str], orders: Sequence[Order], 
     return _bound(asked, found, order, how=how, source=source)
 
 
-def _in_order(asked: _Entries, names: Mapping[_Key, str], order: Order) -> tuple[dict[_Key, str], list[str]]:
+def _in_order(asked: Entries, names: Mapping[Key, str], order: Order) -> tuple[dict[Key, str], list[str]]:
     """Each entry with the parameter that has its name; and what does not fit."""
     table = {parameter.name: parameter for parameter in order.parameters}
     table |= {alias: replace(table[first], name=alias) for alias, first in order.aliases.items() if first in table}
     said = _translated([names[key] for key in asked.keys if key in names], table)
-    found: dict[_Key, str] = {}
-    taken: dict[str, _Key] = {}
+    found: dict[Key, str] = {}
+    taken: dict[str, Key] = {}
     defects = []
     for entry, expected in zip(asked.state.entries, asked.expected, strict=True):
         key = entry.key
         name = said.get(names.get(key, ""), "")
         if name not in table:
             has = f"state for {names[key]!r}, which the model does not have" if key in names else "no name"
-            defects.append(f"{_entry(asked, key)}: {has}")
+            defects.append(f"{entry_text(asked, key)}: {has}")
             continue
         if not expected.allows(shape := table[name].shape):
-            defects.append(f"{_entry(asked, key)}: has {_shown(asked, entry)}; {name!r} is {list(shape)}")
+            defects.append(f"{entry_text(asked, key)}: has {shown_slots(asked, entry)}; {name!r} is {list(shape)}")
         first = taken.setdefault(order.aliases.get(name, name), key)
         if first != key:
-            defects.append(f"{_entry(asked, key)}: is of {name!r}, as entry {first!r} is")
+            defects.append(f"{entry_text(asked, key)}: is of {name!r}, as entry {first!r} is")
         found[key] = name
     return found, defects
 
@@ -177,7 +157,7 @@ def _unwrapped(name: str) -> str:
     return name
 
 
-def _bound(asked: _Entries, names: Mapping[_Key, str], order: Order, *, how: How, source: str) -> Binding:
+def _bound(asked: Entries, names: Mapping[Key, str], order: Order, *, how: How, source: str) -> Binding:
     """A unique binding to the parameters of an order."""
     state = replace(asked.state, section=order.section)
     taken = {order.aliases.get(name, name) for name in names.values()}
@@ -193,7 +173,7 @@ class _Placings(NamedTuple):
 
     order: Order
     source: str
-    names: dict[_Key, str]
+    names: dict[Key, str]
     """Those that are sure."""
     candidates: Callable[[int], set[str]] | None
     """The parameters that an entry can have, by its position; None where none are left."""
@@ -204,7 +184,7 @@ class _Placings(NamedTuple):
         return self.candidates is not None and not self.sets
 
 
-def _by_order(asked: _Entries, orders: Sequence[Order], trainer: bool) -> Binding:
+def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding:
     """The binding by the first order that allows only one, if no other contradicts it; else by shapes alone."""
     state, complete = asked.state, _complete(orders)
     if not complete:
@@ -220,11 +200,11 @@ def _by_order(asked: _Entries, orders: Sequence[Order], trainer: bool) -> Bindin
         one = (known or loose)[0]
         why = one.source if known or not one.order.is_known else f"that of {one.source} does not fit"
         return Binding(state, one.names, "order" if known else "shapes", why, False, one.sets)
-    defects = min(([*_contradictions(asked, order)] for order in complete), key=len)
+    defects = min(([*contradictions(asked, order)] for order in complete), key=len)
     return Binding(state, {}, "order", complete[0].source, False, defects=tuple(defects))
 
 
-def _settled(asked: _Entries, tried: Sequence[_Placings], how: How) -> Binding | None:
+def _settled(asked: Entries, tried: Sequence[_Placings], how: How) -> Binding | None:
     """The first unique binding, unless another order contradicts it; None where none is unique."""
     first = next((one for one in tried if one.is_unique), None)
     if first is None:
@@ -238,7 +218,7 @@ def _why_none(orders: Sequence[Order]) -> str:
     return orders[0].missing if orders else "no model is known that it belongs to"
 
 
-def _contested(asked: _Entries, first: _Placings, other: _Placings) -> Binding:
+def _contested(asked: Entries, first: _Placings, other: _Placings) -> Binding:
     """No binding, where another order does not allow what the first one says."""
     sections = first.order.section, other.order.section
     if sections[0] != sections[1]:
@@ -254,7 +234,7 @@ def _contested(asked: _Entries, first: _Placings, other: _Placings) -> Binding:
     return Binding(asked.state, {}, "order", source, False, tuple(sets))
 
 
-def _disagree(asked: _Entries, first: _Placings, other: _Placings) -> bool:
+def _disagree(asked: Entries, first: _Placings, other: _Placings) -> bool:
     """Whether another order does not allow what the first one says, or has it in another section."""
     if other is first or other.candidates is None:
         return False
@@ -264,7 +244,7 @@ def _disagree(asked: _Entries, first: _Placings, other: _Placings) -> bool:
     return any(first.names[key] not in allowed(k) for k, key in enumerate(asked.keys))
 
 
-def _placed(asked: _Entries, order: Order, trainer: bool) -> _Placings:
+def _placed(asked: Entries, order: Order, trainer: bool) -> _Placings:
     """What a known order allows, with the Trainer's groups where they fit."""
     groups = _positions(asked.state)
     allowed = trainers.allowed(order, [len(group) for group in groups]) if trainer else ()
@@ -284,7 +264,7 @@ def _positions(state: OptimizerState) -> list[list[int]]:
 
 
 def _search(
-    asked: _Entries, order: Order, groups: Sequence[Sequence[int]], allowed: Sequence[Callable[[Parameter], bool]]
+    asked: Entries, order: Order, groups: Sequence[Sequence[int]], allowed: Sequence[Callable[[Parameter], bool]]
 ) -> _Placings:
     """What an order allows; with `allowed`, each group has only some of the parameters."""
     places: dict[tuple[ExpectedShape, int], list[int]] = {}
@@ -300,7 +280,7 @@ def _search(
             ]
         kinds.append(kind)
     numbers = {kind: k for k, kind in enumerate(places)}
-    search = _Search([numbers[kind] for kind in kinds], list(places.values()), groups, len(order.parameters))
+    search = PlaceSearch([numbers[kind] for kind in kinds], list(places.values()), groups, len(order.parameters))
     if not search.run():
         return _Placings(order, order.source, {}, None)
     named = [parameter.name for parameter in order.parameters]
@@ -321,178 +301,8 @@ def _fits(
     return found
 
 
-def _is_flat_length(asked: _Entries, shapes: Iterable[tuple[int, ...]]) -> bool:
+def _is_flat_length(asked: Entries, shapes: Iterable[tuple[int, ...]]) -> bool:
     """Whether the vectors that L-BFGS keeps over all parameters have as many elements as the parameters."""
     flat = [slot for entry in asked.state.entries for slot in entry.slots if slot.kind == "global" and slot.key in FLAT]
     lengths = {prod(asked.shapes[slot.tensor]) for slot in flat if slot.tensor in asked.shapes}
     return not lengths or lengths == {sum(map(prod, shapes))}
-
-
-class _Search:
-    """The places that entries can have in an order.
-
-    `kinds` has the kind of each entry, and `places` the ascending places that entries of each kind can have.
-    """
-
-    def __init__(self, kinds: list[int], places: list[list[int]], groups: Sequence[Sequence[int]], count: int) -> None:
-        self.kinds = kinds
-        self.places = places
-        self.groups = groups
-        self.count = count
-        self.low = [0] * len(kinds)
-        self.high = [count - 1] * len(kinds)
-        self.fixed = [-1] * len(kinds)
-        self.free = [True] * count
-
-    def run(self) -> bool:
-        """Narrow all places as far as it goes; False where nothing fits."""
-        if len(self.kinds) > self.count:
-            return False
-        is_full = len(self.kinds) == self.count
-        for _ in range(_PASSES):
-            before = (self.low[:], self.high[:], self.fixed[:])
-            if not all(self._leftmost(group) and self._rightmost(group) for group in self.groups):
-                return False
-            if not self._fix([(k, low) for k, low in enumerate(self.low) if low == self.high[k] and self.fixed[k] < 0]):
-                return False
-            if is_full and not self._fix_full():
-                return False
-            if before == (self.low, self.high, self.fixed):
-                break
-        return True
-
-    def _leftmost(self, group: Sequence[int]) -> bool:
-        """The smallest place of each entry of a group, in order."""
-        after = -1
-        for k in group:
-            if self.fixed[k] < 0:
-                places = self.places[self.kinds[k]]
-                at = bisect_left(places, max(self.low[k], after + 1))
-                if at == len(places) or places[at] > self.high[k]:
-                    return False
-                self.low[k] = places[at]
-            elif self.fixed[k] <= after:
-                return False
-            after = self.low[k]
-        return True
-
-    def _rightmost(self, group: Sequence[int]) -> bool:
-        """The largest place of each entry of a group, from the last."""
-        before = self.count
-        for k in reversed(group):
-            if self.fixed[k] < 0:
-                places = self.places[self.kinds[k]]
-                at = bisect_right(places, min(self.high[k], before - 1)) - 1
-                if at < 0 or places[at] < self.low[k]:
-                    return False
-                self.high[k] = places[at]
-            elif self.fixed[k] >= before:
-                return False
-            before = self.high[k]
-        return True
-
-    def _fix(self, found: Iterable[tuple[int, int]]) -> bool:
-        """Give entries their places, which no other entry then has; False where two have one."""
-        changed = False
-        for k, place in found:
-            if not self.free[place]:
-                return False
-            self.free[place], changed = False, True
-            self.fixed[k] = self.low[k] = self.high[k] = place
-        if changed:
-            self.places = [[j for j in places if self.free[j]] for places in self.places]
-        return True
-
-    def _fix_full(self) -> bool:
-        """Where each place is taken: a place that one entry alone can have is its place; False where none can."""
-        takers = [0] * (self.count + 1)
-        who = [0] * (self.count + 1)
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for k, kind in enumerate(self.kinds):
-            if self.fixed[k] < 0:
-                places = self.places[kind]
-                steps.setdefault(kind, []).append((bisect_left(places, self.low[k]), k))
-                steps[kind].append((bisect_right(places, self.high[k]), -k - 1))
-        for kind, marks in steps.items():
-            many, total, at = 0, 0, 0
-            marks.sort()
-            for index, place in enumerate(self.places[kind]):
-                while at < len(marks) and marks[at][0] <= index:
-                    k = marks[at][1]
-                    many, total, at = (many + 1, total + k, at + 1) if k >= 0 else (many - 1, total + k + 1, at + 1)
-                takers[place] += many
-                who[place] += total
-        open_places = [j for j in range(self.count) if self.free[j]]
-        if any(not takers[j] for j in open_places):
-            return False
-        alone = {j: who[j] for j in open_places if takers[j] == 1}
-        return len(set(alone.values())) == len(alone) and self._fix((k, j) for j, k in alone.items())
-
-    def candidates(self, k: int) -> list[int]:
-        """The places that an entry can have."""
-        if self.fixed[k] >= 0:
-            return [self.fixed[k]]
-        places = self.places[self.kinds[k]]
-        return places[bisect_left(places, self.low[k]) : bisect_right(places, self.high[k])]
-
-    def components(self) -> list[list[int]]:
-        """Sets of places that entries without a place of their own share, each in order."""
-        parent = list(range(self.count))
-
-        def root(j: int) -> int:
-            while parent[j] != j:
-                parent[j] = parent[parent[j]]
-                j = parent[j]
-            return j
-
-        reached = dict.fromkeys(range(len(self.places)), -1)
-        used = set()
-        for k in sorted((k for k in range(len(self.kinds)) if self.fixed[k] < 0), key=lambda k: self.low[k]):
-            places = self.places[self.kinds[k]]
-            start, stop = bisect_left(places, self.low[k]), bisect_right(places, self.high[k])
-            used.add(places[start])
-            for index in range(max(start, reached[self.kinds[k]]), stop - 1):
-                parent[root(places[index + 1])] = root(places[index])
-                used.add(places[index + 1])
-            reached[self.kinds[k]] = max(reached[self.kinds[k]], stop - 1)
-        found: dict[int, list[int]] = {}
-        for j in sorted(used):
-            found.setdefault(root(j), []).append(j)
-        return list(found.values())
-
-
-# What does not fit
-
-
-def _contradictions(asked: _Entries, order: Order) -> Iterator[str]:
-    """Why nothing fits, for people: counts, and entries of which no parameter has the shape."""
-    entries, parameters = asked.keys, order.parameters
-    at = asked.state.at or "the optimizer"
-    if len(entries) > len(parameters):
-        many_entries = plural(len(entries), "entry", "entries")
-        yield f"{at}: {many_entries}, more than the model's {plural(len(parameters), 'parameter')} ({order.source})"
-    many = {parameter.shape for parameter in parameters}
-    same = len(entries) == len(parameters)
-    found = False
-    for k, (entry, expected) in enumerate(zip(asked.state.entries, asked.expected, strict=True)):
-        if not any(map(expected.allows, many)):
-            found = True
-            yield _misfit(asked, entry, parameters[k] if same else None)
-    if not found and len(entries) <= len(parameters):
-        yield f"{at}: more entries of some shapes than the model has parameters of them"
-
-
-def _entry(asked: _Entries, key: _Key) -> str:
-    return f"{asked.state.at or 'the optimizer'}: entry {key!r}"
-
-
-def _misfit(asked: _Entries, entry: StateEntry, parameter: Parameter | None) -> str:
-    """What an entry has that no parameter has, and what was expected."""
-    wanted = f"; expected that of {parameter.name!r}, {list(parameter.shape)}" if parameter else ""
-    return f"{_entry(asked, entry.key)}: no parameter has the shape of {_shown(asked, entry)}{wanted}"
-
-
-def _shown(asked: _Entries, entry: StateEntry) -> str:
-    """The slots of an entry that say what shape its parameter has."""
-    found = [slot for slot in entry.slots if slot.tensor in asked.shapes and slot.kind != "scalar"]
-    return ", ".join(f"{slot.key} {list(asked.shapes[slot.tensor])}" for slot in found)

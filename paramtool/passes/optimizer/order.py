@@ -135,11 +135,6 @@ def _is_sorted(names: Sequence[str]) -> bool:
     return any(name.endswith("bias") and f"{name.removesuffix('bias')}weight" in there for name in names)
 
 
-def of_names(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]], source: str) -> Order:
-    """Parameters in the order of a list of names, each of which has a shape."""
-    return Order(tuple(Parameter(name, shapes[name], False, may_decay(name)) for name in names), source, True)
-
-
 def sections_of_models(checkpoint: Checkpoint) -> tuple[str | None, ...]:
     """The sections that may be the model of an optimizer; None is what is in no section."""
     inner = {one.name for one in checkpoint.sections if not any(_is_in(other, one) for other in checkpoint.sections)}

@@ -19,8 +19,6 @@ from paramtool.passes.optimizer import copies, flat, numbered, optax, tree
 from paramtool.passes.optimizer.joining import Joining
 from paramtool.passes.optimizer.moving import EntryKey, NewEntry
 
-_Group = Sequence[tuple[EntryKey, NewEntry | None]]
-
 
 class StateTree(Joining):
     """The new tree, and the tensors that it needs."""

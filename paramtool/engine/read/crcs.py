@@ -1,0 +1,105 @@
+"""The CRCs that the files of a checkpoint state, compared with their bytes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO
+
+from paramtool.engine.read.open_files import read_blocks
+from paramtool.errors import FormatError, some
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import Assembled, Backing, ByteRange, Encoded
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+THREAD_NBYTES = 4 << 20
+"""A CRC of more bytes is computed in a thread of its own."""
+
+
+class Crcs:
+    """The CRCs of ranges of files, each of which is compared at most once."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._proved: set[ByteRange] = set()
+        self._pending: dict[ByteRange, Future[int]] = {}
+        self._worker: ThreadPoolExecutor | None = None
+
+    def is_unproved(self, part: ByteRange) -> bool:
+        """Whether a range has a CRC that was not compared yet."""
+        return part.crc32 is not None and part not in self._proved
+
+    def around(self, part: ByteRange) -> ByteRange | None:
+        """The range with a CRC that contains a part of a file, or None."""
+        return next((one for one in self._checkpoint.sealed if _is_within(part, one)), None)
+
+    def begin(self, sealed: ByteRange | None, opened: Callable[[str], BinaryIO]) -> None:
+        """Begin to compare a range with its CRC, unless that was done before; `opened` gives its file."""
+        if sealed is None or sealed in self._proved:
+            return
+        self._proved.add(sealed)
+        file = opened(sealed.file)
+        if sealed.nbytes < THREAD_NBYTES:
+            self.compare(sealed, crc32_of(file, sealed.start, sealed.stop))
+            return
+        if self._worker is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._worker = ThreadPoolExecutor(1)
+        self._pending[sealed] = self._worker.submit(crc32_of, file, sealed.start, sealed.stop)
+
+    def settle(self) -> None:
+        """Wait for the comparisons that were begun; FormatError if a CRC is wrong."""
+        while self._pending:
+            sealed, pending = self._pending.popitem()
+            self.compare(sealed, pending.result())
+
+    def compare(self, sealed: ByteRange, found: int) -> None:
+        """FormatError if a range has another CRC than its container states."""
+        self._proved.add(sealed)
+        if found != sealed.crc32:
+            raise self.damaged(sealed, found)
+
+    def damaged(self, sealed: ByteRange, found: int) -> FormatError:
+        """The error for a range whose bytes do not have its CRC; it names the range and its tensors."""
+        storages = self._checkpoint.storages
+        inside = {key for key, storage in storages.items() if _is_within(storage.backing, sealed)}
+        around = {key for key, storage in storages.items() if _has_part(storage.backing, inside)}
+        names = [name for name, view in self._checkpoint.windows() if view.storage in inside | around]
+        what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
+        of = f" (with {some(names, 3)})" if names else ""
+        return FormatError(
+            f"{sealed.file}: {what}{of} has CRC {found:08x}; the archive says {sealed.crc32:08x}: the file is damaged",
+            hint="fetch the file again",
+        )
+
+    def close(self) -> None:
+        """Wait for the thread, and forget what it has not begun."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+
+
+def _is_within(backing: Backing, around: ByteRange) -> bool:
+    """Whether a storage is read from inside a range of a file."""
+    part = backing.source if isinstance(backing, Encoded) else backing
+    return (
+        isinstance(part, ByteRange)
+        and part.file == around.file
+        and around.start <= part.start
+        and part.stop <= around.stop
+    )
+
+
+def _has_part(backing: Backing, storages: set[int]) -> bool:
+    """Whether a tensor is assembled from any of these storages."""
+    return isinstance(backing, Assembled) and any(part.there.storage in storages for part in backing.parts)
+
+
+def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
+    """The CRC of bytes of a file."""
+    found = 0
+    for block in read_blocks(file, start, stop):
+        found = zlib.crc32(block, found)
+    return found
