@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from paramtool.parts import layer_kinds
+
 EXPERTS = "experts"
 """Stands for all stacks of a module of experts."""
 _PLAIN = "qkv=qkv"
@@ -120,6 +122,10 @@ def of_family(model_type: str, config: Mapping[str, Any]) -> FamilyLayouts:
     if model_type == "gpt_bigcode":
         layout = "qkv-per-head" if config.get("multi_query", True) is False else "qkv"
         return FamilyLayouts({"c_attn": (layout,)}, "gpt_bigcode 200-211")
+    if model_type.startswith("mimo_v2") and config.get("attention_projection_layout") == "fused_qkv":
+        layout = "qkv-per-chunk" if layer_kinds.chunks(config) else "qkv"
+        own = {**_rows().get(model_type, NOTHING).layouts, "qkv_proj": (layout,)}
+        return FamilyLayouts(own, "vLLM 0.33 models/mimo_v2.py 387-391, 580-600")
     if not model_type and _is_timm_vit(config):
         return FamilyLayouts({"qkv": ("qkv",)}, "timm 1.0.31 layers/attention.py")
     return _rows().get(model_type, NOTHING)
