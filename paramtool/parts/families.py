@@ -28,8 +28,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("minimax", "qkv_proj=qkv-per-head experts=experts", "minimax 188-190, 478"),
     ("deberta", "in_proj=qkv-per-head", "deberta 187-190, 231-235"),
     ("codegen", "qkv_proj=qvk-per-chunk", "codegen 152-160"),
-    ("gpt2 openai-gpt imagegpt decision_transformer", "c_attn=qkv-conv1d",
-     "gpt2 185, openai 99, imagegpt 243, decision_transformer 179"),
+    ("gpt2 openai-gpt imagegpt decision_transformer", "c_attn=qkv-conv1d crossattention.c_attn=kv-conv1d",
+     "gpt2 100-102, 174, 185, openai 99, imagegpt 243, decision_transformer 179"),
     ("mpt", "Wqkv=qkv", "mpt 100"),
     ("dbrx", "Wqkv=qkv experts=experts-flat", "dbrx 187-207, 253-301"),
     ("modernbert", "Wqkv=qkv Wi=gate-up", "modernbert 261, 90-91: the first half is activated"),
@@ -90,8 +90,13 @@ class FamilyLayouts(NamedTuple):
     """The layouts of a family's fused tensors."""
 
     layouts: Mapping[str, tuple[str, ...]]
-    """{name of a fused tensor, or `experts`: its layout, or several that the family has}"""
+    """{name of a fused tensor, with its module's where that decides, or `experts`: its layout, or several that the
+    family has}"""
     source: str
+
+    def of(self, module: str, name: str) -> tuple[str, ...]:
+        """The layouts of a fused tensor of a module."""
+        return self.layouts.get(f"{module.rpartition('.')[2]}.{name}", self.layouts.get(name, ()))
 
 
 NOTHING = FamilyLayouts({}, "")

@@ -10,10 +10,12 @@ vLLM 0.33.0, `vllm/model_executor/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from paramtool.dialects.tables import vllm_0_33
 from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, of_words, padded
+from paramtool.errors import LayoutError
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
 _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -231,6 +233,17 @@ _REFUSED = {
     if not any(name in family.models for family in _BY_HAND)
 }
 
+
+def _check(config: Mapping[str, Any], made: Mapping[str, tuple[int, ...]]) -> None:
+    """LayoutError for a cross attention: vLLM's GPT-2 has none (models/gpt2.py 200)."""
+    if name := next((one for one in made if ".crossattention." in one), ""):
+        raise LayoutError(
+            f"{name!r} is of a cross attention; vLLM {vllm_0_33.VERSION} runs this model without one "
+            "(models/gpt2.py 200: assert not config.add_cross_attention)",
+            hint="transformers runs it as it is; --to transformers-5 is its form in memory",
+        )
+
+
 TABLE = DialectTable(
     "vllm",
     "vLLM's modules in memory",
@@ -250,6 +263,7 @@ TABLE = DialectTable(
     ),
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
     file="model-rank-0-part-0.safetensors",
+    check=_check,
     tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
     embeddings={name: tie[1] for tie in vllm_0_33.TIES for name in tie[2].split()},
 )
