@@ -82,6 +82,9 @@ class Dialect:
             k, term, fields = taken
             key = (k, repr([(field, fields[field]) for field in sorted(fields) if field != "expert"]))
             groups.setdefault(key, _Parts(self.rows[k], fields)).add(term, name, shape)
+        for group in groups.values():  # a missing part, before a bias that has none beside it for that reason
+            if group.row.row.is_fused and group.fields.get("kind") != "bias":
+                group.check()
         for group in groups.values():
             found += group.stored(facts)
         self._refuse_elsewhere(kept)

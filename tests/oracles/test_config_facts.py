@@ -108,6 +108,19 @@ def test_layers_of_two_kinds_have_the_heads_that_the_facts_say(
     assert len(kinds) == 2
 
 
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts"])
+def test_both_keys_of_experts_mean_what_the_class_has(model_type: str, key: str) -> None:
+    """Version 5 writes num_local_experts for both, and its classes read either (`attribute_map`)."""
+    config = {"model_type": model_type, key: 6, "num_hidden_layers": 1, "architectures": []}
+    model = built(model_type, config)
+    assert model is not None
+    written = saved(model.config)
+    assert written["num_local_experts"] == 6 and "num_experts" not in written
+    stacks = [p.shape[0] for name, p in model.named_parameters() if name.endswith("gate_up_proj")]
+    assert stacks == [from_config(config).sizes["experts"]] == [from_config(written).sizes["experts"]] == [6]
+
+
 def test_the_table_is_for_the_installed_version() -> None:
     if not transformers.__version__.startswith(f"{VERSION}."):
         pytest.skip(f"the table is for transformers {VERSION}: make it again with docs/make_config_keys.py")

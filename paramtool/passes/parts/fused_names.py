@@ -12,6 +12,9 @@ from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES, kind_i
 
 BARE_SEPARATOR = "_"
 """Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
+OF_INPUTS = (".layer_norm_weight", ".layer_norm_bias")
+"""What a layer of Megatron has for its inputs: no row of its weight is in it, so it stays (Transformer Engine's
+LayerNormLinear; `paramtool.dialects.tables.megatron`)."""
 FusedTensors = dict[str, dict[str, dict[int, tuple[str, str]]]]
 """{module: {suffix: {number of a row of the layout: (name in the module, tensor)}}}"""
 
@@ -39,7 +42,7 @@ def tensors_of(names: Iterable[str], layout: PartLayout, at: Sequence[str], wher
     fits: set[str] = set()
     others: dict[str, dict[str, list[tuple[str, str, str]]]] = {pattern: {} for pattern in at}
     for name in names:
-        for base, child, suffix in _children(name):
+        for base, child, suffix in _children(name) if not name.endswith(OF_INPUTS) else ():
             chosen = [one for one in at if fnmatchcase(base, one) or fnmatchcase(joined(base, child), one)]
             if (at and not chosen) or _is_of_other(base, child, layout, is_chosen=bool(at)):
                 continue
