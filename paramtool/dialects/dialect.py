@@ -14,7 +14,7 @@ from typing import Any
 
 from paramtool.dialects.held import rebased
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, some
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.sizes import CHECK, Sizes
@@ -327,14 +327,15 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     for family in table.families:
         if architecture in family.models:
             return family
-    if architecture in table.refused:
+    said = f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}"
+    why = {**table.unread, **table.refused}.get(architecture, "")
+    others = f"`paramtool layouts {table.name}` lists those with a table"
+    if why:
         raise LayoutError(
-            f"{table.name} {table.version} has no table for {architecture}: {table.refused[architecture]}"
+            f"{said}: {why}", hint=f"give its program the form of transformers-4, which it loads; {others}"
         )
-    raise LayoutError(
-        f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}",
-        hint=f"it has tables for {', '.join(sorted(name for family in table.families for name in family.models))}",
-    )
+    known = sorted(name for family in table.families for name in family.models)
+    raise LayoutError(said, hint=f"it has tables for {some(known, 6)}; {others}")
 
 
 def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:

@@ -67,12 +67,12 @@ def test_names_of_a_dialect_without_a_layout_lead_to_convert(words: tuple[str, .
 def test_a_missing_part_is_named_before_a_bias(target: str, tmp_path: Path) -> None:
     """The bias has none beside it because the part is missing."""
     state = state_of(MODEL)
-    del state["model.layers.0.self_attn.k_proj.weight"]
+    keys = [f"model.layers.{k}.self_attn.k_proj.weight" for k in range(2)]
+    kept = {name: state.pop(name) for name in keys}
     biases = {f"model.layers.{k}.self_attn.q_proj.bias": torch.zeros(HEADS * HEAD_DIM) for k in range(2)}
     state = {**biases, **state}
     with pytest.raises(LayoutError, match=r"q_proj\.weight' has no '.*\.k_proj\.weight' beside it"):
         paramtool.convert(folder_of(tmp_path / "in", MODEL, state), tmp_path / "out", target=target)
-    state["model.layers.0.self_attn.k_proj.weight"] = torch.zeros(2 * HEAD_DIM, HEADS * HEAD_DIM)
-    save_file(state, tmp_path / "in" / TENSORS)
+    save_file(state | kept, tmp_path / "in" / TENSORS)
     with pytest.raises(LayoutError, match=r"q_proj\.bias' has no '.*\.k_proj\.bias' beside it"):
         paramtool.convert(tmp_path / "in", tmp_path / "out", target=target)

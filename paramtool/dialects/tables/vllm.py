@@ -228,9 +228,25 @@ _BY_HAND = (
 
 _CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
 _REFUSED = {
-    name: _CHANGES if "A_log" in place else f"vLLM's code does more than join and rename there: {place}"
+    name: _CHANGES
+    if "A_log" in place
+    else f"its loading is code that does more than join and rename ({place}): no packed mapping that the table carries"
     for name, place in vllm_0_33.COMPUTED.items()
     if not any(name in family.models for family in _BY_HAND)
+}
+
+
+_WHY = {
+    "_TRANSFORMERS_SUPPORTED_MODELS": "vLLM runs transformers' own class",
+    "_PREVIOUSLY_SUPPORTED_MODELS": "vLLM no longer has this class",
+    "_MULTIMODAL_MODELS": "the class has several towers, whose packed mappings the table does not carry",
+    "_SPECULATIVE_DECODING_MODELS": "the class drafts tokens for another, and the table does not carry its mapping",
+}
+"""{group of vLLM's registry: why its models have no rows}"""
+_UNREAD = {
+    name: f"{_WHY.get(group, 'the table does not carry its packed mapping')} (models/registry.py, {group})"
+    for group, names in vllm_0_33.OTHERS.items()
+    for name in names.split()
 }
 
 
@@ -264,6 +280,7 @@ TABLE = DialectTable(
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
     file="model-rank-0-part-0.safetensors",
     check=_check,
+    unread=_UNREAD,
     tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
     embeddings={name: tie[1] for tie in vllm_0_33.TIES for name in tie[2].split()},
 )
