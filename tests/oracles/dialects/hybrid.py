@@ -55,4 +55,4 @@ def proof(folder: Path) -> Proof:
         wrong[order] = case.off(logits(where, case))
     error = max(case.off(logits(where, case)) for where in (five, back))
     judge = f"its class in transformers {transformers.__version__}"
-    return Proof(FAMILY.name, "convert --to transformers-5 (convs), and back", judge, error, wrong)
+    return Proof(FAMILY.name, "convert --to transformers-5, and back (convs)", judge, error, wrong)

@@ -83,8 +83,13 @@ def _qkv_and_gates(qkv: str, gate_up: str, layout: str) -> Any:
     return run
 
 
-def _qkv_and_experts(qkv: str, experts_of: Callable[[Tensors, int, str], Tensors], layout: str) -> Any:
-    """Attention and experts; attention is run where its equations are `context`'s, without norms of q and k."""
+def _qkv_and_experts(
+    qkv: str, experts_of: Callable[[Tensors, int, str], Tensors], layout: str, stacks: str = "gate-up"
+) -> Any:
+    """Attention and experts; attention is run where its equations are `context`'s, without norms of q and k.
+
+    `stacks` is the layout of the experts.
+    """
 
     def run(case: Case, found: Tensors) -> Iterator[tuple[str, str, float]]:
         normed = any("q_norm" in name or "q_layernorm" in name for name in found)
@@ -97,7 +102,7 @@ def _qkv_and_experts(qkv: str, experts_of: Callable[[Tensors, int, str], Tensors
                 return experts_of(found, _case_of(case.family, module), read)
 
             error = case.off(with_experts(case.model, case.family, case.given, parts))
-            yield OURS, "experts gate-up" if read == "gate-up" else f"not experts {read}", error
+            yield OURS, stacks if read == "gate-up" else f"not {read}", error
 
     return run
 
@@ -213,7 +218,7 @@ _CORE = _qkv_and_gates(
 _MIXTRAL = BY_NAME["Mixtral"]
 _QWEN_MOE = replace(BY_NAME["Qwen3-MoE"], attention=_MIXTRAL.attention)
 """Its heads are Mixtral's; its attention has norms, which `context` lacks, and is not run."""
-_VLLM_EXPERTS = _qkv_and_experts("model.layers.{}.self_attn.qkv_proj", merges_experts.of_vllm, "qkv")
+_VLLM_EXPERTS = _qkv_and_experts("model.layers.{}.self_attn.qkv_proj", merges_experts.of_vllm, "qkv", "experts")
 _CORE_EXPERTS = _qkv_and_experts(
     "decoder.layers.{}.self_attention.linear_qkv", merges_experts.of_megatron, "qkv-per-group"
 )
