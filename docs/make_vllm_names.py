@@ -29,6 +29,11 @@ MAPS = {
     "orig_to_new_suffix": "suffix",
     "orig_to_new_stacked": "stacked",
 }
+OTHERS = (
+    "_LATE_INTERACTION_MODELS", "_REWARD_MODELS", "_TOKEN_CLASSIFICATION_MODELS", "_MULTIMODAL_MODELS",
+    "_SPECULATIVE_DECODING_MODELS", "_TRANSFORMERS_SUPPORTED_MODELS", "_PREVIOUSLY_SUPPORTED_MODELS",
+)  # fmt: skip
+"""Groups of the registry whose models are not followed; they are refused by name."""
 EXPERTS = {"FusedMoEFactory", "FusedMoE"}
 OTHER_FILES = {
     ("OPTForCausalLM", "decoder."): "files of OPTModel",
@@ -356,6 +361,17 @@ def architectures(sources: Sources) -> dict[str, tuple[str, str]]:
     return found
 
 
+def others(sources: Sources, known: set[str]) -> dict[str, list[str]]:
+    """{group of the registry: its architectures that are in no other before it}."""
+    found: dict[str, list[str]] = {}
+    for group in OTHERS:
+        keys = _items(sources.module(REGISTRY).constants[group])[0]
+        names = {ast.literal_eval(key) for key in keys if key is not None} - known
+        found[group] = sorted(names)
+        known |= names
+    return found
+
+
 def _items(node: ast.expr) -> tuple[list, list]:
     assert isinstance(node, ast.Dict)
     return node.keys, node.values
@@ -475,7 +491,12 @@ def text(wheel: str) -> str:
     lines.append('"""Those whose loading is names and joins."""\n')
     rows = ",\n".join(f'    "{name}": "{place}"' for name, place in sorted(computed.items()))
     lines.append(f"COMPUTED = {{\n{rows},\n}}")
-    lines.append('"""{architecture: where code does more}; `paramtool.dialects.vllm` has some of them by hand."""')
+    lines.append('"""{architecture: where code does more}; `paramtool.dialects.vllm` has some of them by hand."""\n')
+    more = others(sources, {*architectures(sources)})
+    lines.append("OTHERS = {")
+    lines += [f'    "{group}": {_block("        ", names, "").lstrip()},' for group, names in more.items()]
+    lines.append("}")
+    lines.append('"""{group of models/registry.py: its architectures, which are in no table}"""')
     return "\n".join(lines) + "\n"
 
 

@@ -197,6 +197,10 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield (NEXT, whole(line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"))
 
 
+APART = "separate tensors"
+"""What parts are where no layout holds them."""
+
+
 def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
     """What became of attention, gated MLPs and experts, and the facts that decided it."""
     if found.is_dialect:
@@ -204,7 +208,7 @@ def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
     else:
         said = ", ".join(f"{layout} by {who}" for layout, who in found.said.items())
         modules = plural(len(found.groups), "module")
-        yield ("layout", f"{found.source or 'parts'} -> {found.target or 'parts'}", modules, elidable(said))
+        yield ("layout", f"{found.source or APART} -> {found.target or APART}", modules, elidable(said))
     for what, tensors in (("split", found.split), ("joined", found.joined)):
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))

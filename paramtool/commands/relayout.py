@@ -550,11 +550,25 @@ def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutO
     except LayoutError as error:
         if options.described and options.source is None and not options.at and not checkpoint.modules:
             _refuse_apart(checkpoint)
+            _refuse_dialect(checkpoint)
         if where.writer.is_graph:
             error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
         if options.described and options.source is None and not checkpoint.modules:
             error.hint += "; no fused attention, gated MLP or experts are known in it either"
         raise
+
+
+def _refuse_dialect(checkpoint: Checkpoint) -> None:
+    """LayoutError if the fused tensors of a checkpoint have only the names and forms of a dialect."""
+    from paramtool.commands.seen_parts import dialect_of
+    from paramtool.dialects import HUB, MEMORY
+
+    if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
+        raise LayoutError(
+            f"{checkpoint.files[0].path}: its names are those of {dialect}; no layout of single tensors is known under "
+            "them",
+            hint=f"paramtool convert SRC --from {dialect} --to {HUB} -o DST converts the whole model",
+        )
 
 
 def _refuse_apart(checkpoint: Checkpoint) -> None:

@@ -95,6 +95,12 @@ def _dialect(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
     return found[0] if len(found) == 1 else ""
 
 
+def dialect_of(checkpoint: Checkpoint) -> str:
+    """The dialect that the record names, or the one whose names a file has; "" where there is none, or several."""
+    known = _known(checkpoint, None)
+    return known.dialect or _dialect(checkpoint, known.config)
+
+
 def _known(checkpoint: Checkpoint, facts: Mapping[str, int] | None) -> KnownOfFile:
     from paramtool import dialects
     from paramtool.commands._parts_source import config_beside, parts_source, record_of

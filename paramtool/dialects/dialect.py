@@ -14,7 +14,7 @@ from typing import Any
 
 from paramtool.dialects.held import rebased
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, some
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.sizes import CHECK, Sizes
@@ -82,6 +82,9 @@ class Dialect:
             k, term, fields = taken
             key = (k, repr([(field, fields[field]) for field in sorted(fields) if field != "expert"]))
             groups.setdefault(key, _Parts(self.rows[k], fields)).add(term, name, shape)
+        for group in groups.values():  # a missing part, before a bias that has none beside it for that reason
+            if group.row.row.is_fused and group.fields.get("kind") != "bias":
+                group.check()
         for group in groups.values():
             found += group.stored(facts)
         self._refuse_elsewhere(kept)
@@ -328,14 +331,15 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     for family in table.families:
         if architecture in family.models:
             return family
-    if architecture in table.refused:
+    said = f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}"
+    why = {**table.unread, **table.refused}.get(architecture, "")
+    others = f"`paramtool layouts {table.name}` lists those with a table"
+    if why:
         raise LayoutError(
-            f"{table.name} {table.version} has no table for {architecture}: {table.refused[architecture]}"
+            f"{said}: {why}", hint=f"give its program the form of transformers-4, which it loads; {others}"
         )
-    raise LayoutError(
-        f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}",
-        hint=f"it has tables for {', '.join(sorted(name for family in table.families for name in family.models))}",
-    )
+    known = sorted(name for family in table.families for name in family.models)
+    raise LayoutError(said, hint=f"it has tables for {some(known, 6)}; {others}")
 
 
 def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:

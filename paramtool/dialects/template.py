@@ -217,5 +217,7 @@ class DialectTable:
     tied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """{architecture: (head, embedding)}: the program wants a tensor under both names, also where the config ties them.
     """
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """The same for architectures of the program that nobody looked at, too many to be listed."""
     embeddings: Mapping[str, str] = field(default_factory=dict)
     """{architecture: its embedding}, which says what is in front of all names, where a file may lack that."""

@@ -149,7 +149,10 @@ def _refused(name: str, rule: NameRule, error: Exception) -> LayoutError:
             f"{name!r}: {what}: config.json does not say {error}",
             hint="add it to a copy of config.json: the shapes alone cannot decide it",
         )
-    return LayoutError(f"{name!r}: {what}: {error}")
+    return LayoutError(
+        f"{name!r}: {what}: {error}",
+        hint="compare its shape with the sizes in config.json: the tensor was cut, or the file is of another model",
+    )
 
 
 # --- Forwards --------------------------------------------------------------------------------------------------------

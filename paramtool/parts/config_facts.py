@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from paramtool.parts import layer_kinds
 from paramtool.parts.config_flags import MODEL_TYPES, by_flags
 from paramtool.parts.config_keys import ROWS, TOWERS
 from paramtool.parts.config_reader import ConfigReader
@@ -55,11 +56,12 @@ UNEQUAL = re.compile(r"^(swa|global|sliding|local|encoder|decoder)_\w*(heads|hea
 """Keys of configs whose layers or halves differ in their heads: PLAIN keys do not say which."""
 
 
-def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json") -> Facts:
+def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config.json", *, layers: str = "") -> Facts:
     """The facts of one tower of a model; none where the config does not say them.
 
     `tower` is the path of a nested config, the last step of which may be `encoder` or `decoder` as a half of one config
-    (`tower_of` gives it).  LayoutError if the config contradicts itself.
+    (`tower_of` gives it).  `layers` is the kind of the layer (`layer_kinds`).  LayoutError if the config contradicts
+    itself.
 
     >>> str(from_config({"model_type": "llama", "num_attention_heads": 4, "hidden_size": 64}))
     'heads=4 kv_heads=4 hidden=64 head_dim=16 rotary=16 value_dim=16 group=1'
@@ -67,8 +69,11 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     found = _nested(config, tower)
     if found is None:
         return NONE
-    model_type, inner, path, _, _ = found
+    model_type, own, path, _, _ = found
+    inner = layer_kinds.of_kind(own, layers, model_type) if layers else own
     reader = ConfigReader(inner, f"{where}: {path}." if path else f"{where}: ")
+    if chunks := layer_kinds.chunks(own):
+        reader.add("chunks", chunks, "num_key_value_heads of the model, with fused_qkv")
     if model_type in MODEL_TYPES:
         by_flags(model_type, reader)
         return derived(Facts(reader.sizes, reader.said))
@@ -76,13 +81,19 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
     if not key:
         is_plain = (model_type or not path) and model_type not in TOWERS and not _known(model_type)
         return derived(_plain(reader)) if is_plain else NONE
-    for rule in (ROWS[key] if key in ROWS else FUSED_ROWS[key]).split():
+    for rule in f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}".split():
         reader.take(*rule.split("=", 1))
     for word in RANKS:
         if any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
             reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
-    return derived(Facts(reader.sizes, reader.said))
+    said = {word: layer_kinds.source(one, own, layers, model_type) for word, one in reader.said.items()}
+    return derived(Facts(reader.sizes, said))
+
+
+def kind_of_layer(name: str, config: Mapping[str, Any], tower: str = "") -> str:
+    """The kind of the layer of a tensor of a tower, as `from_config` takes it; errors as of `layer_kinds.kind`."""
+    return layer_kinds.kind(name, *config_of(config, tower))
 
 
 def config_of(config: Mapping[str, Any], tower: str = "") -> tuple[str, Mapping[str, Any]]:

@@ -95,7 +95,8 @@ class ConfigReader:
         for key, value in self.config.items():
             if not OTHERS.search(key) or not isinstance(value, int):
                 continue
-            word = "kv_heads" if "key_value" in key or "kv" in key else "heads" if key.endswith("heads") else "head_dim"
+            dim = "value_dim" if key.endswith("v_head_dim") else "head_dim"
+            word = "kv_heads" if "key_value" in key or "kv" in key else "heads" if key.endswith("heads") else dim
             if self.sizes.get(word, value) != value:
                 for one in (word, *(("rotary", "value_dim") if word == "head_dim" else ())):
                     self.sizes.pop(one, None)

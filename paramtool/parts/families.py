@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from paramtool.parts import layer_kinds
+
 EXPERTS = "experts"
 """Stands for all stacks of a module of experts."""
 _PLAIN = "qkv=qkv"
@@ -26,8 +28,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("minimax", "qkv_proj=qkv-per-head experts=experts", "minimax 188-190, 478"),
     ("deberta", "in_proj=qkv-per-head", "deberta 187-190, 231-235"),
     ("codegen", "qkv_proj=qvk-per-chunk", "codegen 152-160"),
-    ("gpt2 openai-gpt imagegpt decision_transformer", "c_attn=qkv-conv1d",
-     "gpt2 185, openai 99, imagegpt 243, decision_transformer 179"),
+    ("gpt2 openai-gpt imagegpt decision_transformer", "c_attn=qkv-conv1d crossattention.c_attn=kv-conv1d",
+     "gpt2 100-102, 174, 185, openai 99, imagegpt 243, decision_transformer 179"),
     ("mpt", "Wqkv=qkv", "mpt 100"),
     ("dbrx", "Wqkv=qkv experts=experts-flat", "dbrx 187-207, 253-301"),
     ("modernbert", "Wqkv=qkv Wi=gate-up", "modernbert 261, 90-91: the first half is activated"),
@@ -88,8 +90,13 @@ class FamilyLayouts(NamedTuple):
     """The layouts of a family's fused tensors."""
 
     layouts: Mapping[str, tuple[str, ...]]
-    """{name of a fused tensor, or `experts`: its layout, or several that the family has}"""
+    """{name of a fused tensor, with its module's where that decides, or `experts`: its layout, or several that the
+    family has}"""
     source: str
+
+    def of(self, module: str, name: str) -> tuple[str, ...]:
+        """The layouts of a fused tensor of a module."""
+        return self.layouts.get(f"{module.rpartition('.')[2]}.{name}", self.layouts.get(name, ()))
 
 
 NOTHING = FamilyLayouts({}, "")
@@ -120,6 +127,10 @@ def of_family(model_type: str, config: Mapping[str, Any]) -> FamilyLayouts:
     if model_type == "gpt_bigcode":
         layout = "qkv-per-head" if config.get("multi_query", True) is False else "qkv"
         return FamilyLayouts({"c_attn": (layout,)}, "gpt_bigcode 200-211")
+    if model_type.startswith("mimo_v2") and config.get("attention_projection_layout") == "fused_qkv":
+        layout = "qkv-per-chunk" if layer_kinds.chunks(config) else "qkv"
+        own = {**_rows().get(model_type, NOTHING).layouts, "qkv_proj": (layout,)}
+        return FamilyLayouts(own, "vLLM 0.33 models/mimo_v2.py 387-391, 580-600")
     if not model_type and _is_timm_vit(config):
         return FamilyLayouts({"qkv": ("qkv",)}, "timm 1.0.31 layers/attention.py")
     return _rows().get(model_type, NOTHING)

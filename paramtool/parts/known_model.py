@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paramtool.parts.config_facts import from_config, tower_of
+from paramtool.parts.config_facts import from_config, kind_of_layer, tower_of
 from paramtool.parts.facts import NONE, Facts, merged
 from paramtool.parts.packing import packing_of
 
@@ -18,18 +18,19 @@ class KnownModel:
         self.config = config
         self.packing = packing_of(config)
         self._spec = spec
-        self._towers: dict[str, Facts] = {}
+        self._towers: dict[tuple[str, str], Facts] = {}
         self._used: dict[tuple[str, int], str] = {}
 
     def facts(self, name: str) -> Facts:
-        """The facts about the module or tensor of a name: of its tower in the config, and of `--spec`."""
+        """The facts about the module or tensor of a name: of its tower and kind of layer, and of `--spec`."""
         tower = tower_of(name, self.config) if self.config else None
         if tower is None:
             found = self._spec
         else:
-            if tower not in self._towers:
-                self._towers[tower] = merged(config=from_config(self.config, tower), spec=self._spec)
-            found = self._towers[tower]
+            key = tower, kind_of_layer(name, self.config, tower)
+            if key not in self._towers:
+                self._towers[key] = merged(config=from_config(self.config, tower, layers=key[1]), spec=self._spec)
+            found = self._towers[key]
         self._used.update({(word, size): found.said[word] for word, size in found.sizes.items()})
         return found
 

@@ -55,6 +55,21 @@ FUSED: Mapping[str, str] = {**_kinds(ALWAYS), TORCH_MHA: "qkv"}
 """{name of a fused tensor: the kind of its group}"""
 OF_FAMILIES: Mapping[str, str] = _kinds(IN_FAMILIES)
 """The same for names that are fused tensors in some families only."""
+CROSS = "crossattention"
+"""What a module of GPT-2 is called that takes queries from elsewhere (transformers 5.23.0 gpt2 95-106, 233)."""
+
+
+def kind_in(module: str, name: str) -> str:
+    """The kind of the group in a fused tensor of a module; "" for a name that is none in any family.
+
+    >>> kind_in("h.0.attn", "c_attn"), kind_in("h.0.crossattention", "c_attn")
+    ('qkv', 'kv')
+    """
+    if name == "c_attn" and module.rpartition(".")[2] == CROSS:
+        return "kv"
+    return FUSED.get(name) or OF_FAMILIES.get(name, "")
+
+
 STACKS: tuple[tuple[str, ...], ...] = (
     ("gate_up_proj", "down_proj"), ("w13_weight", "w2_weight"), ("gate_proj", "up_proj", "down_proj"),
     ("w1", "v1", "w2"),
@@ -64,6 +79,9 @@ FLAT = STACKS[3]
 """Experts below each other in matrices."""
 LAYER_STACKS = ("input_linear", "output_linear")
 """Layers whose weights are stacks (transformers 5.23.0 `jetmoe` 79, 252-254; `granitemoe` files)."""
+CHILDREN = frozenset([*(name for ways in APART.values() for names in ways for name in names), *FUSED, *OF_FAMILIES,
+                      *LAYER_STACKS])  # fmt: skip
+"""What parts and fused tensors are called that are layers."""
 STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {STACKS[0]: (("w13", "w2"), LAYER_STACKS)}
 """{the stacks of a layout: what other files call them}"""
 WEIGHTS = ("weight", "qweight", "weight_packed", "blocks", "base_layer.weight")

@@ -442,7 +442,7 @@ def test_all_layouts_that_a_record_takes_apart_are_named(tmp_path: Path) -> None
     for source, layout, output in (("m", "qkv", "one"), ("one", "gate-up", "both")):
         assert quick("fuse", source, "--layout", layout, "-o", output, cwd=tmp_path).code == 0
     ran = quick("unfuse", "both", "-o", "apart", cwd=tmp_path)
-    assert "layout  qkv, gate-up -> parts  4 modules" in ran.out
+    assert "layout  qkv, gate-up -> separate tensors  4 modules" in ran.out
 
 
 @pytest.mark.parametrize(("size", "are"), [(64, 0), (63, 1)])

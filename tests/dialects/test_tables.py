@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paramtool.dialects.dialect import Dialect
 from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm, vllm_0_33
 from paramtool.dialects.template import DialectTable, Row, Template
+from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import blocks, parse
 from paramtool.parts import patterns, solving
 from paramtool.parts.pieces import Stored, whole
@@ -220,3 +221,35 @@ def test_another_fact_gives_other_bytes(
         found.append(moved(hub, plain, made))
     assert shapes(found[0]) == shapes(found[1])
     assert any(not torch.equal(found[0][one], found[1][one]) for one in found[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("MiMoV2FlashForCausalLM", r"code that does more than join and rename \(mimo_v2\.py:866\)"),
+        ("DbrxForCausalLM", r"no packed mapping that the table carries"),
+        (
+            "GPTNeoXForCausalLM",
+            r"vLLM runs transformers' own class \(models/registry\.py, _TRANS",
+        ),
+        ("WhisperForConditionalGeneration", "several towers, whose packed mappings the table does not carry"),
+        ("BaichuanForCausalLM", "vLLM no longer has this class"),
+        ("EagleLlamaForCausalLM", "drafts tokens for another"),
+        ("BertForTokenClassification", "the table does not carry its packed mapping"),
+    ],
+)
+def test_models_of_vllm_without_a_table_are_refused_by_name(model: str, why: str) -> None:
+    """With the version that was read, the reason, and what to do."""
+    with pytest.raises(LayoutError, match=rf"^vllm 0\.33\.0 has no table for {model}: .*{why}") as error:
+        Dialect(vllm.TABLE, model)
+    assert error.value.exit_code == 5
+    assert "transformers-4, which it loads; `paramtool layouts vllm` lists" in error.value.hint
+
+
+def test_no_model_has_rows_and_a_reason_why_it_has_none() -> None:
+    with_rows = {name for family in vllm.TABLE.families for name in family.models}
+    assert not vllm.TABLE.unread.keys() & (with_rows | vllm.TABLE.refused.keys())
+    assert len(vllm.TABLE.unread) == sum(len(names.split()) for names in vllm_0_33.OTHERS.values()) > 200
+    with pytest.raises(LayoutError, match=r"^vllm 0\.33\.0 has no table for NoSuchModel") as error:
+        Dialect(vllm.TABLE, "NoSuchModel")
+    assert "`paramtool layouts vllm`" in error.value.hint

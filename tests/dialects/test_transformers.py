@@ -102,7 +102,7 @@ def test_a_join_that_the_config_does_not_explain(config: dict[str, Any], rows: i
     module = "linear_attn" if config is not KIMI else "self_attn"
     with pytest.raises(LayoutError, match=said) as caught:
         read({f"model.layers.0.{module}.conv1d.weight": (rows, 1, 4)}, config)
-    assert "conv1d.weight" in str(caught.value)
+    assert "conv1d.weight" in str(caught.value) and "config.json" in caught.value.hint
 
 
 def test_parts_of_other_sizes_than_the_config_says() -> None:

@@ -19,7 +19,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from paramtool.errors import LayoutError
 from paramtool.parts.config_facts import from_config, tower_of
 from paramtool.parts.config_keys import VERSION
-from tests.oracles.attention_sizes import CHANGES, Observed, observations
+from paramtool.parts.known_model import KnownModel
+from tests.oracles.attention_sizes import CHANGES, Observed, built, observations, saved
 from tests.oracles.zoo_models import architectures
 
 FEW = (
@@ -31,6 +32,7 @@ FEW = (
 QUICK = ("bloom", "clip", "falcon", "gpt2", "gpt_neox", "llama", "mixtral", "mpt", "phi3", "t5")
 """Those that `make test` looks at; with PARAMTOOL_EVERY_MODEL=1 all are looked at."""
 TYPES = sorted(architectures()) if os.environ.get("PARAMTOOL_EVERY_MODEL") else QUICK
+QKV = ("q_proj", "k_proj", "v_proj")
 HEADLESS_ROTARY = "head_dim added"
 """A change that some rotary positions see, and not the attention that they are for: no model."""
 
@@ -71,6 +73,52 @@ def test_common_models_say_their_heads(model_type: str) -> None:
         known = from_config(whole, ".".join(filter(None, [tower, one.side]))).sizes
         said.update(word for word, size in one.sizes.items() if known.get(word) == size)
     assert said["heads"] or said["kv_heads"]
+
+
+@pytest.mark.parametrize("is_saved", [True, False], ids=["layer_types", "by default"])
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("mimo_v2_flash", {}),
+        ("mimo_v2_flash", {"num_key_value_heads": 2, "num_attention_heads": 8, "head_dim": 24, "v_head_dim": 16}),
+        ("inkling_text", {}),
+        ("inkling_text", {"swa_num_attention_heads": 8, "swa_num_key_value_heads": 2, "swa_head_dim": 64}),
+        ("inkling_text", {"local_layer_ids": [0, 3]}),
+        ("inkling2_text", {"num_key_value_heads": 4, "swa_num_key_value_heads": 16, "head_dim": 64}),
+    ],
+)
+def test_layers_of_two_kinds_have_the_heads_that_the_facts_say(
+    model_type: str, changes: dict[str, object], is_saved: bool
+) -> None:
+    """Each layer of the class is compared with the facts about its own name; both kinds are there."""
+    small = {"num_hidden_layers": 7, **changes}
+    model = built(model_type, small)
+    assert model is not None
+    config = saved(model.config) if is_saved else {"model_type": model_type, **small}
+    known, kinds = KnownModel(config), set()
+    for name, module in model.named_modules():
+        if name.startswith("layers.") and name.endswith("self_attn"):
+            facts = known.facts(f"model.{name}").sizes
+            rows = {key: one.weight.shape[0] for key, one in module.named_children() if key in QKV}
+            assert rows["q_proj"] == facts["heads"] * facts["head_dim"], name
+            assert rows["k_proj"] == facts["kv_heads"] * facts["head_dim"], name
+            assert rows["v_proj"] == facts["kv_heads"] * facts["value_dim"], name
+            assert facts["kv_heads"] == facts["heads"] // module.num_key_value_groups, name
+            kinds.add(facts["kv_heads"])
+    assert len(kinds) == 2
+
+
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts"])
+def test_both_keys_of_experts_mean_what_the_class_has(model_type: str, key: str) -> None:
+    """Version 5 writes num_local_experts for both, and its classes read either (`attribute_map`)."""
+    config = {"model_type": model_type, key: 6, "num_hidden_layers": 1, "architectures": []}
+    model = built(model_type, config)
+    assert model is not None
+    written = saved(model.config)
+    assert written["num_local_experts"] == 6 and "num_experts" not in written
+    stacks = [p.shape[0] for name, p in model.named_parameters() if name.endswith("gate_up_proj")]
+    assert stacks == [from_config(config).sizes["experts"]] == [from_config(written).sizes["experts"]] == [6]
 
 
 def test_the_table_is_for_the_installed_version() -> None:

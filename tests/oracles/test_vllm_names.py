@@ -44,6 +44,9 @@ def test_the_table_is_that_of_the_wheel() -> None:
         (*tie[:2], tie[2].split()) for tie in vllm_0_33.TIES
     ]
     assert made["COMPUTED"] == vllm_0_33.COMPUTED
+    assert {group: names.split() for group, names in made["OTHERS"].items()} == {
+        group: names.split() for group, names in vllm_0_33.OTHERS.items()
+    }
     words = [
         [tuple(text.split()) if isinstance(text, str) else text for text in group]
         for group in (*made["GROUPS"], *vllm_0_33.GROUPS)

@@ -102,6 +102,11 @@ def _kv_per_head(s: Any, k: Array, v: Array) -> list[Array]:
     return [_per(s["kv_heads"], k, v)]
 
 
+@reference("kv-conv1d")
+def _kv_conv1d(s: Any, k: Array, v: Array) -> list[Array]:
+    return [np.concatenate([k.T, v.T], -1)]
+
+
 @reference("qk")
 def _qk(s: Any, q: Array, k: Array) -> list[Array]:
     return [np.concatenate([q, k])]

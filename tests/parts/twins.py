@@ -54,6 +54,7 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
 """{fact: the lengths that are tried}"""
 UNMOVED: Mapping[str, Callable[[Facts], bool]] = {
     "kv": lambda facts: not facts["value_dim"],
+    "kv-conv1d": lambda facts: not facts["value_dim"],
     "rope-pairs": lambda facts: facts["rotary"] == 2,
     "heads-by-position": lambda facts: facts["kv_heads"] in (1, facts["heads"]),
 }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts.layout import PartLayout, find_part_layout, group
-from paramtool.passes.parts import find
+from paramtool.passes.parts import find, fused_names
 
 QKV, EXPERTS = group("qkv"), group("experts")
 
@@ -20,7 +20,7 @@ def layout(name: str) -> PartLayout:
 
 
 def parts(at: str, *suffixes: str) -> list[str]:
-    return [find.joined(at, f"{part}_proj", suffix) for suffix in suffixes or ("weight",) for part in "qkv"]
+    return [fused_names.joined(at, f"{part}_proj", suffix) for suffix in suffixes or ("weight",) for part in "qkv"]
 
 
 def experts(at: str, count: int) -> list[str]:
@@ -44,7 +44,7 @@ def test_the_order_of_names_does_not_matter(names: list[str]) -> None:
 @pytest.mark.parametrize("names", list(QKV.names))
 @pytest.mark.parametrize("at", ["", "a", "a.0.b"])
 def test_the_names_of_other_models(names: tuple[str, ...], at: str) -> None:
-    (one,) = find.apart([find.joined(at, name, "weight") for name in names], QKV, (), "f")
+    (one,) = find.apart([fused_names.joined(at, name, "weight") for name in names], QKV, (), "f")
     assert (one.at, one.names) == (at, names)
 
 
@@ -113,3 +113,31 @@ def test_at_names_a_tensor_of_any_name() -> None:
         find.fused(names, layout("qkv"), (), "f")
     (one,) = find.fused(names, layout("qkv"), ("h.0.mixer",), "f")
     assert (one.at, one.names) == ("h.0", ("mixer",))
+
+
+LAYER = [f"model.layers.1.{name}.weight" for name in ("attn.qkv_proj", "attn.o_proj", "mlp.down_proj", "norm")]
+
+
+@pytest.mark.parametrize("pattern", ["model.layers.1.*", "model.*", "*.attn", "*attn*", "*"])
+def test_a_pattern_takes_only_tensors_of_the_layout(pattern: str) -> None:
+    """`o_proj` in the same module is of another meaning, whatever the pattern matches."""
+    (one,) = find.fused(LAYER, layout("qkv"), (pattern,), "f")
+    assert one.members == ((".weight", ("model.layers.1.attn.qkv_proj.weight",)),)
+
+
+def test_a_pattern_that_matches_none_of_the_layout_says_what_it_matches() -> None:
+    with pytest.raises(LayoutError) as error:
+        find.fused(LAYER[1:], layout("qkv"), ("model.layers.1.*",), "f")
+    assert "matches no tensor that layout qkv is known for ('qkv_proj', " in error.value.message
+    assert "3 other names, which were not used: 'o_proj', 'down_proj', 'norm'" in error.value.message
+    assert "--at" in error.value.hint
+
+
+def test_the_same_name_is_of_another_kind_in_a_cross_attention() -> None:
+    names = [f"h.{k}.{module}.c_attn.{kind}" for k in range(2) for module in ("attn", "crossattention")
+             for kind in ("weight", "bias")]  # fmt: skip
+    for at in ((), ("h.*",)):
+        found = find.fused(names, layout("qkv-conv1d"), at, "f")
+        assert [one.at for one in found] == ["h.0.attn", "h.1.attn"]
+    found = find.fused(names, layout("kv-conv1d"), (), "f")
+    assert [one.at for one in found] == ["h.0.crossattention", "h.1.crossattention"]

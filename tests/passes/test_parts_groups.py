@@ -151,11 +151,13 @@ def test_layouts_of_families_exist() -> None:
     for types, pairs, source in families.ROWS:
         assert source, types
         for pair in pairs.split():
-            name, _, layouts = pair.partition("=")
+            place, _, layouts = pair.partition("=")
+            module, _, name = place.rpartition(".")
             for one in layouts.split("|"):
                 layout = find_part_layout(one)
                 assert layout is not None, one
-                assert layout.group == ("experts" if name == families.EXPERTS else kinds[name]), pair
+                kind = words.kind_in(module, name) if module else kinds.get(name, families.EXPERTS)
+                assert layout.group == kind, pair
 
 
 def test_fused_names_can_be_taken_apart() -> None:

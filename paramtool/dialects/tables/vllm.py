@@ -10,10 +10,12 @@ vLLM 0.33.0, `vllm/model_executor/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from paramtool.dialects.tables import vllm_0_33
 from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, of_words, padded
+from paramtool.errors import LayoutError
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
 _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -226,10 +228,37 @@ _BY_HAND = (
 
 _CHANGES = "it changes values: A_log becomes A = -exp(A_log) when vLLM loads it; no layout changes values"
 _REFUSED = {
-    name: _CHANGES if "A_log" in place else f"vLLM's code does more than join and rename there: {place}"
+    name: _CHANGES
+    if "A_log" in place
+    else f"its loading is code that does more than join and rename ({place}): no packed mapping that the table carries"
     for name, place in vllm_0_33.COMPUTED.items()
     if not any(name in family.models for family in _BY_HAND)
 }
+
+
+_WHY = {
+    "_TRANSFORMERS_SUPPORTED_MODELS": "vLLM runs transformers' own class",
+    "_PREVIOUSLY_SUPPORTED_MODELS": "vLLM no longer has this class",
+    "_MULTIMODAL_MODELS": "the class has several towers, whose packed mappings the table does not carry",
+    "_SPECULATIVE_DECODING_MODELS": "the class drafts tokens for another, and the table does not carry its mapping",
+}
+"""{group of vLLM's registry: why its models have no rows}"""
+_UNREAD = {
+    name: f"{_WHY.get(group, 'the table does not carry its packed mapping')} (models/registry.py, {group})"
+    for group, names in vllm_0_33.OTHERS.items()
+    for name in names.split()
+}
+
+
+def _check(config: Mapping[str, Any], made: Mapping[str, tuple[int, ...]]) -> None:
+    """LayoutError for a cross attention: vLLM's GPT-2 has none (models/gpt2.py 200)."""
+    if name := next((one for one in made if ".crossattention." in one), ""):
+        raise LayoutError(
+            f"{name!r} is of a cross attention; vLLM {vllm_0_33.VERSION} runs this model without one "
+            "(models/gpt2.py 200: assert not config.add_cross_attention)",
+            hint="transformers runs it as it is; --to transformers-5 is its form in memory",
+        )
+
 
 TABLE = DialectTable(
     "vllm",
@@ -250,6 +279,8 @@ TABLE = DialectTable(
     ),
     vocabulary=("{path}.embed_tokens.weight", "{path}.wte.weight", "{path}.word_embeddings.weight", "lm_head.weight"),
     file="model-rank-0-part-0.safetensors",
+    check=_check,
+    unread=_UNREAD,
     tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
     embeddings={name: tie[1] for tie in vllm_0_33.TIES for name in tie[2].split()},
 )

@@ -364,3 +364,94 @@ COMPUTED = {
     "Zamba2ForCausalLM": "zamba2.py:994: A_log becomes A",
 }
 """{architecture: where code does more}; `paramtool.dialects.vllm` has some of them by hand."""
+
+OTHERS = {
+    "_LATE_INTERACTION_MODELS": """
+        ColBERTJinaRobertaModel ColBERTLfm2Model ColBERTModernBertModel ColModernVBertForRetrieval ColQwen3 ColQwen3_5
+        ColUltraVBertForRetrieval HF_ColBERT JinaForRanking ModernVBertModel OpsColQwen3Model Qwen3VLNemotronEmbedModel
+        """,
+    "_REWARD_MODELS": """
+        InternLM2ForRewardModel Qwen2ForProcessRewardModel Qwen2ForRewardModel
+        """,
+    "_TOKEN_CLASSIFICATION_MODELS": """
+        BertForTokenClassification ClefFlashForJointSchema ClefOmniForJointSchema ModernBertForTokenClassification
+        OpenAIPrivacyFilterForTokenClassification Qwen3ASRForcedAlignerForTokenClassification
+        RobertaForTokenClassification XLMRobertaForTokenClassification
+        """,
+    "_MULTIMODAL_MODELS": """
+        Alpamayo2Super AriaForConditionalGeneration AudioFlamingo3ForConditionalGeneration BagelForConditionalGeneration
+        BailingMoeV3VLForConditionalGeneration BeeForConditionalGeneration Blip2ForConditionalGeneration
+        Cohere2VisionForConditionalGeneration CohereAsrForConditionalGeneration CohereCompassForConditionalGeneration
+        Cosmos3EdgeForConditionalGeneration Cosmos3ForConditionalGeneration DeepseekOCR2ForCausalLM
+        DeepseekOCRForCausalLM DeepseekV41ForCausalLM DeepseekV4ForConditionalGeneration DeepseekVLV2ForCausalLM
+        DiffusionGemmaForBlockDiffusion Dots3NoteForCausalLM DotsOCRForCausalLM Eagle2_5_VLForConditionalGeneration
+        Ernie4_5_VLMoeForConditionalGeneration Exaone4_5_ForConditionalGeneration FireRedASR2ForConditionalGeneration
+        FunASRForConditionalGeneration FunAudioChatForConditionalGeneration GLM4VForCausalLM
+        Gemma3ForConditionalGeneration Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration
+        Gemma4UnifiedForConditionalGeneration Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
+        Glm5NextForConditionalGeneration GlmAsrForConditionalGeneration GlmOcrForConditionalGeneration
+        Granite4VisionForConditionalGeneration GraniteSpeechForConditionalGeneration
+        GraniteSpeechPlusForConditionalGeneration H2OVLChatModel HfMoondream Idefics3ForConditionalGeneration
+        InternS1ForConditionalGeneration InternS1ProForConditionalGeneration InternS2MobiusForConditionalGeneration
+        InternS2PreviewForConditionalGeneration InternVLChatModel InternVLForConditionalGeneration
+        IsaacForConditionalGeneration KananaVForConditionalGeneration KeyeForConditionalGeneration
+        KeyeVL1_5ForConditionalGeneration KimiK25ForConditionalGeneration KimiK3ForConditionalGeneration
+        KimiVLForConditionalGeneration Lfm2VlForConditionalGeneration LightOnOCRForConditionalGeneration
+        Llama4ForConditionalGeneration Llama_Nemotron_Nano_VL LlavaForConditionalGeneration
+        LlavaNextVideoForConditionalGeneration LlavaOnevision2ForConditionalGeneration
+        LlavaOnevisionForConditionalGeneration MiDashengLMModel MiMoV2OmniForCausalLM MiniCPMO
+        MiniCPMOcrForConditionalGeneration MiniCPMV MiniCPMV4_6ForConditionalGeneration
+        MiniCPMV4_7ForConditionalGeneration MiniMaxM3SparseForConditionalGeneration Mistral3ForConditionalGeneration
+        Molmo2ForConditionalGeneration MolmoForCausalLM Moondream3ForCausalLM MoonshotKimiaForCausalLM MossAudioModel
+        MossTranscribeDiarizeForConditionalGeneration MuseGlimmerForConditionalGeneration
+        MuseSparkForConditionalGeneration NVLM_D NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2
+        NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3 NemotronParseForConditionalGeneration
+        OpenCUAForConditionalGeneration OpenPanguVLForConditionalGeneration OpenVLAForActionPrediction Ovis Ovis2_5
+        Ovis2_6ForCausalLM Ovis2_6_MoeForCausalLM PaddleOCRVLForConditionalGeneration PaliGemmaForConditionalGeneration
+        Phi4ForCausalLMV Phi4MMForCausalLM PixtralForConditionalGeneration QianfanOCRForConditionalGeneration
+        Qwen2AudioForConditionalGeneration Qwen2_5OmniForConditionalGeneration Qwen2_5OmniModel
+        Qwen2_5_VLForConditionalGeneration Qwen3ASRForConditionalGeneration Qwen3ASRRealtimeGeneration
+        Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration
+        Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration
+        RForConditionalGeneration RadioMBartPrefixForCausalLM SkyworkR1VChatModel SmolVLMForConditionalGeneration
+        Step3VLForConditionalGeneration Step3p7ForConditionalGeneration Step5ForConditionalGeneration
+        StepVLForConditionalGeneration UltravoxModel UnlimitedOCRForCausalLM VoxtralForConditionalGeneration
+        VoxtralRealtimeGeneration WhisperForConditionalGeneration
+        """,
+    "_SPECULATIVE_DECODING_MODELS": """
+        BailingMoeV25MTPModel BailingMoeV3MTPModel DFlash2BeamDraftModel DFlash2DraftModel DFlashDraftModel
+        DFlashLagunaForCausalLM DFlashMuseGlimmerAssistantModel DFlashQwen3XPressModel DSparkDraftModel
+        DSparkV41DraftModel DeepSeekMTPModel DeepSeekV4MTPModel DeepseekV32MTPModel Dots3NoteMTPModel
+        Eagle3DeepseekV2ForCausalLM Eagle3DeepseekV3ForCausalLM Eagle3LlamaForCausalLM Eagle3MiniMaxM2ForCausalLM
+        Eagle3Qwen2_5vlForCausalLM Eagle3Qwen3ForCausalLM Eagle3Qwen3vlForCausalLM EagleCohereForCausalLM
+        EagleDeepSeekMTPModel EagleLlama4ForCausalLM EagleLlamaForCausalLM EagleMiniCPMForCausalLM
+        EagleMistralForCausalLM EagleMistralLarge3ForCausalLM ErnieMTPModel Exaone4_5_MTP ExaoneMoeMTP
+        ExtractHiddenStatesModel Gemma4DSparkModel Gemma4MTPModel Glm4MoeLiteMTPModel Glm4MoeMTPModel Glm5NextMTPModel
+        GlmOcrMTPModel HYV3MTPModel HYV4MTPModel InklingMTPModel InternS2MobiusMTP K3DSparkModel KimiK3MTPModel
+        LiLiCorrDraftModel LlamaForCausalLMEagle3 LongCatFlashMTPModel MiMoMTPModel MiMoV2MTPModel MiMoV2OmniMTPModel
+        MiniMaxM3MTP MuseGlimmerAssistantModel MuseSparkDSparkModel NemotronHMTPModel OpenPanguMTPModel PEagleDraftModel
+        ParseAuxMTPModel PeagleLlamaForCausalLM PeagleQwen3ForCausalLM Qwen3DSparkModel Qwen3NextMTP
+        Qwen3OmniDSparkModel Qwen3XPressModel Qwen3_5MTP Qwen3_5MoeMTP Qwen4ExpMTP Step3p5MTP Step5MTP
+        """,
+    "_TRANSFORMERS_SUPPORTED_MODELS": """
+        ArceeForCausalLM CwmForCausalLM Emu3ForConditionalGeneration FlexOlmoForCausalLM GPTBigCodeForCausalLM
+        GPTNeoXForCausalLM GlmForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM
+        HunYuanVLForConditionalGeneration Jais2ForCausalLM Kolibri1ForCausalLM MellumForCausalLM NanbeigeForCausalLM
+        Olmo2ForCausalLM Olmo3ForCausalLM OlmoForCausalLM PhiForCausalLM SeedOssForCausalLM SmolLM3ForCausalLM
+        Starcoder2ForCausalLM VaultGemmaForCausalLM VibeVoiceAsrForConditionalGeneration
+        """,
+    "_PREVIOUSLY_SUPPORTED_MODELS": """
+        AquilaForCausalLM AquilaModel ArcticForCausalLM AyaVisionForConditionalGeneration BaiChuanForCausalLM
+        BaichuanForCausalLM BambaForCausalLM ChameleonForConditionalGeneration Cheers CheersForConditionalGeneration
+        DonutForConditionalGeneration Dots1ForCausalLM ErnieForSequenceClassification ErnieForTokenClassification
+        ErnieModel Fairseq2LlamaForCausalLM FireRedLIDForConditionalGeneration FuyuForCausalLM GritLM Grok1ForCausalLM
+        Grok1ModelForCausalLM HCXVisionForCausalLM InternLM2VEForCausalLM InternLMForCausalLM JAISLMHeadModel
+        MPTForCausalLM MantisForConditionalGeneration MiniMaxForCausalLM MiniMaxM1ForCausalLM MiniMaxText01ForCausalLM
+        MiniMaxVL01ForConditionalGeneration MllamaForConditionalGeneration MotifForCausalLM MptForCausalLM
+        MusicFlamingoForConditionalGeneration OuroForCausalLM PersimmonForCausalLM Phi3SmallForCausalLM
+        Phi4FlashForCausalLM Phi4MultimodalForCausalLM Plamo2ForCausalLM PrithviGeoSpatialMAE QWenLMHeadModel
+        QwenVLForConditionalGeneration RWForCausalLM StableLMEpochForCausalLM Tarsier2ForConditionalGeneration
+        TarsierForConditionalGeneration TeleChatForCausalLM XverseForCausalLM
+        """,
+}
+"""{group of models/registry.py: its architectures, which are in no table}"""

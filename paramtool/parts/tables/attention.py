@@ -134,6 +134,14 @@ LAYOUTS = (
         like=("kv",),
     ),
     PartLayout(
+        "kv-conv1d",
+        "kv",
+        "keys, then values; transposed, [inputs, outputs]",
+        (FusedRow("c_attn", "k[in (kv_heads head_dim)] v[in (kv_heads value_dim)]", along=1),),
+        models="GPT-2's cross attention, beside q_attn",
+        source="transformers `gpt2` 100-102, 174: Conv1D(2 * embed_dim, embed_dim), split into keys and values",
+    ),
+    PartLayout(
         "qk",
         "qk",
         "queries, then keys",

@@ -11,18 +11,16 @@ A group that lacks a part is an error and never half fused.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural, some
 from paramtool.parts.layout import PartGroup, PartLayout, all_groups, all_part_layouts, group
-from paramtool.parts.schemes import PAIR, is_companion, shows_weight
-from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES
+from paramtool.parts.schemes import shows_weight
+from paramtool.passes.parts.fused_names import joined, split, tensors_of, variants_of
 
-BARE_SEPARATOR = "_"
-"""Between a bare tensor's name and the kind of its companion: `gate_up_proj_bias`, `in_proj_weight`."""
 _NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
 LISTED = 4
 """At most this number of missing experts is listed."""
@@ -58,18 +56,6 @@ class FusedGroup(NamedTuple):
     """(suffix, the fused tensors in the order of the rows)"""
 
 
-def _split(name: str, wanted: Container[str]) -> Iterator[tuple[str, str, str]]:
-    """(module, name in it, suffix) at every dot before a name that is wanted."""
-    words = name.split(".")
-    for k in [k for k, word in enumerate(words) if word in wanted]:
-        yield ".".join(words[:k]), words[k], ".".join(words[k + 1 :])
-
-
-def joined(*words: str) -> str:
-    """Words of a name that are not empty, with dots."""
-    return ".".join(word for word in words if word)
-
-
 def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) -> list[ApartGroup]:
     """The groups of a kind whose parts are apart, in the order of the file; LayoutError where one is incomplete.
 
@@ -79,7 +65,7 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
     variants = {part: variant for variant in reversed(list(kind.names)) for part in variant}
     found: dict[tuple[str, tuple[str, ...]], dict[tuple[str, int], dict[str, str]]] = {}
     for name in names:
-        for module, child, suffix in _split(name, variants):
+        for module, child, suffix in split(name, variants):
             if not suffix and not kind.inside:
                 continue
             expert, base = 0, module
@@ -186,19 +172,8 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
     `at` are patterns of modules, or of fused tensors' modules: `*.attn`, `*.attn.qkv`.
     """
     rows = layout.tensors
-    variants = _variants(layout)
-    usual = [dict.fromkeys(variant[k] for variant in variants) for k in range(len(rows))]
-    found: dict[str, dict[str, dict[int, tuple[str, str]]]] = {}
-    for name in names:
-        for base, child, suffix in _children(name):
-            for k, row in enumerate(rows):
-                chosen = any(fnmatchcase(base, p) or fnmatchcase(joined(base, child), p) for p in at)
-                named = _is_of_module(suffix) and any(fnmatchcase(joined(base, child), pattern) for pattern in at)
-                is_layer = suffix.startswith(".") and child not in LAYER_STACKS
-                if (row.is_bare and is_layer) or (at and not chosen):
-                    continue
-                if child in usual[k] or (named and len(rows) == 1):
-                    found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
+    variants = variants_of(layout)
+    found = tensors_of(names, layout, at, where)
     groups = []
     for base, by_suffix in found.items():
         weights = next((by_suffix[suffix] for suffix in by_suffix if shows_weight(suffix.lstrip("._"))), None)
@@ -222,40 +197,9 @@ def fused(names: Iterable[str], layout: PartLayout, at: Sequence[str], where: st
                 continue
             members.append((suffix, tuple(tensors[k][1] if k in tensors else "" for k in range(len(rows)))))
         groups.append(FusedGroup(base, children, tuple(members)))
-    _check_found(groups, at, where, f"tensors called {' '.join(dict.fromkeys(n for one in usual for n in one))}")
+    called = dict.fromkeys(variant[k] for k in range(len(rows)) for variant in variants)
+    _check_found(groups, at, where, f"tensors called {' '.join(called)}")
     return groups
-
-
-def _variants(layout: PartLayout) -> list[tuple[str, ...]]:
-    """What files call the fused tensors of a layout, the usual names first."""
-    own = tuple(row.name for row in layout.tensors)
-    others = STACK_NAMES.get(own, ()) if len(own) > 1 else ((name,) for name in FUSED_NAMES.get(layout.group, ()))
-    return list(dict.fromkeys((own, *others)))
-
-
-def _children(name: str) -> Iterator[tuple[str, str, str]]:
-    """(module, name in it, suffix with its separator): `attn.in_proj_weight` is `in_proj` with `_weight`, too."""
-    for base, child, suffix in _split(name, name.split(".")):
-        yield base, child, f".{suffix}" if suffix else ""
-        for k in [k for k, letter in enumerate(child) if letter == BARE_SEPARATOR] if not suffix else ():
-            if kind := _bare_kind(child[k + 1 :]):
-                yield base, child[:k], f"{BARE_SEPARATOR}{kind}"
-
-
-def _bare_kind(text: str) -> str:
-    """What a tensor is of the bare one before its last words; empty if they say nothing.
-
-    >>> _bare_kind("bias"), _bare_kind("scale_inv"), _bare_kind("proj")
-    ('bias', 'weight_scale_inv', '')
-    """
-    if text in ("weight", "bias", *PAIR):
-        return text
-    return next((known for known in (f"weight_{text}", text) if is_companion(known)), "")
-
-
-def _is_of_module(suffix: str) -> bool:
-    """Whether a tensor of this name behind a module's is the module's own, and not of a module inside."""
-    return suffix.count(".") < 2 or is_companion(suffix.lstrip("."))
 
 
 def _check_found(groups: Sequence[object], at: Sequence[str], where: str, what: str) -> None:

@@ -22,7 +22,8 @@ from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
 from paramtool.passes.parts import following, layouts_seen
-from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember, joined
+from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
+from paramtool.passes.parts.fused_names import joined
 
 SizesOf = Callable[[str], Mapping[str, int]]
 """The facts about the module of that name."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.words import APART, BASE, BLOCKS, FUSED, LAYER_STACKS, OF_FAMILIES, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
@@ -172,10 +172,6 @@ class _Counted:
     modules: list[str]
 
 
-_CHILDREN = frozenset(
-    [name for variants in APART.values() for names in variants for name in names]
-    + [*FUSED, *OF_FAMILIES, *LAYER_STACKS]
-)  # fmt: skip
 _BARE = frozenset([name for names in STACKS for name in names] + [TORCH_MHA])
 
 
@@ -188,7 +184,7 @@ def _scanned(names: Iterable[str]) -> dict[str, dict[str, bool]]:
             base, _, child = base.rpartition(".")
             if child == BASE:
                 base, _, child = base.rpartition(".")
-            if child in _CHILDREN:
+            if child in CHILDREN:
                 found.setdefault(base, {})[child] = False
         elif child in _BARE or (child.endswith(BLOCKS) and child.removesuffix(BLOCKS) in _BARE):
             found.setdefault(base, {})[child.removesuffix(BLOCKS)] = True
@@ -208,10 +204,8 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
         yield "experts", "fused", LAYER_STACKS
         children = {child: is_bare for child, is_bare in children.items() if child not in LAYER_STACKS}
     for child, is_bare in children.items():
-        if not is_bare and child in FUSED:
-            yield FUSED[child], "fused", (child,)
-        elif not is_bare and child in OF_FAMILIES:
-            yield OF_FAMILIES[child], "fused", (child,)
+        if not is_bare and (kind := kind_in(base, child)):
+            yield kind, "fused", (child,)
         elif child == TORCH_MHA:
             yield "qkv", "fused", (child,)
     bare = {child for child, is_bare in children.items() if is_bare}

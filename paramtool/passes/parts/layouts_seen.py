@@ -154,9 +154,8 @@ def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]
     if tower is None:
         return (), ""
     model_type, config = config_of(known.config, tower)
-    found = families.of_family(model_type, config).layouts
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
-    layouts = found.get(key, ())
+    layouts = families.of_family(model_type, config).of(group.first, key)
     if group.kind == "experts" and (group.names == FLAT) != (layouts == ("experts-flat",)):
         return (), model_type
     if group.kind == "experts" and group.names not in (STACKS[0], FLAT, LAYER_STACKS):

@@ -97,11 +97,12 @@ def family_layouts(name: str, model: KnownModel) -> tuple[str, ...]:
     tower = tower_of(name, model.config) if model.config else None
     if tower is None:
         return ()
-    found = of_family(*config_of(model.config, tower)).layouts
+    found = of_family(*config_of(model.config, tower))
     module, _, last = name.rpartition(".")
     is_layer = last in ("weight", "bias")
-    child = module.rpartition(".")[2] if is_layer else last
-    return found.get(EXPERTS, ()) if not is_layer and module.endswith("experts") else found.get(child, ())
+    if not is_layer and module.endswith("experts"):
+        return found.of("", EXPERTS)
+    return found.of(*module.rpartition(".")[::2]) if is_layer else found.of(module, last)
 
 
 def _agrees(one: FusedTensor, dialect: str, shapes: Shapes, model: KnownModel) -> bool:

@@ -29,7 +29,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402 - the folder has to be on the path first
 import transformers  # noqa: E402
 
-from tests.oracles.dialects import converting, families, forms, mxnet_operators, proofs, systems  # noqa: E402
+from tests.oracles.dialects import converting, families, forms, hybrid, mxnet_operators, proofs, systems  # noqa: E402
 from tests.oracles.dialects._page import evidence, page  # noqa: E402
 from tests.oracles.dialects.models import FAMILIES, Family, saved, tensors  # noqa: E402
 from tests.oracles.dialects.proofs import Case, Proof  # noqa: E402
@@ -203,6 +203,12 @@ def of_system(system: systems.System) -> Iterator[Line]:
             yield of_proof(proof, bytes=verdict, refused="-", source=source)
 
 
+def of_hybrid() -> Iterator[Line]:
+    """OLMo-Hybrid, by its own class."""
+    with tempfile.TemporaryDirectory(prefix="dialects-") as name:
+        yield of_proof(hybrid.proof(Path(name)), bytes=OK, refused="-", source="paramtool")
+
+
 # --- the two forms of transformers -----------------------------------------------------------------------------------
 
 
@@ -268,6 +274,8 @@ def main() -> int:
     for system in systems.SYSTEMS:
         if not only or system.dialect in only:
             result["families"] += _told(f"{system.dialect} {system.family.name}", of_system(system))
+    if not only or hybrid.FAMILY.name.lower() in only:
+        result["families"] += _told(hybrid.FAMILY.name, of_hybrid())
     for key in families.converted():
         if not only or key.lower() in only:
             result["keys"] += _told(key, iter([of_key(key)]))

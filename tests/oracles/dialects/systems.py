@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.oracles.dialects import merges
-from tests.oracles.dialects.equations import gated, other_layouts, taken
+from tests.oracles.dialects import merges, merges_experts
+from tests.oracles.dialects.equations import GATED, gated, other_layouts, taken
 from tests.oracles.dialects.models import BY_NAME, Attention, Family, Gated
 from tests.oracles.dialects.proofs import OURS, Case, Proof
-from tests.oracles.dialects.reference import context, sizes, with_attention, with_gated
+from tests.oracles.dialects.reference import context, sizes, with_attention, with_experts, with_gated
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -79,6 +79,30 @@ def _qkv_and_gates(qkv: str, gate_up: str, layout: str) -> Any:
                 return both
 
             yield OURS, read if read == "gate-up" else f"not {read}", _gated_error(case, parts)
+
+    return run
+
+
+def _qkv_and_experts(
+    qkv: str, experts_of: Callable[[Tensors, int, str], Tensors], layout: str, stacks: str = "gate-up"
+) -> Any:
+    """Attention and experts; attention is run where its equations are `context`'s, without norms of q and k.
+
+    `stacks` is the layout of the experts.
+    """
+
+    def run(case: Case, found: Tensors) -> Iterator[tuple[str, str, float]]:
+        normed = any("q_norm" in name or "q_layernorm" in name for name in found)
+        for read in () if normed else (layout, *other_layouts(layout, sizes(case.family.attention[0]))):
+            error = _attention(case, lambda k, own, read=read: _fused(found, qkv.format(k), read, own))
+            yield OURS, read if read == layout else f"not {read}", error
+        for read in GATED:
+
+            def parts(module: str, own: Any, read: str = read) -> Tensors:
+                return experts_of(found, _case_of(case.family, module), read)
+
+            error = case.off(with_experts(case.model, case.family, case.given, parts))
+            yield OURS, stacks if read == "gate-up" else f"not {read}", error
 
     return run
 
@@ -191,11 +215,20 @@ _VLLM = _qkv_and_gates("model.layers.{}.self_attn.qkv_proj", "model.layers.{}.ml
 _CORE = _qkv_and_gates(
     "decoder.layers.{}.self_attention.linear_qkv", "decoder.layers.{}.mlp.linear_fc1", "qkv-per-group"
 )
+_MIXTRAL = BY_NAME["Mixtral"]
+_QWEN_MOE = replace(BY_NAME["Qwen3-MoE"], attention=_MIXTRAL.attention)
+"""Its heads are Mixtral's; its attention has norms, which `context` lacks, and is not run."""
+_VLLM_EXPERTS = _qkv_and_experts("model.layers.{}.self_attn.qkv_proj", merges_experts.of_vllm, "qkv", "experts")
+_CORE_EXPERTS = _qkv_and_experts(
+    "decoder.layers.{}.self_attention.linear_qkv", merges_experts.of_megatron, "qkv-per-group"
+)
 SYSTEMS = (
     System("vllm", _LLAMA, merges.vllm, _VLLM),
     System("vllm", _QWEN, merges.vllm, _VLLM),
     System("megatron", _NO_BIASES, merges.megatron, _CORE),
     System("megatron", _QWEN, merges.megatron, _CORE),
+    *(System("vllm", family, merges_experts.vllm, _VLLM_EXPERTS) for family in (_MIXTRAL, _QWEN_MOE)),
+    *(System("megatron", family, merges_experts.megatron, _CORE_EXPERTS) for family in (_MIXTRAL, _QWEN_MOE)),
     System("meta", _plain(_NO_BIASES, hidden_size=72), merges.meta, _meta),  # Meta has no other head_dim
     System("torch-mha", BY_NAME["BERT"], merges.torch_encoder, _encoder, partly=True),
     System("gluonnlp-interleaved", BY_NAME["BERT"], merges.interleaved, _interleaved, partly=True),
