@@ -218,7 +218,7 @@ def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Itera
             continue
         most = sorted(modules.by_tensors, key=lambda one: (-len(one), -len(modules.by_tensors[one])))
         for tensors, same in modules.by_tensors.items():
-            fuller = next((one for one in most if tensors < one), None)
+            fuller = next((one for one in most if tensors < one or _weights(tensors) < _weights(one)), None)
             missing = sorted(own for own in fuller - tensors if _is_part(own)) if fuller is not None else []
             if fuller is None or not missing:
                 continue
@@ -226,6 +226,11 @@ def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Itera
                 if not is_so(module, missing, config):
                     other = modules.by_tensors[fuller][0]
                     yield f"{module!r} has no {', '.join(missing)}; {other!r} has"
+
+
+def _weights(tensors: Iterable[str]) -> set[str]:
+    """A module's tensors without biases: one that has a bias too many may lack a weight."""
+    return {own for own in tensors if not own.endswith("bias")}
 
 
 def _is_part(own: str) -> bool:
