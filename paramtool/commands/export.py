@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from paramtool import formats
+from paramtool.commands import copied_state
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
@@ -228,6 +229,7 @@ def _prepared(
             *name_warnings(where),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
+            *copied_state.warnings(path, found, where.sidecars.files, options),
             *([AS_SAVED] if is_saved else []),
         ),
         verified=options.verify and not options.dry_run,

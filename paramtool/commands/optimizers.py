@@ -110,6 +110,20 @@ def bound_files(
     return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
 
 
+def bound_beside(
+    path: str, model: Checkpoint, file: Checkpoint, said: ClassParameters | None
+) -> tuple[Binding, ...]:  # fmt: skip
+    """The bindings of a file beside a model in the folder `path`; `said` is what is known of the model's class."""
+    states, shapes = [("", file, one) for one in optimizers(file)], shapes_of(file)
+    known = _orders_with(model, said)
+    known = _Orders([*_of_libraries(model, states), *known.apart], known.joined)
+    trainer = any(os.path.isfile(os.path.join(path, name)) for name in TRAINER_FILES)
+    names = _recorded(file)
+    return tuple(
+        _by_record(one, names.get(one.at), known, shapes) or _bound(one, known, shapes, trainer) for _, _, one in states
+    )
+
+
 def bound_copies(
     path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
 ) -> tuple[Binding, ...]:
@@ -194,9 +208,12 @@ def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
 
 
 def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
+    return _orders_with(checkpoint, _class_parameters(path, config))
+
+
+def _orders_with(checkpoint: Checkpoint, said: ClassParameters | None) -> _Orders:
     sections = orders.sections_of_models(checkpoint)
     found = []
-    said = _class_parameters(path, config)
     for section in sections:
         order = orders.of_checkpoint(checkpoint, section, _source(checkpoint, section))
         if said is not None:

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts, _ties
+from paramtool.commands import _casts, _ties, copied_state
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
@@ -351,8 +351,7 @@ def _prepared(
     options: RelayoutOptions,
 ) -> tuple[Relayouted, Work]:
     """The report of what will be written, and the work."""
-    began = time.monotonic()
-    whole = weights.checkpoint
+    began, whole = time.monotonic(), weights.checkpoint
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
@@ -370,6 +369,7 @@ def _prepared(
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else _network_warnings(found)
     told += _casts.warnings(typed, where.sidecars.files)
+    told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,

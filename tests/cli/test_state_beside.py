@@ -53,3 +53,63 @@ def test_an_export_of_all_names_keeps_the_optimizer(folder: Path, tmp_path: Path
     """The same names are the same parameters."""
     assert run("export", folder, "--all-names", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out/optimizer.pt").read_bytes() == (folder / "optimizer.pt").read_bytes()
+
+
+COMMANDS = [("dedup",), ("convert",), ("export", "--all-names")]
+
+
+def trained(sizes: tuple[int, ...], frozen: int = 0, kind: type[torch.optim.Optimizer] = torch.optim.AdamW) -> object:
+    """The state of an optimizer of a chain of linear layers, the first of which are not trained."""
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)))
+    for layer in model[:frozen]:
+        layer.requires_grad_(False)
+    optimizer = kind([one for one in model.parameters() if one.requires_grad], lr=0.1)  # type: ignore[call-arg]
+    model(torch.randn(4, sizes[0])).square().mean().backward()
+    optimizer.step()
+    return optimizer.state_dict()
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("name", ["optimizer.pt", "optimizer.bin"])
+def test_a_copied_state_that_is_cut_off_is_told(words: tuple[str, ...], name: str, folder: Path) -> None:
+    """It is copied as it is, and the warning says what was found."""
+    content = (folder / "optimizer.pt").read_bytes()
+    (folder / "optimizer.pt").unlink()
+    (folder / name).write_bytes(content[:-300])
+    ran = run(words[0], folder, *words[1:], "-o", folder.parent / "out")
+    assert ran.code == 0 and f"{name!r} is copied, and no training goes on from it" in ran.err, ran
+    assert "found no end record" in ran.err
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("sizes", [(3, 7, 2), (3, 5, 2, 2), (5, 3, 2)])
+def test_a_copied_state_of_another_model_is_told(words: tuple[str, ...], sizes: tuple[int, ...], folder: Path) -> None:
+    """Other shapes, and more entries."""
+    torch.save(trained(sizes), folder / "optimizer.pt")
+    ran = run(words[0], folder, *words[1:], "-o", folder.parent / "out")
+    assert ran.code == 0 and "'optimizer.pt' is copied, and is not the state of this model: " in ran.err, ran
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize(
+    "state",
+    [
+        trained((3, 5, 2)), trained((3, 5, 2), 1), trained((3, 5, 2), 0, torch.optim.Adagrad),
+        torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict(), {"what": torch.ones(7)}, {},
+    ],
+)  # fmt: skip
+def test_a_copied_state_that_fits_or_is_not_understood_is_no_matter(
+    words: tuple[str, ...], state: object, folder: Path
+) -> None:
+    """All parameters, some of them, entries without tensors, and objects that are no known optimizer."""
+    torch.save(state, folder / "optimizer.pt")
+    ran = run(words[0], folder, *words[1:], "-o", folder.parent / "out")
+    assert ran.code == 0 and "is copied" not in ran.err, ran
+
+
+def test_with_several_models_no_state_is_told(folder: Path, tmp_path: Path) -> None:
+    """accelerate saves model_1 and optimizer_1 of a second model into the same folder."""
+    save_file({"a": torch.ones(4, 4)}, folder / "model_1.safetensors")
+    torch.save(trained((4, 9)), folder / "optimizer_1.bin")
+    ran = run("dedup", folder, "--weights", "model.safetensors", "-o", tmp_path / "out")
+    assert ran.code == 0 and "is copied" not in ran.err, ran

@@ -8,6 +8,7 @@ and in one tensor, gate and up apart and in one tensor, in modules that list the
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,22 @@ def test_entries_in_the_order_of_the_old_model_end_elsewhere(llama: tuple[Path, 
         assert run.losses == pytest.approx(llama[1].losses[STEPS:], rel=FAR)
 
 
+@pytest.mark.parametrize("write", [paramtool.dedup, convert, lambda a, b: paramtool.export(a, b, all_names=True)])
+def test_a_copied_state_of_another_training_is_told(
+    write: Any, llama: tuple[Path, Recording], fused: Path, tmp_path: Path
+) -> None:
+    """Its own state is no matter; that of the Phi-3, and half of the file, are."""
+    assert not any("is copied" in text for text in write(llama[0], tmp_path / "own").warnings)
+    shutil.copytree(llama[0], tmp_path / "mixed")
+    shutil.copy(fused / "optimizer.pt", tmp_path / "mixed" / "optimizer.pt")
+    (told,) = (text for text in write(tmp_path / "mixed", tmp_path / "other").warnings if "is copied" in text)
+    assert "is not the state of this model" in told
+    content = (llama[0] / "optimizer.pt").read_bytes()
+    (tmp_path / "mixed" / "optimizer.pt").write_bytes(content[: len(content) // 2])
+    (told,) = (text for text in write(tmp_path / "mixed", tmp_path / "half").warnings if "is copied" in text)
+    assert "no training goes on from it" in told
+
+
 def test_a_config_of_another_model_is_refused(llama: tuple[Path, Recording], tmp_path: Path) -> None:
     Phi3Config(**{**SIZES, "num_hidden_layers": 1}, architectures=["Phi3ForCausalLM"]).save_pretrained(tmp_path / "c")
     with pytest.raises(paramtool.LayoutError, match="is not of the model that the output holds"):
@@ -256,6 +273,7 @@ def test_experts_that_a_class_trains_in_one_tensor(tmp_path: Path) -> None:
     inner = getattr(whole.optimizer, "optimizer", whole.optimizer)
     held = [parameter for group in inner.param_groups for parameter in group["params"]]
     assert bound.is_unique and bound.names == {k: names[id(parameter)] for k, parameter in enumerate(held)}
+    assert not any("is copied" in text for text in paramtool.dedup(folder, tmp_path / "same").warnings)
     convert(folder, tmp_path / "stacked", target="transformers-5")
     assert (tmp_path / "stacked" / "optimizer.pt").read_bytes() == (folder / "optimizer.pt").read_bytes()
     torch.manual_seed(1)
