@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ COMMANDS = [("dedup",), ("convert",), ("export", "--all-names")]
 
 def trained(sizes: tuple[int, ...], frozen: int = 0, kind: type[torch.optim.Optimizer] = torch.optim.AdamW) -> object:
     """The state of an optimizer of a chain of linear layers, the first of which are not trained."""
-    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)))
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(sizes)))
     for layer in model[:frozen]:
         layer.requires_grad_(False)
     optimizer = kind([one for one in model.parameters() if one.requires_grad], lr=0.1)  # type: ignore[call-arg]
