@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import nn
 
@@ -114,3 +115,13 @@ def test_with_several_models_no_state_is_told(folder: Path, tmp_path: Path) -> N
     torch.save(trained((4, 9)), folder / "optimizer_1.bin")
     ran = run("dedup", folder, "--weights", "model.safetensors", "-o", tmp_path / "out")
     assert ran.code == 0 and "is copied" not in ran.err, ran
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_rank_that_the_metadata_does_not_name_stays(tmp_path: Path) -> None:
+    """A file of another save is no other set of weights."""
+    dcp.save({"model": {"a": torch.ones(3)}}, checkpoint_id=tmp_path / "run", no_dist=True)
+    (tmp_path / "run/__7_0.distcp").write_bytes((tmp_path / "run/__0_0.distcp").read_bytes())
+    ran = run("dedup", tmp_path / "run", "-o", tmp_path / "out")
+    assert ran.code == 0 and "file '__7_0.distcp': the .metadata beside it names no tensor in it" in ran.out, ran
+    assert "--weights" not in ran.out

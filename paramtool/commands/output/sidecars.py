@@ -93,6 +93,9 @@ ACCELERATE = "random_states_*.pkl"
 FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 """The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
 NOT_CHOSEN = "other weights than those that --weights takes"
+UNNAMED = "the .metadata beside it names no tensor in it, as of a rank of another save"
+RANK = ".distcp"
+"""How the files of the ranks of torch.distributed.checkpoint end."""
 TWIN = "the same weights once more"
 NOT_FOLLOWED = "not followed"
 CONFIG = "config.json"
@@ -132,7 +135,10 @@ def sidecars_of(
     """
     settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
     known = {os.path.abspath(path): why for paths, why in settled for path in paths}
-    found = _FolderFiles(folder, list(read), output, known)
+    read = [*read]
+    if any(path.endswith(RANK) for path in read):
+        known |= {path: UNNAMED for path in known if path.endswith(RANK)}
+    found = _FolderFiles(folder, read, output, known)
     waiting = [""]
     while waiting:
         place = waiting.pop()
@@ -239,7 +245,7 @@ class _FolderFiles:
             self.copies.setdefault(_top(place), []).append(name)
         elif why := self._known[path] if path in self._known else "" if place else self._named_as_weights(name, path):
             self.left.append(f"file {name!r}: {why}")
-            if why != NOT_CHOSEN:
+            if why not in (NOT_CHOSEN, UNNAMED):
                 self.same[name] = real
         else:
             self.files[name] = real
