@@ -33,7 +33,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
 from paramtool.passes.optimizer import copies, gluon
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer.bind import bind, bind_named
+from paramtool.passes.optimizer.bind import PARAM_NAMES, bind, bind_named
 from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
     """Defects where the state of an optimizer contradicts the model."""
     lines = [line for binding in found for line in binding.defects]
     if lines:
-        raise Defects(os.fspath(path), lines, hint="the optimizer is of another model, or a file is missing")
+        by_names = any(binding.defects and binding.source == PARAM_NAMES for binding in found)
+        more = "; --optimizer-names FILE says other names" if by_names else ""
+        raise Defects(os.fspath(path), lines, hint=f"the optimizer is of another model, or a file is missing{more}")
 
 
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
