@@ -149,7 +149,9 @@ def works(
         _refuse_misplaced(path, source, one, found, target=target)
         _refuse_other_form(source, one, found, target=target)
         ranks = target.ranks if target is not None else None
-        state = moved(one.checkpoint, one.bindings, found.moves, found.renamed, model=source, ranks=ranks)
+        state = moved(
+            one.checkpoint, one.bindings, found.moves, found.renamed, choice=choice.state, model=source, ranks=ranks
+        )
         if not state.bindings:
             told = (*done.warnings, *_order_told(one, target))
             done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)

@@ -313,7 +313,9 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
     """What the folder of the output is like, if it is to be in a dialect, or of an adapter with other modules."""
     form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
-    made = _adapter(os.fspath(path), found.checkpoint, options) if is_folder(path) else {}
+    made = {**_adapter(os.fspath(path), found.checkpoint, options)} if is_folder(path) else {}
+    if is_folder(path) and options.new_config is None:
+        made |= _ties.untied_config(found.checkpoint, options.untie)
     if not made:
         return form
     form = form or DialectFolder(found.name)
@@ -353,7 +355,7 @@ def _prepared(
     """The report of what will be written, and the work."""
     began, whole = time.monotonic(), weights.checkpoint
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, output)
+    checkpoint, warnings = _ties.with_config_ties(checkpoint, options.untie), allow(checkpoint, output)
     where = choose()
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
@@ -411,7 +413,7 @@ def _beside(
     """The files with the state of optimizers beside the weights, and where all goes."""
     if found is None:
         return where, FollowingWork()
-    choice = OptimizerChoice(options.optimizer_names)
+    choice = OptimizerChoice(options.optimizer_names, state=StateChoice(options.untied_state, options.tied_state))
     done = works(path, source, found, plan, where=where, options=options, choice=choice)
     sidecars = replace(where.sidecars, files={**where.sidecars.files, **done.unchanged})
     return where._replace(sidecars=sidecars), done

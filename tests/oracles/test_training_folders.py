@@ -282,3 +282,49 @@ def test_experts_that_a_class_trains_in_one_tensor(tmp_path: Path) -> None:
     assert rest.losses == whole.losses[STEPS:]
     with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
         convert(folder, tmp_path / "other", target="vllm")
+
+
+TIED = {**SIZES, "tie_word_embeddings": True}
+
+
+def test_a_tie_that_is_only_in_the_config_is_untied(tmp_path: Path) -> None:
+    """The file has no lm_head.weight; from_pretrained finds one in the output, and ties nothing."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**TIED))
+    model.save_pretrained(tmp_path / "tied")
+    convert(tmp_path / "tied", tmp_path / "untied", untie=["lm_head.weight"])
+    assert verify(tmp_path / "untied", tmp_path / "tied").differences == ()
+    config = json.loads((tmp_path / "tied" / "config.json").read_text())
+    assert json.loads((tmp_path / "untied" / "config.json").read_text()) == {**config, "tie_word_embeddings": False}
+    found, told = LlamaForCausalLM.from_pretrained(tmp_path / "untied", output_loading_info=True)
+    assert not told["missing_keys"] and found.lm_head.weight is not found.model.embed_tokens.weight
+    assert torch.equal(found.lm_head.weight, model.lm_head.weight)
+    assert torch.equal(found.model.embed_tokens.weight, model.lm_head.weight)
+    with pytest.raises(paramtool.UsageError, match=r"has no tensor 'lm_head.weight'"):
+        LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(tmp_path / "apart")
+        (tmp_path / "apart" / "model.safetensors").write_bytes((tmp_path / "tied" / "model.safetensors").read_bytes())
+        convert(tmp_path / "apart", tmp_path / "none", untie=["lm_head.weight"])
+
+
+def test_the_state_of_a_tie_in_the_config_follows(tmp_path: Path) -> None:
+    """The untied head has the moments of the embedding, at its place in the class of the untied model."""
+    run = trainer(model_of(LlamaForCausalLM, lambda **more: LlamaConfig(**TIED)), tmp_path / "run")
+    run.train()
+    folder = tmp_path / "run" / f"checkpoint-{STEPS}"
+    with pytest.raises(PlanError, match="cannot follow"):
+        convert(folder, tmp_path / "none", untie=["lm_head.weight"])
+    LlamaConfig(**SIZES, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
+    convert(
+        folder, tmp_path / "untied", untie=["lm_head.weight"], untied_state="copy",
+        new_config=tmp_path / "config" / "config.json",
+    )  # fmt: skip
+    old = trainer(model_of(LlamaForCausalLM, lambda **more: LlamaConfig(**TIED)), tmp_path / "old")
+    new = trainer(model_of(LlamaForCausalLM, LlamaConfig), tmp_path / "new")
+    for one, place in ((old, folder), (new, tmp_path / "untied")):
+        one.create_optimizer()
+        one.optimizer.load_state_dict(torch.load(place / "optimizer.pt", weights_only=True))  # type: ignore[union-attr]
+    before, after = state_by_name(old, old.model), state_by_name(new, new.model)
+    assert after.keys() - before.keys() == {"lm_head.weight"}
+    for name, found in after.items():
+        expected = before[name if name in before else "model.embed_tokens.weight"]
+        assert torch.equal(found["exp_avg"], expected["exp_avg"]), name
