@@ -55,6 +55,9 @@ from paramtool.passes.rnn.rewrite import together
 STATE_FOLDERS = ("optimizer", "global_step")
 """Beginnings of the names of folders inside that hold the state of optimizers: accelerate's and DeepSpeed's."""
 
+WITHOUT_TRAINER = {"vllm": "vLLM", "meta": "Meta's code (consolidated.00.pth)"}
+"""{dialect: its program}, of programs that run models and train none."""
+
 
 def _holds_state(name: str) -> bool:
     """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
@@ -76,10 +79,11 @@ class Following(NamedTuple):
 
 def following(
     where: Destination, moves: Sequence[Move], renamed: Mapping[str, str], choice: OptimizerChoice, *,
-    has_config: bool = False,
+    has_config: bool = False, target: str = "",
 ) -> tuple[Sidecars, Following | None]:  # fmt: skip
     """What comes along unchanged beside new weights, and the files whose state has to follow them.
 
+    `target` is the layout or the dialect of the output.
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
     files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
@@ -93,6 +97,8 @@ def following(
     if choice.drop:
         left = (f"{name}: as --drop-optimizer says" for name in files)
         return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
+    if program := WITHOUT_TRAINER.get(target):
+        raise _refusal(where.path, found, f"{program} runs models, and has no trainer that goes on from it")
     if "" in found:
         raise _refusal(where.path, found[""], "this version does not write such files for other parameters")
     if not where.is_alone:

@@ -447,7 +447,8 @@ def _carried(
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
     choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
-    kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
+    target, has_config = options.target or "", options.new_config is not None
+    kept, files = following(where, moves, renamed, choice, has_config=has_config, target=target)
     choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
     return _ties.carried(carried, ties, state), where._replace(sidecars=kept), change, files

@@ -280,8 +280,10 @@ def test_experts_that_a_class_trains_in_one_tensor(tmp_path: Path) -> None:
     rest = trainer(MixtralForCausalLM(MixtralConfig(**sizes)), tmp_path / "rest")
     rest.train(resume_from_checkpoint=str(tmp_path / "stacked"))
     assert rest.losses == whole.losses[STEPS:]
-    with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
+    with pytest.raises(PlanError, match="has no trainer that goes on from it"):
         convert(folder, tmp_path / "other", target="vllm")
+    with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
+        convert(folder, tmp_path / "other", target="megatron")
 
 
 TIED = {**SIZES, "tie_word_embeddings": True}
@@ -328,3 +330,13 @@ def test_the_state_of_a_tie_in_the_config_follows(tmp_path: Path) -> None:
     for name, found in after.items():
         expected = before[name if name in before else "model.embed_tokens.weight"]
         assert torch.equal(found["exp_avg"], expected["exp_avg"]), name
+
+
+@pytest.mark.parametrize("target", ["vllm", "meta"])
+def test_programs_without_a_trainer_get_no_state(target: str, llama: tuple[Path, Recording], tmp_path: Path) -> None:
+    """Nothing would go on from it there."""
+    with pytest.raises(PlanError, match="has no trainer that goes on from it") as raised:
+        convert(llama[0], tmp_path / "out", target=target)
+    assert "--drop-optimizer" in raised.value.hint and not (tmp_path / "out").exists()
+    convert(llama[0], tmp_path / "out", target=target, drop_optimizer=True)
+    assert not (tmp_path / "out" / "optimizer.pt").exists()
