@@ -86,8 +86,11 @@ def following(
     `target` is the layout or the dialect of the output.
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
-    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     changes = bool(moves) or any(old != new for old, new in renamed.items())
+    stays = [name for name in where.sidecars.states if _holds_state(name) or optimizer_of(f"{name}/x")]
+    if stays and changes and not choice.drop:
+        raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both; ")
+    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     if not files or not (changes or choice.drop):
         return where.sidecars, None
     kept = {name: file for name, file in where.sidecars.files.items() if name not in files}

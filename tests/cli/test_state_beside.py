@@ -125,3 +125,18 @@ def test_a_rank_that_the_metadata_does_not_name_stays(tmp_path: Path) -> None:
     ran = run("dedup", tmp_path / "run", "-o", tmp_path / "out")
     assert ran.code == 0 and "file '__7_0.distcp': the .metadata beside it names no tensor in it" in ran.out, ran
     assert "--weights" not in ran.out
+
+
+@pytest.mark.parametrize("state", ["optimizer.pt", "optimizer_0/.metadata"])
+def test_a_file_of_other_parameters_is_refused(state: str, tmp_path: Path) -> None:
+    """The state fits the old parameters alone, and would be lost with them."""
+    (tmp_path / "run").mkdir()
+    save_file({f"attn.{k}_proj.weight": torch.ones(4, 4) for k in "qkv"}, tmp_path / "run/model.safetensors")
+    (tmp_path / "run" / state).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / state).write_bytes(b"x")
+    words = ("fuse", tmp_path / "run", "--layout", "qkv", "-o", tmp_path / "out.safetensors")
+    ran = run(*words)
+    assert ran.code == 6 and "--drop-optimizer" in ran.err and "-o FOLDER" in ran.err, ran
+    assert not (tmp_path / "out.safetensors").exists()
+    ran = run(*words, "--drop-optimizer")
+    assert ran.code == 0 and repr(state.partition("/")[0]) in ran.out, ran

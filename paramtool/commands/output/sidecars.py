@@ -116,6 +116,8 @@ class Sidecars:
     """What stays behind, each with the reason, for people."""
     same: Mapping[str, str] = field(default_factory=dict)
     """{name: file} of what stays because it is the weights that were read, by its name or because it was compared."""
+    states: tuple[str, ...] = ()
+    """Files and folders of a training that stay because the output is one file."""
 
 
 def sidecars_of(
@@ -186,7 +188,8 @@ def of_file(folder: str, read: Iterable[str]) -> Sidecars:
             continue
         if is_training_state(name) or optimizer_of(name) or optimizer_of(f"{name}/x"):
             found.append(name)
-    return Sidecars(left=tuple(f"file {name!r}: the output is one file, and the state stays" for name in found))
+    left = (f"file {name!r}: the output is one file, and the state stays" for name in found)
+    return Sidecars(left=tuple(left), states=tuple(found))
 
 
 def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
