@@ -91,13 +91,14 @@ def _adapter(against: str, expected: Sets, found: Sets) -> dict[str, bytes]:
 
 
 def _untied(expected: Sets, found: Sets) -> dict[str, bytes]:
-    """The config of a model of which names were untied: {name: content}."""
-    sides = [sets.get("", []) for sets in (expected, found)]
-    if not all(sides):
-        return {}
-    source, output = (side[0].checkpoint for side in sides)
-    known = ties.decode(output.files[0].path, output.metadata)
-    return _ties.untied_config(source, [*known.untied])
+    """The configs of models of which names were untied: {name: content}."""
+    made: dict[str, bytes] = {}
+    for place, mine in expected.items():
+        for source, output in zip(mine[:1], found.get(place, ())[:1], strict=False):
+            known = ties.decode(output.checkpoint.files[0].path, output.checkpoint.metadata)
+            config = _ties.untied_config(source.checkpoint, [*known.untied])
+            made |= {f"{place}/{name}" if place else name: content for name, content in config.items()}
+    return made
 
 
 def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:

@@ -140,3 +140,40 @@ def test_a_file_of_other_parameters_is_refused(state: str, tmp_path: Path) -> No
     assert not (tmp_path / "out.safetensors").exists()
     ran = run(*words, "--drop-optimizer")
     assert ran.code == 0 and repr(state.partition("/")[0]) in ran.out, ran
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """Two folders in one, each with a model and its optimizer."""
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        model = nn.ModuleDict({"attn": nn.ModuleDict({f"{k}_proj": nn.Linear(4, 4) for k in "qkv"})})
+        optimizer = torch.optim.Adam([*model.named_parameters()])
+        sum(one.square().sum() for one in model.parameters()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+        (tmp_path / "run" / name).mkdir(parents=True)
+        save_file(model.state_dict(), tmp_path / "run" / name / "model.safetensors")
+        torch.save(optimizer.state_dict(), tmp_path / "run" / name / "optimizer.pt")
+    return tmp_path / "run"
+
+
+def test_each_state_follows_its_model(several: Path, tmp_path: Path) -> None:
+    """With --each the state of every folder with one set of weights follows; exchanged files are differences."""
+    out = tmp_path / "out"
+    assert run("fuse", several, "--each", "--layout", "qkv", "-o", out).code == 0
+    assert run("verify", out, "--against", several, "--each").code == 0
+    for name in "ab":
+        old, new = (torch.load(folder / name / "optimizer.pt")["state"] for folder in (several, out))
+        expected = torch.cat([old[k]["exp_avg"] for k in (0, 2, 4)])
+        assert any(torch.equal(expected, one["exp_avg"]) for one in new.values())
+    (out / "a/optimizer.pt").write_bytes((out / "b/optimizer.pt").read_bytes())
+    ran = run("verify", out, "--against", several, "--each")
+    assert ran.code == 1 and "a: file 'optimizer.pt': 'state.0.exp_avg': its bytes differ" in ran.out, ran
+
+
+def test_with_each_the_state_of_several_sets_in_one_folder_is_refused(several: Path, tmp_path: Path) -> None:
+    """Nothing says of which of them it is."""
+    (several / "a/model.fp16.safetensors").write_bytes((several / "b/model.safetensors").read_bytes())
+    ran = run("fuse", several, "--each", "--layout", "qkv", "-o", tmp_path / "out")
+    assert ran.code == 6 and "which of several sets of weights it is of is not known with --each" in ran.err, ran
+    assert not (tmp_path / "out").exists()
