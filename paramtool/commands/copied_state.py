@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paramtool.commands.opening import Allowing
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.model.checkpoint import Checkpoint
-    from paramtool.model.optimizer import Binding
+    from paramtool.model.optimizer import Binding, OptimizerState
 
 
 def warnings(path: Path, weights: Weights, files: Mapping[str, str], allowing: Allowing) -> Iterator[str]:
@@ -59,10 +59,17 @@ def _of_one(
         if is_training_state(name) or place.endswith(METADATA):
             yield f"{name!r} is copied, and no training goes on from it: {error.message}"
         return
-    lines = [line for one in _bindings(folder, model, found) for line in one.defects] if model is not None else []
+    bound = _bindings(folder, model, found) if model is not None else ()
+    lines = [line for one in bound if _is_understood(one.optimizer) for line in one.defects]
     if lines:
         more = f" (and {len(lines) - 1} more)" if lines[1:] else ""
         yield f"{name!r} is copied, and is not the state of this model: {lines[0]}{more}"
+
+
+def _is_understood(state: OptimizerState) -> bool:
+    """Whether the shapes of all that an optimizer keeps follow from its parameters; those of GaLore do not."""
+    kinds = {slot.kind for entry in state.entries for slot in entry.slots}
+    return bool(state.algorithm) and not state.refused and "unknown" not in kinds
 
 
 def _bindings(folder: str, model: Checkpoint, file: Checkpoint) -> tuple[Binding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,14 @@ def trained(sizes: tuple[int, ...], frozen: int = 0, kind: type[torch.optim.Opti
     return optimizer.state_dict()
 
 
+def projected(slot: str, value: object) -> object:
+    """The state of an optimizer that keeps moments of fewer rows, as GaLore and APOLLO do."""
+    found: Any = trained((3, 5, 2))
+    for entry in found["state"].values():
+        entry |= {"exp_avg": entry["exp_avg"][:1].clone(), "exp_avg_sq": entry["exp_avg_sq"][:1].clone(), slot: value}
+    return found
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 @pytest.mark.parametrize("name", ["optimizer.pt", "optimizer.bin"])
 def test_a_copied_state_that_is_cut_off_is_told(words: tuple[str, ...], name: str, folder: Path) -> None:
@@ -98,6 +107,7 @@ def test_a_copied_state_of_another_model_is_told(words: tuple[str, ...], sizes: 
     [
         trained((3, 5, 2)), trained((3, 5, 2), 1), trained((3, 5, 2), 0, torch.optim.Adagrad),
         torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict(), {"what": torch.ones(7)}, {},
+        projected("projector", {"rank": 2}), projected("seed", 3),
     ],
 )  # fmt: skip
 def test_a_copied_state_that_fits_or_is_not_understood_is_no_matter(
