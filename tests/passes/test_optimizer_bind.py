@@ -156,6 +156,16 @@ def test_a_dict_of_old_python_has_no_order() -> None:
     assert not orders.is_ordered(old, "model")
 
 
+def test_a_folder_of_torch_keeps_the_order_of_nested_values_alone() -> None:
+    """Without the places of values, names are in the order of the ranks that stored them."""
+    one = trained(MODEL, [list(MODEL)])
+    nested = checkpoint(one.entries, format="dcp", objects=one.objects, sections=one.sections)
+    assert orders.is_ordered(nested, "model") and not orders.is_ordered(nested, None)
+    names = Mapping("dict", tuple((name, TensorRef(name)) for name in one.entries))
+    flat = checkpoint(one.entries, format="dcp", objects=names, sections=one.sections)
+    assert not orders.is_ordered(flat, "model")
+
+
 def test_sections_that_may_be_models() -> None:
     one = trained(MODEL, [list(MODEL)])
     assert orders.sections_of_models(one) == ("model",)

@@ -113,7 +113,7 @@ def is_ordered(checkpoint: Checkpoint, section: str | None) -> bool:
     """
     node = subtree(checkpoint.objects, section) if section else checkpoint.objects
     if checkpoint.format == "dcp":
-        return bool(section) and isinstance(node, TreeMapping)
+        return bool(section) and isinstance(node, TreeMapping) and bool(node.items)
     is_dict = isinstance(node, TreeMapping) and node.kind == "dict"
     return checkpoint.format == "torch zip" or (checkpoint.format.startswith("torch") and not is_dict)
 
