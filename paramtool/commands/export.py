@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from paramtool.commands import copied_state
 from paramtool.commands._export_part import (
     ExportedPart,
     check_shapes,
@@ -230,6 +231,7 @@ def _prepared(
             *name_warnings(where),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
+            *copied_state.warnings(path, found, where.sidecars.files, options),
             *([AS_SAVED] if is_saved else []),
         ),
         verified=options.verify and not options.dry_run,
