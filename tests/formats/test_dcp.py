@@ -453,3 +453,15 @@ def test_a_folder_stays_a_folder(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(3)}, tmp_path / "ck" / "pytorch_model.bin")
     refused(quick, "inspect", "ck", cwd=tmp_path, code=2, says=("2 sets", "--weights .metadata"))
     assert quick("inspect", "ck", "--weights", ".metadata", cwd=tmp_path).code == 0
+
+
+def test_a_folder_that_lacks_all_its_parts(folder: Path, tmp_path: Path) -> None:
+    """`.metadata` alone says which files are missing; a folder of this name says nothing."""
+    parts = sorted(path.name for path in folder.glob("*.distcp"))
+    shutil.copytree(folder, tmp_path / "in", ignore=shutil.ignore_patterns("*.distcp"))
+    with pytest.raises(Defects) as raised:
+        paramtool.read(tmp_path / "in")
+    assert all(f"the file {name!r} is missing" in str(raised.value) for name in parts)
+    (tmp_path / "other" / ".metadata").mkdir(parents=True)
+    with pytest.raises(FormatError, match="without weights files"):
+        paramtool.read(tmp_path / "other")

@@ -220,6 +220,12 @@ def test_folders(tmp_path: Path, what: str) -> None:
         read(tmp_path)
 
 
+def test_an_empty_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="is an empty folder") as raised:
+        read(tmp_path)
+    assert "model.safetensors" in raised.value.hint and "pytorch_model.bin" in raised.value.hint
+
+
 def test_a_folder_of_ctranslate2(tmp_path: Path) -> None:
     """Its file is called as transformers calls weights; its first bytes say what it is."""
     (tmp_path / "model.bin").write_bytes(DOCUMENTED["CTranslate2"][1])
