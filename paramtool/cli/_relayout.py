@@ -161,7 +161,7 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
     if found.as_is and found.typed is None:
-        yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
+        yield _stays(found)
     if found.rearranged is not None:
         yield from _rearranged(found.rearranged)
     for one in found.converted[: most(MANY)]:
@@ -195,6 +195,18 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     if found.written:
         line = verify_line(found.output, found.input, found.section, _flag(found))
         yield (NEXT, whole(line if found.is_recorded else f"paramtool inspect {quoted(found.output)}"))
+
+
+def _stays(found: Relayouted) -> _render.Row:
+    """What a copy is, and what it could be converted to."""
+    from paramtool.commands.convertible import convertible
+
+    model = convertible(found.checkpoint)
+    if model is None:
+        return ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
+    *targets, last = model.targets
+    others = f"{', '.join(targets)} or {last}" if targets else last
+    return ("dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}")
 
 
 def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
