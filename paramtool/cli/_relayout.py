@@ -203,7 +203,7 @@ def _stays(found: Relayouted) -> _render.Row:
 
     model = convertible(found.checkpoint)
     if model is None:
-        return ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
+        return ("as it is", "--to LAYOUT converts recurrent networks, --to DIALECT a model beside its config.json")
     *targets, last = model.targets
     others = f"{', '.join(targets)} or {last}" if targets else last
     return ("dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}")

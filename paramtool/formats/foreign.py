@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from struct import Struct
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.formats import _protobuf_head as protobuf
 from paramtool.formats import sniff
 
@@ -348,7 +349,7 @@ def _cut_safetensors(path: str, head: bytes, nbytes: int) -> Foreign | None:
     length = int.from_bytes(head, "little") if nbytes == 8 else 0
     is_known = 2 <= length <= sniff.MAX_SAFETENSORS_HEADER
     least = f"its header alone ends at byte {8 + length}" if is_known else "the shortest safetensors file has 10"
-    return Foreign(f"truncated: it has {nbytes} bytes, and {least}", sniff.INTERRUPTED)
+    return Foreign(f"truncated: it has {plural(nbytes, 'byte')}, and {least}", sniff.INTERRUPTED)
 
 
 Check = Callable[[str, bytes, int], Foreign | None]
