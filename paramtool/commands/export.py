@@ -155,7 +155,8 @@ def export(
 def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str | None:
     """What a folder is written in: a model goes into one wherever the output is not named as a file."""
     is_file = os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
-    return options.format or (None if is_file or not wanted.is_model else FOLDER_FORMATS[0])
+    is_of_model = wanted.is_model or bool(wanted.brings)
+    return options.format or (None if is_file or not is_of_model else FOLDER_FORMATS[0])
 
 
 @limiting

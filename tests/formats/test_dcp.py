@@ -454,3 +454,15 @@ def test_the_keys_of_an_optimizer_are_numbers_again() -> None:
     assert with_numbers(optimizer("0", "1")) == optimizer(0, 1) and with_numbers(optimizer("1")) == optimizer(1)
     for kept in (optimizer("0", "2"), optimizer("a.weight"), optimizer("00"), one):
         assert with_numbers(kept) == kept
+
+
+def test_a_folder_that_lacks_all_its_parts(folder: Path, tmp_path: Path) -> None:
+    """`.metadata` alone says which files are missing; a folder of this name says nothing."""
+    parts = sorted(path.name for path in folder.glob("*.distcp"))
+    shutil.copytree(folder, tmp_path / "in", ignore=shutil.ignore_patterns("*.distcp"))
+    with pytest.raises(Defects) as raised:
+        paramtool.read(tmp_path / "in")
+    assert all(f"the file {name!r} is missing" in str(raised.value) for name in parts)
+    (tmp_path / "other" / ".metadata").mkdir(parents=True)
+    with pytest.raises(FormatError, match="without weights files"):
+        paramtool.read(tmp_path / "other")
