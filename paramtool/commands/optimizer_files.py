@@ -69,8 +69,13 @@ def _holds_state(name: str) -> bool:
 
 
 def holds_state(beside: Sidecars) -> bool:
-    """Whether one of the files that come along has the state of an optimizer."""
-    return any(map(_holds_state, beside.files))
+    """Whether one of the files beside the weights has the state of an optimizer, whether it comes along or stays."""
+    return any(map(_holds_state, beside.files)) or bool(_staying(beside))
+
+
+def _staying(beside: Sidecars) -> list[str]:
+    """The states of optimizers that an output of one file has no place for."""
+    return [name for name in beside.states if _holds_state(name) or optimizer_of(f"{name}/x")]
 
 
 class Following(NamedTuple):
@@ -94,7 +99,7 @@ def following(
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
     changes = bool(moves) or any(old != new for old, new in renamed.items())
-    stays = [name for name in where.sidecars.states if _holds_state(name) or optimizer_of(f"{name}/x")]
+    stays = _staying(where.sidecars)
     if stays and changes and not choice.drop:
         raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both; ")
     files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}

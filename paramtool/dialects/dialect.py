@@ -336,12 +336,10 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
         raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
     known = sorted(name for family in table.families for name in family.models)
     similar = nearest(architecture, known)
+    lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"
     hints = (
-        _not_needed(table),
         f"similar names that it has: {', '.join(similar)}" if similar else "",
-        f"it has one for {', '.join(known)}"
-        if len(known) <= FEW
-        else f"`paramtool layouts {table.name}` lists those that it has, {len(known)}",
+        _not_needed(table) or (f"it has one for {', '.join(known)}" if len(known) <= FEW else lists),
     )
     raise LayoutError(where, hint="; ".join(filter(None, hints)))
 
@@ -354,7 +352,10 @@ def _not_needed(table: DialectTable) -> str:
     """What to do where a program opens folders of transformers itself."""
     if table.name != "vllm":
         return ""
-    return "if vLLM runs this model, give it the folder as it is: only --load-format sharded_state needs other names"
+    return (
+        "vLLM opens folders of transformers-4 as they are, and only --load-format sharded_state needs its own names; "
+        "`paramtool layouts vllm` lists the models with a table"
+    )
 
 
 def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:
