@@ -353,7 +353,7 @@ def _not_needed(table: DialectTable) -> str:
     if table.name != "vllm":
         return ""
     return (
-        "vLLM opens folders of transformers-4 as they are, and only --load-format sharded_state needs its own names; "
+        "if vLLM runs this model, give it the folder as it is: only --load-format sharded_state needs other names; "
         "`paramtool layouts vllm` lists the models with a table"
     )
 
