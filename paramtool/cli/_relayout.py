@@ -161,7 +161,7 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
     if found.as_is and found.typed is None:
-        yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
+        yield _stays(found)
     if found.rearranged is not None:
         yield from _rearranged(found.rearranged)
     for one in found.converted[: most(MANY)]:
@@ -199,6 +199,18 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
 
 APART = "separate tensors"
 """What parts are where no layout holds them."""
+
+
+def _stays(found: Relayouted) -> _render.Row:
+    """What a copy is, and what it could be converted to."""
+    from paramtool.commands.convertible import convertible
+
+    model = convertible(found.checkpoint)
+    if model is None:
+        return ("as it is", "--to LAYOUT converts recurrent networks, --to DIALECT a model beside its config.json")
+    *targets, last = model.targets
+    others = f"{', '.join(targets)} or {last}" if targets else last
+    return ("dialect", f"{model.dialect} ({model.architecture}), unchanged; --to converts it to {others}")
 
 
 def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from paramtool.commands import adapter_config
+from paramtool.commands import _ties, adapter_config
 from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
 from paramtool.errors import FormatError, LayoutError
+from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
+from paramtool.formats.record import ties
 from paramtool.lazy_dataclass import dataclass
 
 NOTHING: Mapping[str, str] = {}
@@ -41,7 +43,8 @@ def beside(
     own, other = (_left(files, without) for files in (mine.files, {**theirs.files, **instead}))
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
-        made = {**_made(against, expected), **_adapter(against, expected, found)}
+        untied = {} if hf_config.NAME in instead else _untied(expected, found)
+        made = {**_made(against, expected), **_adapter(against, expected, found), **untied}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
         there = {name: path for name, path in other.items() if name not in gone}
         differences = tuple(_differences(own, there, advance, made))
@@ -85,6 +88,17 @@ def _adapter(against: str, expected: Sets, found: Sets) -> dict[str, bytes]:
         return adapter_config.rewritten(against, old, new)
     except (FormatError, LayoutError):
         return {}
+
+
+def _untied(expected: Sets, found: Sets) -> dict[str, bytes]:
+    """The configs of models of which names were untied: {name: content}."""
+    made: dict[str, bytes] = {}
+    for place, mine in expected.items():
+        for source, output in zip(mine[:1], found.get(place, ())[:1], strict=False):
+            known = ties.decode(output.checkpoint.files[0].path, output.checkpoint.metadata)
+            config = _ties.untied_config(source.checkpoint, [*known.untied])
+            made |= {f"{place}/{name}" if place else name: content for name, content in config.items()}
+    return made
 
 
 def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:

@@ -1,15 +1,25 @@
-"""Ties that `convert --untie` and `--tie` change: the record of them, and the same again for `verify`."""
+"""Ties that `convert --untie` and `--tie` change: the record of them, and the same again for `verify`.
+
+Files of transformers lack a name that config.json ties to another: then the config says whose tensor it is, and that of
+the output does not tie it.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 
+from paramtool.commands import config_ties
 from paramtool.commands.optimizer_carry import Carried
 from paramtool.errors import LayoutError, UsageError
+from paramtool.formats import hf_config
 from paramtool.formats.record import ties as record
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import TEXT, WORDS, Config
 from paramtool.model.optimizer import Move, StateChoice
+from paramtool.passes.config_ties import declared
 from paramtool.passes.retied import Retied, applied, retied
 
 
@@ -29,8 +39,38 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
     if known == record.decode(source.files[0].path, source.metadata):
         return source, (), choice
+    source = with_config_ties(source, [*known.untied])
     try:
         ties = retied(source, [*known.untied], known.tied)
     except (UsageError, LayoutError):  # the source has these ties already, or is another file: comparing will tell
         return source, (), choice
     return (applied(source, ties) if ties.moves else source), ties.moves, choice
+
+
+def with_config_ties(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
+    """A checkpoint with those of some names that it lacks and that the config beside it ties to others."""
+    lacking = [name for name in names if name not in checkpoint.entries]
+    config = config_ties.config_beside(checkpoint.files[0].path) if lacking else None
+    rows = _rows(config, checkpoint, lacking) if config is not None else []
+    ties = {name: row.tie.names[0] for row in rows for name in row.tie.names}
+    return config_ties.with_ties(checkpoint, ties) if ties else checkpoint
+
+
+def untied_config(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, bytes]:
+    """{config.json: its text} as it is beside the names that are untied, where the one of the input ties them."""
+    config = config_ties.config_beside(checkpoint.files[0].path) if names else None
+    if config is None or not _rows(config, checkpoint, names):
+        return {}
+    text = [key for key in TEXT if f"{key}.{WORDS}" in config.said]
+    said = {**config.said, WORDS: False, **{f"{key}.{WORDS}": False for key in text}}
+    if _rows(replace(config, said=said), checkpoint, names):
+        return {}  # something else ties them
+    whole = {**hf_config.whole(config.path), WORDS: False}
+    whole |= {key: {**whole[key], WORDS: False} for key in text}
+    return {hf_config.NAME: f"{json.dumps(whole, indent=2)}\n".encode()}
+
+
+def _rows(config: Config, checkpoint: Checkpoint, names: Sequence[str]) -> list[declared.Declared]:
+    """What a config ties of some names."""
+    rows = declared.expected(config, dict.fromkeys([*checkpoint.entries, *names]))
+    return [row for row in rows if row.says and not {*row.tie.names}.isdisjoint(names)]

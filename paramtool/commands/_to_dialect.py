@@ -138,8 +138,10 @@ def _check_options(source: PartsSource, options: RelayoutOptions) -> None:
         if text is not None and text not in dialects.NAMES:
             raise UsageError(f"{flag} {text} is not a dialect; expected one of: {', '.join(dialects.NAMES)}")
     if not source.config:
+        is_there = os.path.lexists(os.path.join(os.path.dirname(source.where), hf_config.NAME))
+        what = "{} beside it is empty, and does not" if is_there else "no {} beside it, which would"
         raise UsageError(
-            f"{source.where}: no {hf_config.NAME} beside it, which would say which model it is",
+            f"{source.where}: {what.format(hf_config.NAME)} say which model it is",
             hint="put the model's config.json beside the file; fuse and unfuse need none",
         )
     if given := [flag for flag, value in (("--at", options.at), ("--rename", options.rename)) if value]:
@@ -174,9 +176,9 @@ def _forgotten(known: PartsRecord, kept: PartsRecord) -> Iterator[str]:
 
 
 def _unchanged(ways: tuple[str, str], model: KnownModel) -> str:
-    """The warning if nothing differs between two dialects: no tensors of theirs, or the config is another model's."""
+    """The warning if nothing differs between two dialects."""
     which = dialects.architecture(model.config) or "this model"
     return (
-        f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms; "
-        "if that is unexpected, config.json is of another model"
+        f"nothing differs between {ways[0]} and {ways[1]} for the tensors of {which}: all keep names and forms, and "
+        "programs of both open them"
     )

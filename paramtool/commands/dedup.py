@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from shlex import quote
 
-from paramtool.commands import config_ties
+from paramtool.commands import config_ties, copied_state
 from paramtool.commands._differences import alias_sets
 from paramtool.commands.compare import Looking, compare
 from paramtool.commands.config_model import ConfigModel, model_of
@@ -255,8 +255,7 @@ def _prepared(
     model: ConfigModel | None = None,
 ) -> tuple[Deduped, Work]:
     """The report of what will be written, and the work."""
-    began = time.monotonic()
-    whole = found.checkpoint
+    began, whole = time.monotonic(), found.checkpoint
     asked = section_of(whole, options.only) if options.only is not None else whole
     ties = model.own.ties if model else with_firsts(options.ties)
     if ties:
@@ -265,6 +264,7 @@ def _prepared(
     if not asked.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     where = choose()
+    warnings += copied_state.warnings(path, found, where.sidecars.files, options)
     joined = _settled(path, asked, where, options, progress=progress)
     fitted = where.writer.fit(_planned(joined, options), joined.checkpoint, keeping(options))
     outputs = laid_out(fitted.plan, where, options.align)

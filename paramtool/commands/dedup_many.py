@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from shlex import quote
 
-from paramtool.commands import config_ties
+from paramtool.commands import config_ties, copied_state
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.opening import opened
@@ -200,8 +200,10 @@ def _warnings(work: ManyWork, target: str, options: DedupOptions, fits: Sequence
     for one in work.inputs:
         yield from one.warnings
     for one in work.inputs:
-        for text in unsafe_sidecars.warnings(brought(one, target).files, options.allow_class):
-            yield f"{one.path}: {text}"
+        files = brought(one, target).files
+        told = [*unsafe_sidecars.warnings(files, options.allow_class)]
+        told += copied_state.warnings(one.path, one.opened, files, options)
+        yield from (f"{one.path}: {text}" for text in told)
     for one, plan in zip(work.inputs, work.plans, strict=True):
         yield from unseen_warnings(plan, os.path.join(target, one.folder))
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from paramtool.commands import copied_state
 from paramtool.commands._export_part import (
     ExportedPart,
     check_shapes,
@@ -154,7 +155,8 @@ def export(
 def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str | None:
     """What a folder is written in: a model goes into one wherever the output is not named as a file."""
     is_file = os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
-    return options.format or (None if is_file or not wanted.is_model else FOLDER_FORMATS[0])
+    is_of_model = wanted.is_model or bool(wanted.brings)
+    return options.format or (None if is_file or not is_of_model else FOLDER_FORMATS[0])
 
 
 @limiting
@@ -230,6 +232,7 @@ def _prepared(
             *name_warnings(where),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
+            *copied_state.warnings(path, found, where.sidecars.files, options),
             *([AS_SAVED] if is_saved else []),
         ),
         verified=options.verify and not options.dry_run,

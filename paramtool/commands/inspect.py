@@ -255,7 +255,7 @@ def inspect(
     if any(rule.kind.needs_content for rule in rules):
         equal, min_equal_bytes = True, 1
     allowed = policy.checked(allow_class)
-    whole = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    whole = _noted(formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown))
     checkpoint = whole if only is None else _section(whole, only)
     graph = alias.build(checkpoint)
     settings = None if config is None else _settings(path, config)
@@ -335,6 +335,14 @@ def _section(whole: Checkpoint, name: str) -> Checkpoint:
     from paramtool.passes import select
 
     return replace(select.section(whole, name), unknown=whole.unknown)
+
+
+def _noted(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint with a note if the config.json beside it cannot be read."""
+    from paramtool.formats import hf_config
+
+    found = hf_config.damage(os.path.dirname(checkpoint.files[0].path))
+    return replace(checkpoint, notes=(*checkpoint.notes, *found)) if found else checkpoint
 
 
 def _settings(path: Path, config: str) -> Config:

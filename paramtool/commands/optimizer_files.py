@@ -57,6 +57,9 @@ from paramtool.passes.rnn.rewrite import together
 STATE_FOLDERS = ("optimizer", "global_step")
 """Beginnings of the names of folders inside that hold the state of optimizers: accelerate's and DeepSpeed's."""
 
+WITHOUT_TRAINER = {"vllm": "vLLM", "meta": "Meta's code (consolidated.00.pth)"}
+"""{dialect: its program}, of programs that run models and train none."""
+
 
 def _holds_state(name: str) -> bool:
     """Whether a file of a folder has the state of an optimizer, given its name there, with `/`."""
@@ -66,8 +69,13 @@ def _holds_state(name: str) -> bool:
 
 
 def holds_state(beside: Sidecars) -> bool:
-    """Whether one of the files that come along has the state of an optimizer."""
-    return any(map(_holds_state, beside.files))
+    """Whether one of the files beside the weights has the state of an optimizer, whether it comes along or stays."""
+    return any(map(_holds_state, beside.files)) or bool(_staying(beside))
+
+
+def _staying(beside: Sidecars) -> list[str]:
+    """The states of optimizers that an output of one file has no place for."""
+    return [name for name in beside.states if _holds_state(name) or optimizer_of(f"{name}/x")]
 
 
 class Following(NamedTuple):
@@ -83,14 +91,18 @@ class Following(NamedTuple):
 
 def following(
     where: Destination, moves: Sequence[Move], renamed: Mapping[str, str], choice: OptimizerChoice, *,
-    has_config: bool = False,
+    has_config: bool = False, target: str = "",
 ) -> tuple[Sidecars, Following | None]:  # fmt: skip
     """What comes along unchanged beside new weights, and the files whose state has to follow them.
 
+    `target` is the layout or the dialect of the output.
     PlanError where parameters change, and the state of the old ones beside them cannot follow.
     """
-    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     changes = bool(moves) or any(old != new for old, new in renamed.items())
+    stays = _staying(where.sidecars)
+    if stays and changes and not choice.drop:
+        raise _refusal(where.path, stays, "the output is one file", "-o FOLDER has both; ")
+    files = {name: file for name, file in where.sidecars.files.items() if _holds_state(name)}
     if not files or not (changes or choice.drop):
         return where.sidecars, None
     kept = {name: file for name, file in where.sidecars.files.items() if name not in files}
@@ -100,6 +112,8 @@ def following(
     if choice.drop:
         left = (f"{name}: as --drop-optimizer says" for name in files)
         return replace(where.sidecars, files=kept, left=(*where.sidecars.left, *left)), None
+    if program := WITHOUT_TRAINER.get(target):
+        raise _refusal(where.path, found, f"{program} runs models, and has no trainer that goes on from it")
     if "" in found:
         raise _refusal(where.path, found[""], "this version does not write such files for other parameters")
     if not where.is_alone:
@@ -156,7 +170,9 @@ def works(
         _refuse_misplaced(path, source, one, found, target=target)
         _refuse_other_form(source, one, found, target=target)
         ranks = target.ranks if target is not None else None
-        state = moved(one.checkpoint, one.bindings, found.moves, found.renamed, model=source, ranks=ranks)
+        state = moved(
+            one.checkpoint, one.bindings, found.moves, found.renamed, choice=choice.state, model=source, ranks=ranks
+        )
         if not state.bindings:
             told = (*done.warnings, *_order_told(one, target))
             done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)

@@ -33,7 +33,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.optimizer import Binding, OptimizerState, Order
 from paramtool.passes.optimizer import copies, gluon
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer.bind import bind, bind_named
+from paramtool.passes.optimizer.bind import PARAM_NAMES, bind, bind_named
 from paramtool.passes.optimizer.read import shapes_of
 
 if TYPE_CHECKING:
@@ -110,6 +110,20 @@ def bound_files(
     return tuple(BoundFile(file, one, tuple(found[file])) for file, one in read if file in found)
 
 
+def bound_beside(
+    path: str, model: Checkpoint, file: Checkpoint, said: ClassParameters | None
+) -> tuple[Binding, ...]:  # fmt: skip
+    """The bindings of a file beside a model in the folder `path`; `said` is what is known of the model's class."""
+    states, shapes = [("", file, one) for one in optimizers(file)], shapes_of(file)
+    known = _orders_with(model, said)
+    known = _Orders([*_of_libraries(model, states), *known.apart], known.joined)
+    trainer = any(os.path.isfile(os.path.join(path, name)) for name in TRAINER_FILES)
+    names = _recorded(file)
+    return tuple(
+        _by_record(one, names.get(one.at), known, shapes) or _bound(one, known, shapes, trainer) for _, _, one in states
+    )
+
+
 def bound_copies(
     path: Path, checkpoint: Checkpoint, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES
 ) -> tuple[Binding, ...]:
@@ -127,16 +141,18 @@ def refuse_defects(path: Path, found: Sequence[Binding]) -> None:
     """Defects where the state of an optimizer contradicts the model."""
     lines = [line for binding in found for line in binding.defects]
     if lines:
-        raise Defects(os.fspath(path), lines, hint="the optimizer is of another model, or a file is missing")
+        by_names = any(binding.defects and binding.source == PARAM_NAMES for binding in found)
+        more = "; --optimizer-names FILE says other names" if by_names else ""
+        raise Defects(os.fspath(path), lines, hint=f"the optimizer is of another model, or a file is missing{more}")
 
 
 def _beside(folder: str, allowing: Allowing) -> Iterator[tuple[str, Checkpoint]]:
     """The files of a folder that hold optimizers alone, and its folders that do."""
     for name in sorted(os.listdir(folder)):
         place = os.path.join(folder, name)
-        if OPTIMIZER_FOLDER.fullmatch(name) and os.path.isfile(os.path.join(place, METADATA)):
+        if is_sharded := bool(OPTIMIZER_FOLDER.fullmatch(name)) and os.path.isfile(os.path.join(place, METADATA)):
             place = os.path.join(place, METADATA)
-        if OPTIMIZER.fullmatch(name) or place.endswith(METADATA):
+        if is_sharded or OPTIMIZER.fullmatch(name):
             yield name, formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
 
 
@@ -194,9 +210,12 @@ def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
 
 
 def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
+    return _orders_with(checkpoint, _class_parameters(path, config))
+
+
+def _orders_with(checkpoint: Checkpoint, said: ClassParameters | None) -> _Orders:
     sections = orders.sections_of_models(checkpoint)
     found = []
-    said = _class_parameters(path, config)
     for section in sections:
         order = orders.of_checkpoint(checkpoint, section, _source(checkpoint, section))
         if said is not None:

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts, _ties
+from paramtool.commands import _casts, _ties, copied_state
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
@@ -311,7 +311,9 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder | None:
     """What the folder of the output is like, if it is to be in a dialect, or of an adapter with other modules."""
     form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
-    made = _adapter(os.fspath(path), found.checkpoint, options) if is_folder(path) else {}
+    made = {**_adapter(os.fspath(path), found.checkpoint, options)} if is_folder(path) else {}
+    if is_folder(path) and options.new_config is None:
+        made |= _ties.untied_config(found.checkpoint, options.untie)
     if not made:
         return form
     form = form or DialectFolder(found.name)
@@ -349,10 +351,9 @@ def _prepared(
     options: RelayoutOptions,
 ) -> tuple[Relayouted, Work]:
     """The report of what will be written, and the work."""
-    began = time.monotonic()
-    whole = weights.checkpoint
+    began, whole = time.monotonic(), weights.checkpoint
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, output)
+    checkpoint, warnings = _ties.with_config_ties(checkpoint, options.untie), allow(checkpoint, output)
     where = choose()
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
@@ -368,6 +369,7 @@ def _prepared(
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else _network_warnings(found)
     told += _casts.warnings(typed, where.sidecars.files)
+    told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
@@ -409,7 +411,7 @@ def _beside(
     """The files with the state of optimizers beside the weights, and where all goes."""
     if found is None:
         return where, FollowingWork()
-    choice = OptimizerChoice(options.optimizer_names)
+    choice = OptimizerChoice(options.optimizer_names, state=StateChoice(options.untied_state, options.tied_state))
     done = works(path, source, found, plan, where=where, options=options, choice=choice)
     sidecars = replace(where.sidecars, files={**where.sidecars.files, **done.unchanged})
     return where._replace(sidecars=sidecars), done
@@ -445,7 +447,8 @@ def _carried(
     else:
         moves = (*moves_of_networks(checkpoint, converted), *ties.moves)
     choice = OptimizerChoice(options.optimizer_names, options.drop_optimizer, state)
-    kept, files = following(where, moves, renamed, choice, has_config=options.new_config is not None)
+    target, has_config = options.target or "", options.new_config is not None
+    kept, files = following(where, moves, renamed, choice, has_config=has_config, target=target)
     choice = choice._replace(is_beside=files is not None)
     carried = prepared(path, checkpoint, moves, renamed, choice=choice)
     return _ties.carried(carried, ties, state), where._replace(sidecars=kept), change, files

@@ -188,7 +188,30 @@ def verify_each(
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
     result = replace(result, differences=differences)
-    return _beside(result, found, expected, asked, progress=progress)
+    result, states = _with_states(result, found, expected, asked, allowing=allowed)
+    return _beside(result, found, expected, asked, progress=progress, without=states)
+
+
+def _with_states(
+    result: Verified, found: Sets, expected: Sets, asked: _Compared, *, allowing: Allowed
+) -> tuple[Verified, list[str]]:
+    """A result with what becomes of optimizers in folders with one set of weights, and the files that were compared."""
+    from paramtool.commands._state_files_again import state_files_again
+
+    compared: list[str] = []
+    for place, sets in found.items() if _are_whole(result, asked) else ():
+        if len(sets) == 1 == len(expected.get(place, ())):
+            there, here = os.path.join(result.output, place), os.path.join(result.against, place)
+            source = expected[place][0].checkpoint
+            state = state_files_again(there, sets[0].checkpoint, here, source, allowing=allowing)
+            label = f"{place}: " if place else ""
+            differences = (f"{label}{text}" for text in state.differences)
+            warnings = (f"{label}{text}" for text in state.notes)
+            result = replace(
+                result, differences=(*result.differences, *differences), warnings=(*result.warnings, *warnings)
+            )
+            compared += (f"{place}/{name}" if place else name for name in state.compared)
+    return result, compared
 
 
 def _same_choice(output: Path, weights: str | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from paramtool.dialects.held import rebased
 from paramtool.dialects.template import DialectTable, ModelRows, Row, Template, Templates
-from paramtool.errors import LayoutError, some
+from paramtool.errors import LayoutError, nearest
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.pieces import Digit, Piece, Stored, whole
 from paramtool.parts.sizes import CHECK, Sizes
@@ -331,15 +331,31 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     for family in table.families:
         if architecture in family.models:
             return family
-    said = f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}"
-    why = {**table.unread, **table.refused}.get(architecture, "")
-    others = f"`paramtool layouts {table.name}` lists those with a table"
-    if why:
-        raise LayoutError(
-            f"{said}: {why}", hint=f"give its program the form of transformers-4, which it loads; {others}"
-        )
+    where = f"{table.name} {table.version} has no table for {architecture or 'a model without `architectures`'}"
+    if why := {**table.unread, **table.refused}.get(architecture, ""):
+        raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
     known = sorted(name for family in table.families for name in family.models)
-    raise LayoutError(said, hint=f"it has tables for {some(known, 6)}; {others}")
+    similar = nearest(architecture, known)
+    lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"
+    hints = (
+        f"similar names that it has: {', '.join(similar)}" if similar else "",
+        _not_needed(table) or (f"it has one for {', '.join(known)}" if len(known) <= FEW else lists),
+    )
+    raise LayoutError(where, hint="; ".join(filter(None, hints)))
+
+
+FEW = 3
+"""How many models of a table a hint lists."""
+
+
+def _not_needed(table: DialectTable) -> str:
+    """What to do where a program opens folders of transformers itself."""
+    if table.name != "vllm":
+        return ""
+    return (
+        "if vLLM runs this model, give it the folder as it is: only --load-format sharded_state needs other names; "
+        "`paramtool layouts vllm` lists the models with a table"
+    )
 
 
 def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:

@@ -69,12 +69,15 @@ def modules(config: Mapping[str, Any]) -> Iterator[ModelPart]:
 def architecture(config: Mapping[str, Any]) -> str:
     """`architectures[0]`; LayoutError where a config does not say it."""
     names = config.get("architectures")
-    if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        raise LayoutError(
-            "config.json does not say which model it is of: `architectures` is missing",
-            hint='add "architectures": ["LlamaForCausalLM"], with the name of the class, to a copy of it',
-        )
-    return names[0]
+    if isinstance(names, list) and names and isinstance(names[0], str):
+        return names[0]
+    is_there = "architectures" in config
+    found = f"{json.dumps(names):.60}; expected a list of strings" if is_there else "missing"
+    verb, where = ("write", "into") if is_there else ("add", "to")
+    raise LayoutError(
+        f"config.json does not say which model it is of: `architectures` is {found}",
+        hint=f'{verb} "architectures": ["LlamaForCausalLM"], with the name of the class, {where} a copy of it',
+    )
 
 
 def _inside(module: ModelPart) -> Iterator[ModelPart]:

@@ -197,7 +197,7 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     If this fails and the file holds pickles, `ParamtoolError.asked` lists the unknown names in them.
     """
     if not head:
-        raise FormatError(f"{path}: is empty; expected a checkpoint")
+        raise FormatError(f"{path}: is empty (0 bytes); expected a checkpoint", hint=sniff.INTERRUPTED)
     try:
         for row in table.rows():
             if row.recognises(head, nbytes, path):

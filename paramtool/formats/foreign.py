@@ -17,7 +17,9 @@ from collections.abc import Callable, Collection
 from struct import Struct
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.formats import _protobuf_head as protobuf
+from paramtool.formats import sniff
 
 
 class Foreign(NamedTuple):
@@ -340,10 +342,20 @@ def _openvino(path: str, head: bytes, nbytes: int) -> Foreign | None:
     return Foreign(OPENVINO.what.replace("an", "the weights of an", 1), OPENVINO.hint) if found is OPENVINO else None
 
 
+def _cut_safetensors(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """A file of safetensors' name that ends before its header."""
+    if not path.lower().endswith(".safetensors") or nbytes > 8:
+        return None
+    length = int.from_bytes(head, "little") if nbytes == 8 else 0
+    is_known = 2 <= length <= sniff.MAX_SAFETENSORS_HEADER
+    least = f"its header alone ends at byte {8 + length}" if is_known else "the shortest safetensors file has 10"
+    return Foreign(f"truncated: it has {plural(nbytes, 'byte')}, and {least}", sniff.INTERRUPTED)
+
+
 Check = Callable[[str, bytes, int], Foreign | None]
 CHECKS: tuple[Check, ...] = (
     _ubjson, _text, _tensorrt_of_ultralytics, _ctranslate2, _torch7, _darknet, _paddle, _protobuf, _joblib, _ncnn,
-    _openvino, _zeros,
+    _openvino, _cut_safetensors, _zeros,
 )  # fmt: skip
 
 

@@ -59,10 +59,27 @@ def read(path: str) -> Config:
 
 def whole(path: str) -> dict[str, Any]:
     """The whole content of a config; FormatError if it is damaged."""
-    config, _ = strict_json.strict_file(path, "a config", MAX_NBYTES)
+    try:
+        config, _ = strict_json.strict_file(path, "a config", MAX_NBYTES)
+    except FormatError as error:
+        error.hint = error.hint or AGAIN
+        raise
     if not isinstance(config, dict):
-        raise FormatError(f"{path}: holds {_kind(config)}; expected an object, as transformers writes it")
+        raise FormatError(f"{path}: holds {_kind(config)}; expected an object, as transformers writes it", hint=AGAIN)
     return config
+
+
+AGAIN = "copy or download the model's config.json again"
+
+
+def damage(folder: str) -> tuple[str, ...]:
+    """What is wrong with the config.json of a folder, so that nothing could be asked of it; empty if nothing is."""
+    path = os.path.join(folder, NAME)
+    try:
+        _ = whole(path) if os.path.isfile(path) else {}
+    except FormatError as error:
+        return (f"{error.message}; it was not used",)
+    return ()
 
 
 def _configs(path: str, config: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -22,6 +22,8 @@ KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
 BSON_TYPES = tuple(bytes([kind]) for kind in (1, 2, 3, 4, 5, 8, 10, 16, 18))
 """The types of elements that BSON.jl writes (src/write.jl)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
+INTERRUPTED = "a download, copy or save that did not end leaves such a file: fetch or save it again"
+"""The hint for truncated files."""
 INDEX_SUFFIX = ".index.json"
 
 DISTRIBUTED = ".distcp"

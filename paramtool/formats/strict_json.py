@@ -100,6 +100,8 @@ def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]
         if source.nbytes > max_nbytes:
             raise FormatError(f"{path}: is {what} of {source.nbytes} bytes; expected at most {max_nbytes}")
         text = file.read(source.nbytes)
+    if not text.strip():
+        raise FormatError(f"{path}: is empty; expected {what} (JSON)")
     try:
         return strict(text), source
     except ValueError as error:

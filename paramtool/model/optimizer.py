@@ -195,7 +195,8 @@ class Binding:
                 return f"bound by {self.source}"
             case "shapes":
                 return f"bound by shapes: one place fits each of {self._counted(entries)}"
-        return f"bound by order of {self._counted(entries)} ({self.source}){self._compared}"
+        assumed = ", assuming the order of model.parameters()" if self.optimizer.form in ("torch", "dcp") else ""
+        return f"bound by order of {self._counted(entries)} ({self.source}){self._compared}{assumed}"
 
     @property
     def _compared(self) -> str:

@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from paramtool.commands.progress import Path
-from paramtool.errors import FormatError, UnsafeError, UsageError
+from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import hf_config
+from paramtool.parts import config_types
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 from paramtool.passes.config_ties.declared import ClassTies
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
@@ -125,13 +126,22 @@ def model_from_config(path: Path) -> nn.Module:
             model = architecture(config_class.from_dict(_values(of_class)))
             model.tie_weights()
     except Exception as error:  # whatever a model's code makes of numbers that do not fit
-        text = " ".join(str(error).split())[:300]
-        raise FormatError(
-            f"{where}: transformers cannot build {architecture.__name__} from it: {type(error).__name__}: {text}",
-            hint="a number or a name in the config is wrong, or this transformers is older than the model",
-        ) from None
+        raise _unbuilt(where, config, architecture.__name__, error) from None
     assert isinstance(model, nn.Module)
     return model
+
+
+def _unbuilt(where: str, config: Mapping[str, Any], name: str, error: Exception) -> FormatError:
+    """The error for a config that transformers cannot build a model of: settings of wrong types, or its own words."""
+    try:
+        config_types.check(config, where)
+    except LayoutError as found:
+        return FormatError(found.message, found.hint)
+    text = " ".join(str(error).split())[:300]
+    return FormatError(
+        f"{where}: transformers cannot build {name} from it: {type(error).__name__}: {text}",
+        hint="a number or a name in the config is wrong, or this transformers is older than the model",
+    )
 
 
 def _transformers(where: str) -> ModuleType:
@@ -152,9 +162,12 @@ def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleTyp
     """The class that `architectures` names first, of transformers itself."""
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        is_there = "architectures" in config
+        said = f"{json.dumps(names)[:80]}; expected a list of strings" if is_there else "missing"
         raise UsageError(
-            f"{where}: does not say which model it is of: `architectures` is {json.dumps(names)[:80]}",
-            hint='add "architectures": ["GPT2LMHeadModel"], with the name of the class, to a copy of it',
+            f"{where}: does not say which model it is of: `architectures` is {said}",
+            hint=f'{"write" if is_there else "add"} "architectures": ["GPT2LMHeadModel"], with the name of the class, '
+            f"{'into' if is_there else 'to'} a copy of it",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

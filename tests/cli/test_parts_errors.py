@@ -418,6 +418,28 @@ def test_a_config_without_architectures(tmp_path: Path) -> None:
     refused(quick, "convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path, code=5, says=says)
 
 
+def test_a_copy_says_which_dialect_it_is_in_and_which_others_there_are(tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", attention.LLAMA, attention.state_of(attention.LLAMA))
+    ran = quick("convert", "m", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0 and "transformers-4 (LlamaForCausalLM), unchanged" in ran.out and "network" not in ran.out, ran
+    assert "--to converts it to transformers-5, vllm, megatron or meta" in ran.out
+
+
+@pytest.mark.parametrize(
+    "target, architecture, says",
+    [
+        ("vllm", "ViTForImageClassification", ("give it the folder as it is", "`paramtool layouts vllm` lists")),
+        ("vllm", "BertModel", ("bert.py", "give it the folder as it is")),
+        ("meta", "BertModel", ("has no table for BertModel", "it has one for LlamaForCausalLM")),
+    ],
+)
+def test_a_model_without_a_table(target: str, architecture: str, says: tuple[str, ...], tmp_path: Path) -> None:
+    config = {**attention.LLAMA, "architectures": [architecture]}
+    folder_of(tmp_path / "m", config, attention.state_of(attention.LLAMA))
+    words = ("--from", "transformers-4", "--to", target)
+    refused(quick, "convert", "m", *words, "-o", "out", cwd=tmp_path, code=5, says=says)
+
+
 def test_an_mlp_without_a_gate_holds_no_gate(tmp_path: Path) -> None:
     """Falcon's first matrix has as many rows as its config says, and is no gate above up."""
     config = {"model_type": "falcon", "architectures": ["FalconForCausalLM"], "hidden_size": 24, "ffn_hidden_size": 96,

@@ -166,7 +166,7 @@ def test_the_trainer_of_transformers(run: tuple[Path, dict[int, str]]) -> None:
     assert len({*found.names.values()}) == 28 and list(found.names.values()) != sorted(found.names.values())
     assert found.words == (
         "bound by order of the model's 28 parameters (the class GPT2LMHeadModel, in the Trainer's two groups) and "
-        "their shapes"
+        "their shapes, assuming the order of model.parameters()"
     )
     (alone,) = bindings(folder / "optimizer.pt", paramtool.read(folder / "optimizer.pt"))
     assert alone.names == expected and alone.is_unique

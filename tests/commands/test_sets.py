@@ -214,8 +214,30 @@ def test_shards_of_an_optimizers_state_alone(tmp_path: Path) -> None:
         torch.save({"state": {k: {"exp_avg": torch.rand(3)}}}, put(tmp_path, f"model-0000{k}-of-00002.bin", {}))
     (tmp_path / "model.bin.index.json").write_text('{"metadata": {}}')
     ran = quick("dedup", ".", "-o", "out", cwd=tmp_path)
-    assert ran.code == 2 and "2 sets of weights" in ran.err and "no readable index" in ran.err, ran
+    assert ran.code == 3 and "2 of 2 shards" in ran.err and "has no `weight_map`" in ran.err, ran
     assert not (tmp_path / "out").exists()
+
+
+def test_shards_without_their_index(tmp_path: Path) -> None:
+    """Their numbers say that they belong together, and which is missing; a shard alone is never taken for the whole."""
+    paths = [put(tmp_path / "in", f"model-0000{k}-of-00003.safetensors", {f"w{k}": torch.ones(k)}) for k in (1, 2, 3)]
+    ran = quick("inspect", "in", cwd=tmp_path)
+    assert ran.code == 3 and "3 of 3 shards" in ran.err and "model.safetensors.index.json is missing" in ran.err, ran
+    assert quick("inspect", "in", "--weights", paths[1].name, cwd=tmp_path).code == 0
+    for k in (2, 1):
+        paths[k].unlink()
+        ran = quick("inspect", "in", cwd=tmp_path)
+        assert ran.code == 3 and f"{k} of 3 shards" in ran.err and f"\n  {paths[k].name}\n" in ran.err, ran
+    paths[0].rename(tmp_path / "in" / "model-00001-of-00001.safetensors")
+    assert quick("inspect", "in", cwd=tmp_path).code == 0
+
+
+def test_shards_of_two_saves(tmp_path: Path) -> None:
+    """A tensor that is in two of them is named."""
+    for k in (1, 2):
+        put(tmp_path / "in", f"model-0000{k}-of-00002.safetensors", {"w": torch.ones(k), f"only{k}": torch.ones(3)})
+    ran = quick("inspect", "in", cwd=tmp_path)
+    assert ran.code == 3 and "1 tensor is in two of them: 'w'" in ran.err, ran
 
 
 def test_two_files_of_names_that_nobody_looks_for(tmp_path: Path) -> None:

@@ -243,7 +243,8 @@ def test_models_of_vllm_without_a_table_are_refused_by_name(model: str, why: str
     with pytest.raises(LayoutError, match=rf"^vllm 0\.33\.0 has no table for {model}: .*{why}") as error:
         Dialect(vllm.TABLE, model)
     assert error.value.exit_code == 5
-    assert "transformers-4, which it loads; `paramtool layouts vllm` lists" in error.value.hint
+    assert "give it the folder as it is" in error.value.hint
+    assert "`paramtool layouts vllm` lists" in error.value.hint
 
 
 def test_no_model_has_rows_and_a_reason_why_it_has_none() -> None:

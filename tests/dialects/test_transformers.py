@@ -280,7 +280,8 @@ def test_half_of_a_pair() -> None:
     "config, said",
     [
         ({}, "`architectures` is missing"),
-        ({"architectures": []}, "`architectures` is missing"),
+        ({"architectures": []}, r"`architectures` is \[\]; expected"),
+        ({"architectures": None}, "`architectures` is null; expected"),
         ({"architectures": ["NoSuchModel"]}, "'NoSuchModel' is not a model"),
         ({"architectures": ["LayoutLMv2Model"]}, "is not in the table"),
     ],

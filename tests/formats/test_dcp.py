@@ -25,6 +25,7 @@ import paramtool.torch
 from paramtool import formats
 from paramtool.errors import Defects, FormatError, ParamtoolError
 from paramtool.formats.dcp.read import read
+from paramtool.formats.dcp.tree import with_numbers
 from paramtool.formats.folder import roots
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
@@ -438,3 +439,30 @@ def test_a_folder_stays_a_folder(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(3)}, tmp_path / "ck" / "pytorch_model.bin")
     refused(quick, "inspect", "ck", cwd=tmp_path, code=2, says=("2 sets", "--weights .metadata"))
     assert quick("inspect", "ck", "--weights", ".metadata", cwd=tmp_path).code == 0
+
+
+def test_the_keys_of_an_optimizer_are_numbers_again() -> None:
+    """torch makes texts of them; they are numbers in the groups.  Other texts stay what they are."""
+    groups = Sequence("list", (Mapping("dict", (("params", Sequence("list", (Leaf(0), Leaf(1)))),)),))
+    one = Mapping("dict", (("step", Leaf(1)),))
+
+    def optimizer(*keys: str | int) -> Mapping:
+        return Mapping(
+            "dict", (("state", Mapping("dict", tuple((key, one) for key in keys))), ("param_groups", groups))
+        )
+
+    assert with_numbers(optimizer("0", "1")) == optimizer(0, 1) and with_numbers(optimizer("1")) == optimizer(1)
+    for kept in (optimizer("0", "2"), optimizer("a.weight"), optimizer("00"), one):
+        assert with_numbers(kept) == kept
+
+
+def test_a_folder_that_lacks_all_its_parts(folder: Path, tmp_path: Path) -> None:
+    """`.metadata` alone says which files are missing; a folder of this name says nothing."""
+    parts = sorted(path.name for path in folder.glob("*.distcp"))
+    shutil.copytree(folder, tmp_path / "in", ignore=shutil.ignore_patterns("*.distcp"))
+    with pytest.raises(Defects) as raised:
+        paramtool.read(tmp_path / "in")
+    assert all(f"the file {name!r} is missing" in str(raised.value) for name in parts)
+    (tmp_path / "other" / ".metadata").mkdir(parents=True)
+    with pytest.raises(FormatError, match="without weights files"):
+        paramtool.read(tmp_path / "other")

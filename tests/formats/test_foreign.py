@@ -220,6 +220,12 @@ def test_folders(tmp_path: Path, what: str) -> None:
         read(tmp_path)
 
 
+def test_an_empty_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="is an empty folder") as raised:
+        read(tmp_path)
+    assert "model.safetensors" in raised.value.hint and "pytorch_model.bin" in raised.value.hint
+
+
 def test_a_folder_of_ctranslate2(tmp_path: Path) -> None:
     """Its file is called as transformers calls weights; its first bytes say what it is."""
     (tmp_path / "model.bin").write_bytes(DOCUMENTED["CTranslate2"][1])
@@ -241,3 +247,23 @@ def test_a_file_that_is_read_needs_no_table() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, env=environment)
     assert ran.stdout.strip() == "[]", ran
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 8, 9, 40, 90])
+def test_safetensors_cut_short(count: int, tmp_path: Path) -> None:
+    """However little is left, the message says that it is truncated, and what leaves such files."""
+    text = b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+    whole = len(text).to_bytes(8, "little") + text + bytes(16)
+    (tmp_path / "m.safetensors").write_bytes(whole[:count] if count < len(whole) else whole[:-1])
+    with pytest.raises(FormatError, match="truncated") as raised:
+        read(tmp_path / "m.safetensors")
+    assert "download" in raised.value.hint
+    needed = 10 if count < 8 else 8 + len(text) if count < 8 + len(text) else len(whole)
+    assert str(needed) in str(raised.value)
+
+
+def test_an_empty_file_says_how_it_comes_to_be(tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(b"")
+    with pytest.raises(FormatError, match="is empty") as raised:
+        read(tmp_path / "m.safetensors")
+    assert "download" in raised.value.hint

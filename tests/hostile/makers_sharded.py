@@ -98,9 +98,9 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "text": (b"Not Found", "not in a format"),
     "zeros": (bytes(4096), "all zeros"),
     "empty": (b"", "empty"),
-    "one_byte": (b"P", "not in a format"),
+    "one_byte": (b"P", "truncated"),
 }
-"""What stands under a checkpoint's name, and what the message must say of it."""
+"""What stands under the name of a safetensors file, and what the message must say of it."""
 
 OUTSIDE: dict[str, Hostile] = {
     repr(file): reaching(file)

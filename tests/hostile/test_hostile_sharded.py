@@ -91,6 +91,8 @@ def test_a_link_to_a_regular_file_is_followed(kind: str, tmp_path: Path) -> None
 def test_a_foreign_file_under_a_checkpoints_name(key: str, name: str, tmp_path: Path) -> None:
     """Said what it is, whatever it is called."""
     data, says = FOREIGN[key]
+    if says == "truncated" and len(data) == 1 and not name.endswith(".safetensors"):
+        says = "not in a format"  # no other format's name says how long a file of it is at least
 
     def make(folder: Path) -> Path:
         (folder / name).write_bytes(data)

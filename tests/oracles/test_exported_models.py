@@ -227,3 +227,13 @@ def test_without_a_config_it_says_what_is_missing(tmp_path: Path) -> None:
     )
     assert AutoTokenizer.from_pretrained(tmp_path / "other").get_vocab()["a"] == 0
     opened(tmp_path / "other")
+
+
+def test_the_flag_that_brings_a_config_makes_a_folder(tmp_path: Path) -> None:
+    """The warning of an export without it names the flag alone: an output without a suffix is a folder with it."""
+    torch.save({"model": llama(False).state_dict(), "optimizer": stepped(llama(False)).state_dict()}, tmp_path / "c.pt")
+    settings(llama(False), tmp_path / "settings")
+    export(tmp_path / "c.pt", tmp_path / "out", only="model", keys_from_config=tmp_path / "settings")
+    opened(tmp_path / "out")
+    export(tmp_path / "c.pt", tmp_path / "out.pt", only="model", keys_from_config=tmp_path / "settings")
+    assert torch.load(tmp_path / "out.pt").keys() == llama(False).state_dict().keys()

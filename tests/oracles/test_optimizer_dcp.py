@@ -21,7 +21,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+import paramtool
 from paramtool.commands.export import export
+from paramtool.commands.optimizers import bindings
 from paramtool.commands.relayout import convert, fuse, unfuse
 from paramtool.commands.verify import verify
 
@@ -153,3 +155,50 @@ def test_the_model_alone_is_exported(is_flat: bool, tmp_path: Path) -> None:
     run = Run(is_fused=False, is_flat=is_flat).train(1).save(tmp_path / "a")
     export(tmp_path / "a", tmp_path / "m.pt", all_names=True, only="model")
     torch.testing.assert_close(torch.load(tmp_path / "m.pt"), dict(run.module.state_dict()), rtol=0, atol=0)
+
+
+def raw(run: Run) -> dict[str, Any]:
+    """What scripts give to `dcp.save` that do not ask torch for the names."""
+    return {"model": run.module.state_dict(), "optimizer": run.optimizer.state_dict()}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_raw_state_has_numbers_and_is_bound_by_position(tmp_path: Path) -> None:
+    """Fused, and apart again: torch loads the folder, and its optimizer trains on as the first one does."""
+    run = Run(is_fused=False, is_flat=False).train(0)
+    dcp.save(raw(run), checkpoint_id=tmp_path / "saved", no_dist=True)
+    (bound,) = bindings(tmp_path / "saved", paramtool.read(tmp_path / "saved"))
+    assert bound.is_unique and [*bound.names.values()] == [name for name, _ in run.module.named_parameters()]
+    fuse(tmp_path / "saved", tmp_path / "fused", **QKV)
+    unfuse(tmp_path / "fused", tmp_path / "again", **QKV)
+    assert verify(tmp_path / "fused", tmp_path / "saved").differences == ()
+    run.train(1)
+    for name, is_fused in (("fused", True), ("again", False)):
+        other = Run(is_fused=is_fused, is_flat=False).train(2)
+        state = raw(other)
+        dcp.load(state, checkpoint_id=tmp_path / name, no_dist=True)
+        other.module.load_state_dict(state["model"])
+        other.optimizer.load_state_dict(state["optimizer"])
+        other.train(1)
+        weight = other.module.last.weight
+        assert torch.allclose(weight, run.module.last.weight, rtol=1e-9, atol=0)
+    control = Run(is_fused=False, is_flat=False).train(2)
+    control.module.load_state_dict(torch.load(_as_file(tmp_path / "saved", tmp_path / "one.pt"))["model"])
+    assert not torch.allclose(control.train(1).module.last.weight, run.module.last.weight, rtol=1e-4, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_raw_state_as_a_file_has_numbers_again(tmp_path: Path) -> None:
+    """torch's optimizer takes no texts as keys, and the folder has nothing else."""
+    run = Run(is_fused=False, is_flat=False).train(0)
+    dcp.save(raw(run), checkpoint_id=tmp_path / "saved", no_dist=True)
+    found = torch.load(_as_file(tmp_path / "saved", tmp_path / "one.pt"))["optimizer"]
+    expected = run.optimizer.state_dict()
+    assert found["state"].keys() == expected["state"].keys() and found["param_groups"] == expected["param_groups"]
+    for key, slots in expected["state"].items():
+        assert all(torch.equal(found["state"][key][slot], tensor) for slot, tensor in slots.items())
+
+
+def _as_file(folder: Path, file: Path) -> Path:
+    convert(folder, file)
+    return file

@@ -8,6 +8,7 @@ and in one tensor, gate and up apart and in one tensor, in modules that list the
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,22 @@ def test_entries_in_the_order_of_the_old_model_end_elsewhere(llama: tuple[Path, 
         assert run.losses == pytest.approx(llama[1].losses[STEPS:], rel=FAR)
 
 
+@pytest.mark.parametrize("write", [paramtool.dedup, convert, lambda a, b: paramtool.export(a, b, all_names=True)])
+def test_a_copied_state_of_another_training_is_told(
+    write: Any, llama: tuple[Path, Recording], fused: Path, tmp_path: Path
+) -> None:
+    """Its own state is no matter; that of the Phi-3, and half of the file, are."""
+    assert not any("is copied" in text for text in write(llama[0], tmp_path / "own").warnings)
+    shutil.copytree(llama[0], tmp_path / "mixed")
+    shutil.copy(fused / "optimizer.pt", tmp_path / "mixed" / "optimizer.pt")
+    (told,) = (text for text in write(tmp_path / "mixed", tmp_path / "other").warnings if "is copied" in text)
+    assert "is not the state of this model" in told
+    content = (llama[0] / "optimizer.pt").read_bytes()
+    (tmp_path / "mixed" / "optimizer.pt").write_bytes(content[: len(content) // 2])
+    (told,) = (text for text in write(tmp_path / "mixed", tmp_path / "half").warnings if "is copied" in text)
+    assert "no training goes on from it" in told
+
+
 def test_a_config_of_another_model_is_refused(llama: tuple[Path, Recording], tmp_path: Path) -> None:
     Phi3Config(**{**SIZES, "num_hidden_layers": 1}, architectures=["Phi3ForCausalLM"]).save_pretrained(tmp_path / "c")
     with pytest.raises(paramtool.LayoutError, match="is not of the model that the output holds"):
@@ -233,11 +250,70 @@ def test_experts_that_a_class_trains_in_one_tensor(tmp_path: Path) -> None:
     inner = getattr(whole.optimizer, "optimizer", whole.optimizer)
     held = [parameter for group in inner.param_groups for parameter in group["params"]]
     assert bound.is_unique and bound.names == {k: names[id(parameter)] for k, parameter in enumerate(held)}
+    assert not any("is copied" in text for text in paramtool.dedup(folder, tmp_path / "same").warnings)
     convert(folder, tmp_path / "stacked", target="transformers-5")
     assert (tmp_path / "stacked" / "optimizer.pt").read_bytes() == (folder / "optimizer.pt").read_bytes()
     torch.manual_seed(1)
     rest = trainer(MixtralForCausalLM(MixtralConfig(**sizes)), tmp_path / "rest")
     rest.train(resume_from_checkpoint=str(tmp_path / "stacked"))
     assert rest.losses == whole.losses[STEPS:]
-    with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
+    with pytest.raises(PlanError, match="has no trainer that goes on from it"):
         convert(folder, tmp_path / "other", target="vllm")
+    with pytest.raises(PlanError, match=r"parameters such as .*gate_up_proj', which the weights have in another form"):
+        convert(folder, tmp_path / "other", target="megatron")
+
+
+TIED = {**SIZES, "tie_word_embeddings": True}
+
+
+def test_a_tie_that_is_only_in_the_config_is_untied(tmp_path: Path) -> None:
+    """The file has no lm_head.weight; from_pretrained finds one in the output, and ties nothing."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**TIED))
+    model.save_pretrained(tmp_path / "tied")
+    convert(tmp_path / "tied", tmp_path / "untied", untie=["lm_head.weight"])
+    assert verify(tmp_path / "untied", tmp_path / "tied").differences == ()
+    config = json.loads((tmp_path / "tied" / "config.json").read_text())
+    assert json.loads((tmp_path / "untied" / "config.json").read_text()) == {**config, "tie_word_embeddings": False}
+    found, told = LlamaForCausalLM.from_pretrained(tmp_path / "untied", output_loading_info=True)
+    assert not told["missing_keys"] and found.lm_head.weight is not found.model.embed_tokens.weight
+    assert torch.equal(found.lm_head.weight, model.lm_head.weight)
+    assert torch.equal(found.model.embed_tokens.weight, model.lm_head.weight)
+    with pytest.raises(paramtool.UsageError, match=r"has no tensor 'lm_head.weight'"):
+        LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(tmp_path / "apart")
+        (tmp_path / "apart" / "model.safetensors").write_bytes((tmp_path / "tied" / "model.safetensors").read_bytes())
+        convert(tmp_path / "apart", tmp_path / "none", untie=["lm_head.weight"])
+
+
+def test_the_state_of_a_tie_in_the_config_follows(tmp_path: Path) -> None:
+    """The untied head has the moments of the embedding, at its place in the class of the untied model."""
+    run = trainer(model_of(LlamaForCausalLM, lambda **more: LlamaConfig(**TIED)), tmp_path / "run")
+    run.train()
+    folder = tmp_path / "run" / f"checkpoint-{STEPS}"
+    with pytest.raises(PlanError, match="cannot follow"):
+        convert(folder, tmp_path / "none", untie=["lm_head.weight"])
+    LlamaConfig(**SIZES, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "config")
+    convert(
+        folder, tmp_path / "untied", untie=["lm_head.weight"], untied_state="copy",
+        new_config=tmp_path / "config" / "config.json",
+    )  # fmt: skip
+    old = trainer(model_of(LlamaForCausalLM, lambda **more: LlamaConfig(**TIED)), tmp_path / "old")
+    new = trainer(model_of(LlamaForCausalLM, LlamaConfig), tmp_path / "new")
+    for one, place in ((old, folder), (new, tmp_path / "untied")):
+        one.create_optimizer()
+        one.optimizer.load_state_dict(torch.load(place / "optimizer.pt", weights_only=True))  # type: ignore[union-attr]
+    before, after = state_by_name(old, old.model), state_by_name(new, new.model)
+    assert after.keys() - before.keys() == {"lm_head.weight"}
+    for name, found in after.items():
+        expected = before[name if name in before else "model.embed_tokens.weight"]
+        assert torch.equal(found["exp_avg"], expected["exp_avg"]), name
+
+
+@pytest.mark.parametrize("target", ["vllm", "meta"])
+def test_programs_without_a_trainer_get_no_state(target: str, llama: tuple[Path, Recording], tmp_path: Path) -> None:
+    """Nothing would go on from it there."""
+    with pytest.raises(PlanError, match="has no trainer that goes on from it") as raised:
+        convert(llama[0], tmp_path / "out", target=target)
+    assert "--drop-optimizer" in raised.value.hint and not (tmp_path / "out").exists()
+    convert(llama[0], tmp_path / "out", target=target, drop_optimizer=True)
+    assert not (tmp_path / "out" / "optimizer.pt").exists()

@@ -347,7 +347,7 @@ def text(data: str) -> Callable[[Path], Path]:
         (broken(architectures=["PreTrainedModel"]), FormatError, "not a model"),
         (broken(architectures=["MyModel"], auto_map={"AutoModel": "m.MyModel"}), UnsafeError, "never run"),
         (broken(n_embd=17), FormatError, "cannot build GPT2LMHeadModel"),
-        (broken(n_embd="many"), FormatError, "cannot build"),
+        (broken(n_embd="many"), FormatError, "n_embd is 'many'; expected a whole number"),
         (broken(n_embd=-16), FormatError, "cannot build"),
         (broken(vocab_size=None), FormatError, "cannot build"),
         (broken(n_layer=10**9), FormatError, "'n_layer' is 1000000000"),

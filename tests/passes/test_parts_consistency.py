@@ -53,6 +53,13 @@ def test_all_places_at_once() -> None:
         consistency.check(mixed, {}, ["model.layers.*.mlp"])
 
 
+def test_a_missing_part_beside_a_bias_too_many() -> None:
+    """The layer has a tensor of its own, and still lacks what the other has."""
+    odd = [*names((*QKV, "o_proj"), ("q_proj", "v_proj", "o_proj")), "model.layers.1.self_attn.q_proj.bias"]
+    with pytest.raises(LayoutError, match=r"layers\.1\.self_attn' has no k_proj\.weight; 'model\.layers\.0"):
+        consistency.check(odd, {})
+
+
 @pytest.mark.parametrize("missing", [*QKV, "o_proj"])
 def test_a_module_without_a_part(missing: str) -> None:
     whole = (*QKV, "o_proj")

@@ -53,6 +53,9 @@ ACCELERATE = "random_states_*.pkl"
 FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 """The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
 NOT_CHOSEN = "other weights than those that --weights takes"
+UNNAMED = "the .metadata beside it names no tensor in it, as of a rank of another save"
+RANK = ".distcp"
+"""How the files of the ranks of torch.distributed.checkpoint end."""
 TWIN = "the same weights once more"
 NOT_FOLLOWED = "not followed"
 CONFIG = "config.json"
@@ -73,6 +76,8 @@ class Sidecars:
     """What stays behind, each with the reason, for people."""
     same: Mapping[str, str] = field(default_factory=dict)
     """{name: file} of what stays because it is the weights that were read, by its name or because it was compared."""
+    states: tuple[str, ...] = ()
+    """Files and folders of a training that stay because the output is one file."""
 
 
 def sidecars_of(
@@ -92,7 +97,10 @@ def sidecars_of(
     """
     settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
     known = {os.path.abspath(path): why for paths, why in settled for path in paths}
-    found = _FolderFiles(folder, list(read), output, known)
+    read = [*read]
+    if any(path.endswith(RANK) for path in read):
+        known |= {path: UNNAMED for path in known if path.endswith(RANK)}
+    found = _FolderFiles(folder, read, output, known)
     waiting = [""]
     while waiting:
         place = waiting.pop()
@@ -140,7 +148,8 @@ def of_file(folder: str, read: Iterable[str]) -> Sidecars:
             continue
         if is_training_state(name) or optimizer_of(name) or optimizer_of(f"{name}/x"):
             found.append(name)
-    return Sidecars(left=tuple(f"file {name!r}: the output is one file, and the state stays" for name in found))
+    left = (f"file {name!r}: the output is one file, and the state stays" for name in found)
+    return Sidecars(left=tuple(left), states=tuple(found))
 
 
 def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
@@ -199,7 +208,7 @@ class _FolderFiles:
             self.copies.setdefault(_top(place), []).append(name)
         elif why := self._known[path] if path in self._known else "" if place else self._named_as_weights(name, path):
             self.left.append(f"file {name!r}: {why}")
-            if why != NOT_CHOSEN:
+            if why not in (NOT_CHOSEN, UNNAMED):
                 self.same[name] = real
         else:
             self.files[name] = real

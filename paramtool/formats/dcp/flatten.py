@@ -13,6 +13,7 @@ from dataclasses import field, replace
 
 from paramtool.errors import some
 from paramtool.formats.dcp.metadata import Place
+from paramtool.formats.dcp.tree import with_numbers
 from paramtool.formats.torch.write_objects import ATTRIBUTED
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.objects import (
@@ -77,6 +78,8 @@ class _Taking:
     refused: list[str] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
     """Places of dicts with keys that are not strings."""
+    texts: list[str] = field(default_factory=list)
+    """Places of dicts whose keys are strings, and are read back as the numbers that an optimizer's groups have."""
     classes: list[str] = field(default_factory=list)
     """Places of dicts of another class, or with attributes."""
     marks: dict[int, list[str]] = field(default_factory=dict)
@@ -121,7 +124,11 @@ class _Taking:
             self.empty.append((len(self.values), place))
         self._marked(node, place)
         items = tuple((str(key), self.node(child, (*place, str(key)))) for key, child in node.items)
-        return Mapping("dict", items)
+        made, found = Mapping("dict", items), with_numbers(Mapping("dict", items))
+        if found != made:
+            state = _name((*place, "state"))
+            (self.numbers.remove if state in self.numbers else self.texts.append)(state)
+        return found
 
     def _marked(self, node: Node, place: Place) -> None:
         if isinstance(node, (Mapping, Sequence, Opaque)) and node.mark:
@@ -137,6 +144,8 @@ class _Taking:
         """What the values and their places do not say, for people."""
         if self.numbers:
             yield f"that keys of {_some(self.numbers)} are not strings"
+        if self.texts:
+            yield f"that keys of {_some(self.texts)} are strings, and no numbers"
         if self.classes:
             yield f"the class and the attributes of {_some(self.classes)}"
         if several := [" and ".join(map(repr, found[:MANY])) for found in self.marks.values() if len(found) > 1]:

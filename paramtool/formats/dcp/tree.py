@@ -5,7 +5,7 @@ torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -112,9 +112,36 @@ def _branch(held: Any, defects: list[str]) -> Node:
     numbers = [key for key in held if isinstance(key, int)]
     made = {key: _branch(child, defects) for key, child in held.items()}
     if not numbers:
-        return Mapping("dict", tuple(made.items()))
+        return with_numbers(Mapping("dict", tuple(made.items())))
     if len(numbers) < len(held) or max(numbers) >= len(numbers) + MAX_HOLES:
         what = "text and numbers" if len(numbers) < len(held) else f"the number {max(numbers)}"
         defects.append(f"the keys of one container have {what}; expected those of a dict or of a list")
         return EMPTY
     return Sequence("list", tuple(made.get(k, Leaf(None)) for k in range(max(numbers) + 1)))
+
+
+def with_numbers(tree: Mapping) -> Mapping:
+    """A dict with numbers as the keys of an optimizer's state, if it is one, of which torch makes texts.
+
+    They are in the groups as numbers: `{"state": {"0": {...}}, "param_groups": [{"params": [0], ...}]}`.
+    """
+    held = dict(tree.items)
+    state, groups = held.get("state"), held.get("param_groups")
+    if not isinstance(state, Mapping) or not isinstance(groups, Sequence):
+        return tree
+    numbers = {str(number): number for number in _params(groups)}
+    if not all(key in numbers for key, _ in state.items):
+        return tree
+    state = replace(state, items=tuple((numbers[str(key)], child) for key, child in state.items))
+    return replace(tree, items=tuple((key, state if key == "state" else child) for key, child in tree.items))
+
+
+def _params(groups: Sequence) -> Iterator[int]:
+    """The numbers of the parameters in an optimizer's groups."""
+    listed = (
+        child for group in groups.items if isinstance(group, Mapping) for key, child in group.items if key == "params"
+    )
+    for params in listed:
+        for item in params.items if isinstance(params, Sequence) else ():
+            if isinstance(item, Leaf) and type(item.value) is int:
+                yield item.value

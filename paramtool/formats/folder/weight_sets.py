@@ -24,9 +24,9 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural, some
-from paramtool.formats import sniff, strict_json
+from paramtool.formats import strict_json
 from paramtool.formats.files import unreadable
-from paramtool.formats.folder import roots
+from paramtool.formats.folder import no_weights, numbered_shards, roots
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import (
@@ -38,7 +38,7 @@ from paramtool.formats.folder.weight_names import (
     is_index_name,
     of_file,
 )
-from paramtool.formats.table import installed, suffixes
+from paramtool.formats.table import suffixes
 from paramtool.formats.tensorflow import names as bundles
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
@@ -73,9 +73,12 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     if inside := inside or _inner_of_root(folder, grouped.sets):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
     if not grouped.sets:
-        raise grouped.error or _nothing(folder)
+        raise grouped.error or no_weights.error(folder)
+    names = {one.path: list(one.checkpoint.entries) for one in grouped.sets}
+    error: ParamtoolError | None = numbered_shards.without_index(folder, names)
     if len(grouped.sets) > 1:
-        error = _several(folder, grouped.sets, grouped.differences)
+        error = error or _several(folder, grouped.sets, grouped.differences)
+    if error is not None:
         error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
         raise error
     one = grouped.sets[0]
@@ -118,7 +121,7 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
         if grouped.sets:
             found[place] = grouped.sets
     if not found:
-        raise error or _nothing(folder)
+        raise error or no_weights.error(folder)
     usual = {place: sets for place, sets in found.items() if any(one.name.is_usual for one in sets)}
     return usual or found
 
@@ -411,20 +414,3 @@ def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
         hint=f"name one: {quote(os.path.join(folder, found[0]))}; dedup, export, convert, fuse and unfuse write all of "
         "them, and the files beside them, with --each",
     )
-
-
-def _nothing(folder: str) -> FormatError:
-    """A folder without weights that can be read."""
-    from paramtool.formats import foreign
-
-    if any(item.name.endswith(sniff.DISTRIBUTED) for item in _listed(folder)):
-        return FormatError(
-            f"{folder}: has files of torch.distributed.checkpoint and no `.metadata`, which says what is in them",
-            hint="copy the whole folder; if the save did not end, there is no checkpoint in it",
-        )
-    if found := foreign.folder([item.name for item in _listed(folder)]):
-        return FormatError(f"{folder}: is {found.what}", hint=found.hint)
-    if kept := roots.lost(folder):
-        return FormatError(f"{folder}: {kept}", hint="copy the whole folder, or name the folder of a step")
-    hints = ("name the file or the index itself", *installed().broken)
-    return FormatError(f"{folder}: is a folder without weights files and without an index", hint="; ".join(hints))

@@ -21,7 +21,7 @@ from paramtool.formats.files import open_source
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
 from paramtool.formats.safetensors.dtypes import DTYPE_CODES
-from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
+from paramtool.formats.sniff import INTERRUPTED, MAX_SAFETENSORS_HEADER
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
@@ -69,8 +69,9 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
         raise FormatError(f"{path}: byte 0: header length {length}; the specification allows {MAX_SAFETENSORS_HEADER}")
     if HEADER_LENGTH.size + length > source.nbytes:
         raise FormatError(
-            f"{path}: byte 0: header length {length}, but the file has {source.nbytes} bytes; "
-            "it is truncated, or not a safetensors file"
+            f"{path}: byte 0: header length {length}, but the file has {source.nbytes} bytes; expected at least "
+            f"{HEADER_LENGTH.size + length}: it is truncated, or not a safetensors file",
+            hint=INTERRUPTED,
         )
     read = file.read(length)
     if read[:1] != b"{":
@@ -103,6 +104,7 @@ def _compact(item: dict[str, Any]) -> Any:
 def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tuple[dict[str, View], Ranges]:
     """Every stored tensor with its own storage; Defects has all defects of the header.  Empties the header."""
     defects: list[str] = []
+    hint = ""
     stored: dict[str, View] = {}
     begins, ends = [], []
     for number, (name, item) in enumerate(header.items()):
@@ -119,9 +121,11 @@ def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tup
         begins.append(begin)
         ends.append(end)
     if not defects:
-        defects = list(_layout_defects(zip(begins, ends, stored, strict=True), source.nbytes - data_start))
+        defects = list(_layout_defects(zip(begins, ends, stored, strict=True), source.nbytes, data_start))
+        is_cut = source.nbytes - data_start < max(ends, default=0)
+        hint = INTERRUPTED if is_cut else ""
     if defects:
-        raise Defects(source.path, defects)
+        raise Defects(source.path, defects, hint)
     return stored, Ranges(source.path, (data_start + n for n in begins), (data_start + n for n in ends))
 
 
@@ -148,9 +152,9 @@ def _one_of_equal(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _layout_defects(ranges: Iterable[tuple[int, int, str]], data_nbytes: int) -> Iterable[str]:
+def _layout_defects(ranges: Iterable[tuple[int, int, str]], nbytes: int, data_start: int) -> Iterable[str]:
     """Overlaps, gaps, and data that does not end at the end of the file."""
-    reach = 0
+    reach, data_nbytes = 0, nbytes - data_start
     for begin, end, name in sorted(ranges):
         if begin < reach:
             yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: an overlap"
@@ -158,7 +162,7 @@ def _layout_defects(ranges: Iterable[tuple[int, int, str]], data_nbytes: int) ->
             yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a gap"
         reach = max(reach, end)
     if reach > data_nbytes:
-        yield f"the tensors need {reach} bytes of data, the file has {data_nbytes}: it is truncated"
+        yield f"the file is truncated: it has {nbytes} bytes; expected {data_start + reach}, as its header says"
     elif reach < data_nbytes:
         yield f"{data_nbytes - reach} bytes follow the last tensor; expected the end of the file"
 

@@ -23,6 +23,8 @@ from paramtool.passes.select import WRAPPERS, wrapper
 _WRAPPED = (*WRAPPERS, "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 """Parts of names that wrappers put anywhere: torch/distributed/fsdp/_common_utils.py,
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py of torch 2.13."""
+PARAM_NAMES = "param_names"
+"""The source of a binding by the names in torch's groups."""
 
 
 def bind(
@@ -64,9 +66,9 @@ def _by_param_names(asked: Entries, names: Mapping[Key, str], orders: Sequence[O
     torch keeps the names that it loads (`load_state_dict` in torch/optim/optimizer.py of torch 2.13).
     """
     if defects := tuple(_unclear(asked, names)):
-        found = Binding(asked.state, {}, "names", "param_names", False, defects=defects)
+        found = Binding(asked.state, {}, "names", PARAM_NAMES, False, defects=defects)
     else:
-        found = _named(asked, names, orders, how="names", source="param_names")
+        found = _named(asked, names, orders, how="names", source=PARAM_NAMES)
     return found if found.is_unique or (found.defects and _knows(orders, names.values())) else None
 
 

@@ -34,7 +34,7 @@ def contradictions(asked: Entries, order: Order) -> Iterator[str]:
         many_entries = plural(len(entries), "entry", "entries")
         yield f"{at}: {many_entries}, more than the model's {plural(len(parameters), 'parameter')} ({order.source})"
     many = {parameter.shape for parameter in parameters}
-    same = len(entries) == len(parameters)
+    same = order.is_known and len(entries) == len(parameters)
     found = False
     for k, (entry, expected) in enumerate(zip(asked.state.entries, asked.expected, strict=True)):
         if not any(map(expected.allows, many)):

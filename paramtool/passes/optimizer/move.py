@@ -95,7 +95,7 @@ class _Moved(StateTree):
     def run(self) -> Done:
         """What becomes of it."""
         if self.moves and not self.binding.is_unique:
-            hint = "--optimizer-names FILE says whose its entries are"
+            hint = "--optimizer-names FILE says whose its entries are (docs/optimizers.md has an example)"
             raise self.refusal(self.binding.words, hint)
         moving = [*self.concerned()]
         renames = any(self.new_name(key) != name for key, name in self.names.items())

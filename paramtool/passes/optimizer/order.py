@@ -109,8 +109,11 @@ def is_ordered(checkpoint: Checkpoint, section: str | None) -> bool:
     """Whether a file of torch has the names of a section in the order in which they were put there.
 
     Python before 3.6 pickled a dict in any order, and torch before 1.6 ran there; an OrderedDict is always in order.
+    torch.distributed.checkpoint lists the places of nested values in that order (`planner_data` of default_planner.py).
     """
     node = subtree(checkpoint.objects, section) if section else checkpoint.objects
+    if checkpoint.format == "dcp":
+        return bool(section) and isinstance(node, TreeMapping) and bool(node.items)
     is_dict = isinstance(node, TreeMapping) and node.kind == "dict"
     return checkpoint.format == "torch zip" or (checkpoint.format.startswith("torch") and not is_dict)
 

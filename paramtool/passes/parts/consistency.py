@@ -218,7 +218,7 @@ def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Itera
             continue
         most = sorted(modules.by_tensors, key=lambda one: (-len(one), -len(modules.by_tensors[one])))
         for tensors, same in modules.by_tensors.items():
-            fuller = next((one for one in most if tensors < one), None)
+            fuller = next((one for one in most if _lacks(tensors, one)), None)
             missing = sorted(own for own in fuller - tensors if _is_part(own)) if fuller is not None else []
             if fuller is None or not missing:
                 continue
@@ -226,6 +226,14 @@ def _lacking(placed: Mapping[str, _Modules], config: Mapping[str, Any]) -> Itera
                 if not is_so(module, missing, config):
                     other = modules.by_tensors[fuller][0]
                     yield f"{module!r} has no {', '.join(missing)}; {other!r} has"
+
+
+def _lacks(tensors: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether a module has less than another; a bias of a part that it has alone does not make up for a weight."""
+    more = tensors - other
+    if not all(own.endswith(".bias") and _is_part(own) for own in more):
+        return False
+    return tensors - more < other
 
 
 def _is_part(own: str) -> bool:

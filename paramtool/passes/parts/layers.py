@@ -35,7 +35,7 @@ MOST = 1 << 16
 """A config that says more layers is not believed."""
 DIFFERING: Mapping[str, tuple[str, ...]] = {
     "relative_attention_bias": ("t5", "mt5", "longt5", "pop2piano", "udop", "switch_transformers",
-                                "pix2struct_text_model"),
+                                "pix2struct", "pix2struct_text_model"),
     "rel_attn_embed": ("wavlm",),
     "attn_norm": ("modernbert", "modernbert-decoder"),
     "crossattention": ("blip_2_qformer", "instructblip_qformer", "instructblipvideo_qformer"),
@@ -48,6 +48,8 @@ DIFFERING: Mapping[str, tuple[str, ...]] = {
     "experts": ("dots3_note_vision_encoder",),
     "proj": ("sam2_hiera_det_model",),
     "pre_ln": ("rwkv",),
+    "msa_pair_weighted_averaging": ("esmfold2",),
+    "msa_transition": ("esmfold2",),
     "downsample": ("swin", "swinv2", "donut-swin", "maskformer-swin", "clap_audio_model"),
     "blocks": ("swin", "swinv2", "donut-swin", "maskformer-swin", "clap_audio_model", "pvt_v2"),
     "layer": ("mobilevit", "mobilevitv2"),
@@ -224,8 +226,9 @@ def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[s
 def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the names which a layer lacks that one of this model type, or by this config, must have."""
     by_module: dict[str, list[str]] = {}
+    model_type = stack.model_type or str(config.get("model_type"))  # of a stack that the config does not name
     for name in names:
-        if not any(stack.model_type in DIFFERING.get(word, ()) for word in name.split(".")):
+        if not any(model_type in DIFFERING.get(word, ()) for word in name.split(".")):
             by_module.setdefault(consistency.module_of(f"{stack.at}.{number}.{name}"), []).append(name)
     found: list[str] = []
     for module, own in by_module.items():
