@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from paramtool import torch as torch
     from paramtool.commands.dedup import Deduped, DedupOptions, dedup, dedup_each
     from paramtool.commands.dedup_many import Family, FamilyMember, Shard, dedup_family
+    from paramtool.commands.diff import Diffed, diff
     from paramtool.commands.export import Exported, ExportOptions, export, export_each
     from paramtool.commands.guess import Considered, Guessed, guess
     from paramtool.commands.inspect import Inspection, alias_graph, inspect
@@ -64,17 +65,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Alias", "AliasGraph", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects", "Each",
-    "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form", "FormatError", "Guess",
+    "Alias", "AliasGraph", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects", "Diffed",
+    "Each", "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form", "FormatError", "Guess",
     "Guessed", "Inspection", "Layout", "LayoutError", "MissingFileError", "ModelError", "NoSuchFileError",
     "OutputError", "ParamtoolError", "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule",
     "TieError", "UnknownSizesError", "UnreadableError", "UnsafeError", "UsageError", "Variant", "Verified", "View",
-    "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "export", "export_each", "fuse",
-    "guess", "inspect", "load_file", "read", "register_layout", "unfuse", "variants", "verify", "verify_each",
+    "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "diff", "export", "export_each",
+    "fuse", "guess", "inspect", "load_file", "read", "register_layout", "unfuse", "variants", "verify", "verify_each",
 ]  # fmt: skip
 _PLACES = {
     "commands.dedup": "DedupOptions Deduped dedup dedup_each",
     "commands.dedup_many": "Family FamilyMember Shard dedup_family",
+    "commands.diff": "Diffed diff",
     "commands.export": "ExportOptions Exported export export_each",
     "commands.guess": "Considered Guessed guess",
     "commands.inspect": "Inspection alias_graph inspect",

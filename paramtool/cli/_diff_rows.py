@@ -17,7 +17,7 @@ from paramtool.model.diff import (
     ROUNDED,
     SAME,
     UNDECIDED,
-    Change,
+    Distance,
     TensorDiff,
     counts,
 )
@@ -116,7 +116,7 @@ def _detail(members: list[TensorDiff]) -> str:
     return ", ".join(parts)
 
 
-def _apart(changes: list[Change]) -> str:
+def _apart(changes: list[Distance]) -> str:
     """How many elements differ, and by how much."""
     elements, numel = sum(one.elements for one in changes), sum(one.numel for one in changes)
     text = f"{elements} of {plural(numel, 'element')}"
@@ -127,7 +127,7 @@ def _apart(changes: list[Change]) -> str:
     return text + (f", relative {max(relative):.2g}" if relative else "")
 
 
-def _spans(change: Change) -> str:
+def _spans(change: Distance) -> str:
     shown = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in change.rows[:MAX_SPANS])
     more = " ..." if len(change.rows) > MAX_SPANS else ""
     return f"{plural(change.row_count, 'row')}: {shown}{more}"

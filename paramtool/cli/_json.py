@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import Alias, AliasGraph, Derived, FusedBlock
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Ordered, Unknown, Unreadable
-from paramtool.model.diff import Change, TensorDiff, counts
+from paramtool.model.diff import Distance, TensorDiff, counts
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def _tensor_diff(one: TensorDiff) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: Distance) -> dict[str, Any]:
     numbers = (change.largest, change.mean, change.relative)
     largest, mean, relative = (None if one is None or not isfinite(one) else one for one in numbers)
     return {

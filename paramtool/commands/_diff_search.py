@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from paramtool.engine.compare.rows import RowIndex, forms
-from paramtool.engine.compare.sides import Pair, Sides
+from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.model.dtype import DType
 from paramtool.model.rowmap import RowMap, RowRun, words
 from paramtool.model.view import View
@@ -94,7 +94,7 @@ class Search:
         plain = not (is_transposed or is_negated or is_cast)
         return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
 
-    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str], list[Pair]]]:
+    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str], list[WindowPair]]]:
         """(tensor of the second, those of the first, pairs): what stands beside a matrix, by the same map of rows.
 
         A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
@@ -111,7 +111,7 @@ class Search:
             if len(pairs) == len(one.runs):
                 yield name, [f"{old.removesuffix('.weight')}{end}" for old in one.olds], pairs
 
-    def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[Pair]:
+    def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[WindowPair]:
         width = view.numel // view.shape[0]
         rows = sum(run.length for run in one.runs)
         if rows != view.shape[0]:
@@ -122,7 +122,7 @@ class Search:
                 return
             if old.numel // old.shape[0] != width or run.start + run.length > old.shape[0]:
                 return
-            yield Pair(_rows(old, run.start, run.length, width), _rows(view, run.to, run.length, width))
+            yield WindowPair(_rows(old, run.start, run.length, width), _rows(view, run.to, run.length, width))
 
 
 def _rows(view: View, start: int, count: int, width: int) -> View:

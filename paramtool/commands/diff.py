@@ -14,7 +14,7 @@ from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.rows import forms
-from paramtool.engine.compare.sides import Pair, Sides, is_constant
+from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.engine.write.arithmetic import computed
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, NoData
@@ -106,7 +106,7 @@ def diff(
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
-        work = _Work(first, second, sides, memory)
+        work = _Comparing(first, second, sides, memory)
         with progress("diff", sum(view.nbytes for _, view in second.windows())) as advance:
             tensors = work.all(advance)
         nbytes = sides.nbytes_read
@@ -128,7 +128,7 @@ def diff(
     )
 
 
-class _Work:
+class _Comparing:
     """The comparison of two open checkpoints: each step settles some tensors, and leaves the others to the next."""
 
     def __init__(self, a: Checkpoint, b: Checkpoint, sides: Sides, memory: int) -> None:
@@ -173,7 +173,7 @@ class _Work:
     def _by_name(self, advance: Advance) -> None:
         """Tensors of one name, type and shape that hold the same bytes."""
         pairs = {
-            name: Pair(old, self.b[name])
+            name: WindowPair(old, self.b[name])
             for name, old in self.a.items()
             if name in self.b and (old.dtype, old.shape) == (self.b[name].dtype, self.b[name].shape)
         }
@@ -248,7 +248,7 @@ class _Work:
         names = [old for old in olds if old in self.a]
         if not names:
             return
-        if len(names) == 1 and pairs == [Pair(self.a[names[0]], self.b[name])]:
+        if len(names) == 1 and pairs == [WindowPair(self.a[names[0]], self.b[name])]:
             self._settle(RENAMED, names, name)
             return
         for copy in one.target.copies:
@@ -310,12 +310,12 @@ class _Work:
         """Tensors of another type, under the same name or under that which others show."""
         proven = {one.a[0]: name for name, one in self.found.items() if len(one.a) == 1}
         renames = Renames(proven)
-        pairs: dict[tuple[str, str], Pair] = {}
+        pairs: dict[tuple[str, str], WindowPair] = {}
         for name, old in self.left_a.items():
             every = (name, *renames.of(name))
             new = next((one for one in every if one in self.left_b and self.left_b[one].shape == old.shape), None)
             if new is not None and self.left_b[new].dtype != old.dtype:
-                pairs[name, new] = Pair(old, self.left_b[new])
+                pairs[name, new] = WindowPair(old, self.left_b[new])
         verdicts = self.sides.casts(pairs.values())
         rounded = [key for key, pair in pairs.items() if verdicts[pair] == ROUNDED]
         changes = dict(zip(rounded, self.sides.changes([[pairs[key]] for key in rounded]), strict=True))
@@ -327,7 +327,7 @@ class _Work:
         """What has the same name and other numbers, and what only one of the two has."""
         names = [name for name in self.left_b if name in self.left_a]
         alike = [name for name in names if self.a[name].shape == self.b[name].shape]
-        changes = self.sides.changes([[Pair(self.a[name], self.b[name])] for name in alike])
+        changes = self.sides.changes([[WindowPair(self.a[name], self.b[name])] for name in alike])
         found = dict(zip(alike, changes, strict=True))
         for name in names:
             self._settle(CHANGED, [name], name, change=found.get(name))
@@ -356,7 +356,7 @@ class _Work:
                 self.gone.append(TensorDiff(REMOVED, (name,)))
 
 
-def _pairs(target: Target, there: View) -> list[Pair] | None:
+def _pairs(target: Target, there: View) -> list[WindowPair] | None:
     """The windows of the first that a target is made of, and where they are in a tensor of the second.
 
     None where it is not made of their bytes alone, or the tensor has another shape or is not stored row by row.
@@ -366,9 +366,9 @@ def _pairs(target: Target, there: View) -> list[Pair] | None:
     return [_pair(copy, there) for copy in target.copies] if all(copy.is_plain for copy in target.copies) else None
 
 
-def _pair(copy: Copy, there: View) -> Pair:
+def _pair(copy: Copy, there: View) -> WindowPair:
     here = copy.destination
-    return Pair(
+    return WindowPair(
         copy.terms[0][1], View(there.storage, there.dtype, there.offset + here.offset, here.shape, here.strides)
     )
 

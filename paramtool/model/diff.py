@@ -23,14 +23,14 @@ SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED = KINDS
 )  # fmt: skip
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Rows that follow each other: from `start` to before `stop`."""
 
     start: int
     stop: int
 
 
-class Change(NamedTuple):
+class Distance(NamedTuple):
     """How far the numbers of two tensors are apart; NaN equals NaN, and infinities equal those of their sign."""
 
     elements: int
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     """The mean absolute difference of all elements."""
     relative: float | None = None
     """The norm of the difference, divided by the norm of the first tensor; None also where that is 0."""
-    rows: tuple[Span, ...] = ()
+    rows: tuple[RowSpan, ...] = ()
     """The rows, along the first axis of the second tensor, with an element that differs; the first spans of many."""
     row_count: int = 0
     """How many rows differ."""
@@ -67,7 +67,7 @@ class TensorDiff:
     """The layout or dialect that the map is of; empty where bytes alone showed it."""
     is_unique: bool = True
     """False where several maps give the same bytes."""
-    change: Change | None = None
+    change: Distance | None = None
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""
 
@@ -80,16 +80,16 @@ def counts(found: Iterable[TensorDiff]) -> Mapping[str, int]:
     return {kind: count for kind, count in every.items() if count}
 
 
-def spans(rows: Sequence[int]) -> list[Span]:
+def spans(rows: Sequence[int]) -> list[RowSpan]:
     """Ascending row numbers as spans.
 
     >>> spans([0, 1, 2, 7])
-    [Span(start=0, stop=3), Span(start=7, stop=8)]
+    [RowSpan(start=0, stop=3), RowSpan(start=7, stop=8)]
     """
-    found: list[Span] = []
+    found: list[RowSpan] = []
     for row in rows:
         if found and found[-1].stop == row:
-            found[-1] = Span(found[-1].start, row + 1)
+            found[-1] = RowSpan(found[-1].start, row + 1)
         else:
-            found.append(Span(row, row + 1))
+            found.append(RowSpan(row, row + 1))
     return found

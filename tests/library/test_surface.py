@@ -116,6 +116,7 @@ FUNCTIONS = {
     "fuse": ["fuse"],
     "unfuse": ["unfuse"],
     "guess": ["guess"],
+    "diff": ["diff"],
     "verify": ["verify"],
 }
 WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
@@ -134,7 +135,7 @@ WITHOUT_FLAG = {
     "dedup": {"options", "progress"},
     "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
-    **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "verify")},
+    **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify")},
 }
 DEFAULTS_ALIKE = (None, "", (), False)
 """What a flag that was not given is, in click and in Python."""
@@ -183,7 +184,7 @@ def test_a_flag_and_its_keyword_have_one_name_and_one_default(command: str) -> N
         else:
             assert default == expected, f"{command} --{flag}: {default!r} is {expected!r} in Python"
     positional = [one.name for one in parameters.values() if one.kind is not one.KEYWORD_ONLY][:1]
-    files = {"verify": {"output"}}.get(command, set(positional))
+    files = {"verify": {"output"}, "diff": {"a", "b"}}.get(command, set(positional))
     assert parameters.keys() - seen - files == WITHOUT_FLAG[command]
 
 

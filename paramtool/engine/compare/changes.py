@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.read.blocks import blocks
-from paramtool.engine.read.source import ELEMENTS, Source, number_type
-from paramtool.model.diff import Change, Span, spans
+from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.source import Source
+from paramtool.model.diff import Distance, RowSpan, spans
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Measure:
         self.elements = self.numel = 0
         self.largest = self.total = self.squares = self.norm = 0.0
         self.has_numbers = True
-        self._rows: list[Span] = []
+        self._rows: list[RowSpan] = []
         self.row_count = 0
 
     def add(self, a_source: Source, a: View, b_source: Source, b: View) -> None:
@@ -80,7 +81,7 @@ class Measure:
         import numpy as np
 
         if not box:
-            found = [Span(0, 1)] if differs.any() else []
+            found = [RowSpan(0, 1)] if differs.any() else []
         else:
             start = box[0].start
             rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + start
@@ -88,22 +89,22 @@ class Measure:
         for one in found:
             self._add_span(one)
 
-    def _add_span(self, one: Span) -> None:
+    def _add_span(self, one: RowSpan) -> None:
         if self._rows and one.start < self._rows[-1].stop:  # another block of the same row
-            one = Span(self._rows[-1].stop, max(one.stop, self._rows[-1].stop))
+            one = RowSpan(self._rows[-1].stop, max(one.stop, self._rows[-1].stop))
         self.row_count += one.stop - one.start
         if self._rows and one.start == self._rows[-1].stop:
-            self._rows[-1] = Span(self._rows[-1].start, one.stop)
+            self._rows[-1] = RowSpan(self._rows[-1].start, one.stop)
         elif one.stop > one.start and len(self._rows) < MAX_SPANS:
             self._rows.append(one)
 
-    def change(self) -> Change:
+    def change(self) -> Distance:
         """What was found."""
         if not self.has_numbers:
-            return Change(self.elements, self.numel, rows=tuple(self._rows), row_count=self.row_count)
+            return Distance(self.elements, self.numel, rows=tuple(self._rows), row_count=self.row_count)
         relative = sqrt(self.squares) / sqrt(self.norm) if self.norm else None
         mean = self.total / self.numel if self.numel else 0.0
-        return Change(self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count)
+        return Distance(self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count)
 
 
 def _other_bits(x: Array, y: Array) -> Array:
@@ -125,7 +126,7 @@ def _kinds(a: View, b: View) -> tuple[str, str] | None:
         return None
 
 
-def measured(pairs: Iterable[tuple[View, View]], a_source: Source, b_source: Source) -> Change:
+def measured(pairs: Iterable[tuple[View, View]], a_source: Source, b_source: Source) -> Distance:
     """How far pairs of windows are apart, which are the parts of one tensor."""
     found = Measure()
     for a, b in pairs:

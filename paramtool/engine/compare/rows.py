@@ -10,7 +10,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.casts import converted
-from paramtool.engine.read.source import ELEMENTS, Source, number_type
+from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.rowmap import Place, RowMap, found_in
 from paramtool.model.view import View
@@ -29,7 +30,7 @@ ENTRY_NBYTES = 200
 DIGEST_NBYTES = 16
 
 
-class Form(NamedTuple):
+class RowForm(NamedTuple):
     """How a tensor is cut into rows."""
 
     view: View
@@ -37,17 +38,17 @@ class Form(NamedTuple):
     is_transposed: bool = False
 
 
-def forms(view: View) -> Iterator[Form]:
+def forms(view: View) -> Iterator[RowForm]:
     """A tensor as rows, and its transpose as rows; nothing for one that has no rows, or is packed."""
     if view.dtype.block_elements != 1 or not view.is_contiguous or len(view.shape) < 2 or not view.numel:
         return
     cut = next((k for k in range(len(view.shape) - 1, 0, -1) if _nbytes(view, view.shape[k:]) >= MIN_ROW_NBYTES), None)
     if cut is not None:
         width = prod(view.shape[cut:])
-        yield Form(View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1)))
+        yield RowForm(View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1)))
     if len(view.shape) == 2 and _nbytes(view, view.shape[:1]) >= MIN_ROW_NBYTES:
         rows, width = view.shape
-        yield Form(View(view.storage, view.dtype, view.offset, (width, rows), (1, width)), True)
+        yield RowForm(View(view.storage, view.dtype, view.offset, (width, rows), (1, width)), True)
 
 
 def _nbytes(view: View, shape: Sequence[int]) -> int:
@@ -63,7 +64,7 @@ class RowIndex:
         """{(type, bytes of a row): {digest: places}}"""
         self._left = memory // ENTRY_NBYTES
 
-    def add(self, number: int, source: Source, form: Form, dtype: DType | None = None) -> bool:
+    def add(self, number: int, source: Source, form: RowForm, dtype: DType | None = None) -> bool:
         """The rows of one tensor, cast to another type; False where they do not fit into memory."""
         rows, width = form.view.shape
         self._left -= rows
@@ -78,7 +79,7 @@ class RowIndex:
         """The rows of one type and width."""
         return self._rows.get((dtype, width), {})
 
-    def find(self, source: Source, form: Form, *, sign: int = 1, dtype: DType | None = None) -> RowMap | None:
+    def find(self, source: Source, form: RowForm, *, sign: int = 1, dtype: DType | None = None) -> RowMap | None:
         """The map that gives a tensor's rows, negated for `sign` -1, cast to another type; None if one is nowhere."""
         view = form.view
         index = self.of((dtype or view.dtype).name, view.shape[1])

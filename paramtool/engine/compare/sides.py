@@ -12,10 +12,11 @@ from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.changes import measured
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.compare.equal import Window, partition, sample
-from paramtool.engine.read.source import Source, number_type
+from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same, same_window
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import CAST, CHANGED, ROUNDED, Change
+from paramtool.model.diff import CAST, CHANGED, ROUNDED, Distance
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -25,7 +26,7 @@ Answer = TypeVar("Answer")
 SIDES = 2
 
 
-class Pair(NamedTuple):
+class WindowPair(NamedTuple):
     """A window of the first checkpoint, and one of the second, of one shape."""
 
     a: View
@@ -55,7 +56,7 @@ class Sides:
         return self.a.nbytes_read + self.b.nbytes_read
 
     def map(
-        self, work: Callable[[Source, Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[Pair]]]
+        self, work: Callable[[Source, Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[WindowPair]]]
     ) -> Iterator[Answer]:
         """The results of `work` in the order of the tasks; each comes with the pairs that it reads."""
         listed = [(task, list(pairs)) for task, pairs in tasks]
@@ -74,7 +75,7 @@ class Sides:
         ]
         return self.a.map(both, wrapped)
 
-    def same(self, pairs: Iterable[Pair], advance: Advance) -> dict[Pair, bool]:
+    def same(self, pairs: Iterable[WindowPair], advance: Advance) -> dict[WindowPair, bool]:
         """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
         every = list(dict.fromkeys(pairs))
         found = {pair: True for pair in every if self._is_one_place(pair)}
@@ -86,7 +87,7 @@ class Sides:
             found[pair] = answer
         return found
 
-    def _is_one_place(self, pair: Pair) -> bool:
+    def _is_one_place(self, pair: WindowPair) -> bool:
         places = []
         for pool, view in ((self.a, pair.a), (self.b, pair.b)):
             backing = pool.checkpoint.storages[int(view.storage)].backing
@@ -97,14 +98,14 @@ class Sides:
             places.append((status.st_dev, status.st_ino, start + view.byte_start, view.strides))
         return places[0] == places[1]
 
-    def casts(self, pairs: Iterable[Pair]) -> dict[Pair, str]:
+    def casts(self, pairs: Iterable[WindowPair]) -> dict[WindowPair, str]:
         """{pair of two dtypes: CAST, ROUNDED or CHANGED}."""
         every = list(dict.fromkeys(pairs))
         size = self.a.block_nbytes(2 * SIDES)
         answers = self.map(_cast, [((pair, size), [pair]) for pair in every])
         return dict(zip(every, answers, strict=True))
 
-    def changes(self, tensors: Iterable[list[Pair]]) -> Iterator[Change]:
+    def changes(self, tensors: Iterable[list[WindowPair]]) -> Iterator[Distance]:
         """How far tensors are apart, each as the pairs that it is made of."""
         every = list(tensors)
         return self.map(_changed, [(pairs, pairs) for pairs in every])
@@ -131,7 +132,7 @@ def is_constant(source: Source, view: View) -> bool:
     return all(one == first * (len(one) // width) for one in samples)
 
 
-def _same(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> bool:
+def _same(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> bool:
     (a, b), size = task
     a, b = squeezed(a, b)
     for source, view in ((a_source, a), (b_source, b)):
@@ -142,7 +143,7 @@ def _same(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> bool:
     return found
 
 
-def _cast(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> str:
+def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> str:
     """Whether the second is the first cast to its type, and the first the second cast back."""
     import numpy as np
 
@@ -169,5 +170,5 @@ def _cast(a_source: Source, b_source: Source, task: tuple[Pair, int]) -> str:
     return CAST if there and back else ROUNDED
 
 
-def _changed(a_source: Source, b_source: Source, pairs: list[Pair]) -> Change:
+def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:
     return measured([(pair.a, pair.b) for pair in pairs], a_source, b_source)
