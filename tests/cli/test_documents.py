@@ -80,7 +80,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 SCHEMAS = [
-    "inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts", "layout-record",
+    "inspect", "variants", "dedup", "dedup-family", "export", "diff", "verify", "guess", "relayout", "layouts", "layout-record",
     "each", "inspect-files", "error",
 ]  # fmt: skip
 

@@ -62,6 +62,8 @@ def change(path: Path, folder: Path) -> None:
     small = paramtool.dedup(path, folder / "small.pt", keep="emb*", min_equal_bytes=1, force=True)
     each: paramtool.Each[paramtool.Deduped] = paramtool.dedup_each(folder / "set", folder / "set-small")
     assert each.members[0].written
+    found: paramtool.Diffed = paramtool.diff(path, small.output)
+    assert found.is_same()
     family: paramtool.Family = paramtool.dedup_family([path, small.output], folder / "family", min_equal_bytes=1)
     members: tuple[paramtool.FamilyMember, ...] = family.members
     assert len(members) == 2

@@ -1,0 +1,123 @@
+"""`paramtool diff` as people run it: rows, exit codes, JSON, and files that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from tests.cli.test_documents import run
+from tests.hostile.command import quick
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A base, a renamed copy, a rounded copy, one with other numbers, and one without a tensor."""
+    random = np.random.default_rng(0)
+    base = {f"h.{k}.w": random.normal(size=(8, 16)).astype("f4") for k in range(3)}
+    changed = {**base, "h.1.w": np.where(np.arange(16) == 3, base["h.1.w"] + 0.5, base["h.1.w"]).astype("f4")}
+    save_file(base, tmp_path / "base.safetensors")
+    save_file({name.replace("h.", "layers."): one for name, one in base.items()}, tmp_path / "renamed.safetensors")
+    save_file({name: one.astype("f2") for name, one in base.items()}, tmp_path / "rounded.safetensors")
+    save_file(changed, tmp_path / "changed.safetensors")
+    save_file({name: one for name, one in base.items() if name != "h.2.w"}, tmp_path / "fewer.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "other, verdict, plain, strict",
+    [
+        ("base", "same weights", 0, 0),
+        ("renamed", "same weights under other names", 0, 1),
+        ("rounded", "same weights rounded to another type", 1, 1),
+        ("changed", "different weights", 1, 1),
+        ("fewer", "different weights", 1, 1),
+    ],
+)
+def test_the_verdict_and_the_exit_code(folder: Path, other: str, verdict: str, plain: int, strict: int) -> None:
+    """0 without --exit-code; with it what is lost is 1, and with --strict whatever differs."""
+    files = ("base.safetensors", f"{other}.safetensors")
+    ran = quick("diff", *files, cwd=folder)
+    assert (ran.code, ran.err) == (0, "") and ran.out.startswith(f"verdict  {verdict}\n"), ran
+    assert quick("diff", *files, "--exit-code", cwd=folder).code == plain
+    assert quick("diff", *files, "--exit-code", "--strict", cwd=folder).code == strict
+
+
+def test_names_that_differ_in_numbers_are_one_row(folder: Path) -> None:
+    out = quick("diff", "base.safetensors", "renamed.safetensors", cwd=folder).out
+    assert "renamed  3 tensors  h.*.w = layers.*.w\n" in out
+
+
+def test_a_change_is_measured_and_its_rows_are_told(folder: Path) -> None:
+    ran = quick("diff", "base.safetensors", "changed.safetensors", "--rows", cwd=folder)
+    assert "changed  1 tensor  h.1.w  8 of 128 elements, largest difference 0.5, relative" in ran.out, ran
+    assert "changed  h.1.w  8 rows: 0-7\n" in ran.out
+    assert quick("diff", "base.safetensors", "changed.safetensors", "--stat", cwd=folder).out.startswith(
+        "verdict  different weights\nsame  2 tensors\nchanged  1 tensor\n"
+    )
+
+
+def test_a_tolerance_covers_rounding_alone(folder: Path) -> None:
+    """The largest absolute difference decides; changed numbers are never covered."""
+    rounded = ("diff", "base.safetensors", "rounded.safetensors", "--exit-code", "--tolerance")
+    assert quick(*rounded, "0.01", cwd=folder).code == 0
+    assert quick(*rounded, "1e-9", cwd=folder).code == 1
+    changed = ("diff", "base.safetensors", "changed.safetensors", "--exit-code", "--tolerance", "9")
+    assert quick(*changed, cwd=folder).code == 1
+    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--tolerance", "1", cwd=folder)
+    assert ran.code == 2 and "--exit-code is not given" in ran.err
+
+
+@pytest.mark.parametrize("other", ["base", "renamed", "rounded", "changed", "fewer"])
+def test_the_document(folder: Path, other: str) -> None:
+    found = run("diff", "base.safetensors", f"{other}.safetensors", cwd=folder)
+    assert sum(found["counts"].values()) == len(found["tensors"]) == 3
+
+
+def test_numbers_that_are_not_finite_are_valid_json(folder: Path) -> None:
+    save_file({"w": np.zeros(8, "f4")}, folder / "a.safetensors")
+    save_file({"w": np.full(8, np.inf, "f4")}, folder / "b.safetensors")
+    change = run("diff", "a.safetensors", "b.safetensors", cwd=folder)["tensors"][0]["change"]
+    assert change["largest"] is None and change["finite"] is False and change["elements"] == 8
+
+
+def test_a_tie_that_is_lost(tmp_path: Path) -> None:
+    """The bytes are the same, and a name shares them in one file only."""
+    weight = torch.randn(6, 8)
+    torch.save({"wte": weight, "head": weight}, tmp_path / "tied.pt")
+    torch.save({"wte": weight, "head": weight.clone()}, tmp_path / "apart.pt")
+    ran = quick("diff", "tied.pt", "apart.pt", "--exit-code", cwd=tmp_path)
+    assert ran.code == 1 and "ties  'head': shares memory with 'wte' in A only\n" in ran.out, ran
+    assert ran.out.startswith("verdict  same weights, tied otherwise\n")
+    assert quick("diff", "tied.pt", "tied.pt", "--exit-code", "--strict", cwd=tmp_path).code == 0
+
+
+def test_objects_are_compared(tmp_path: Path) -> None:
+    weight = torch.randn(6, 8)
+    for name, epoch in (("a", 1), ("b", 2)):
+        torch.save({"model": {"w": weight}, "epoch": epoch}, tmp_path / f"{name}.pt")
+    ran = quick("diff", "a.pt", "b.pt", "--exit-code", cwd=tmp_path)
+    assert ran.code == 1 and "objects  object 'epoch'" in ran.out, ran
+    assert quick("diff", "a.pt", "b.pt", "--exit-code", "--only", "model", cwd=tmp_path).code == 0
+
+
+def test_a_file_that_cannot_be_read(folder: Path) -> None:
+    (folder / "cut.safetensors").write_bytes((folder / "base.safetensors").read_bytes()[:-9])
+    ran = quick("diff", "base.safetensors", "cut.safetensors", cwd=folder)
+    assert ran.code == 3 and "truncated" in ran.err and not ran.out
+    assert quick("diff", "base.safetensors", "none.safetensors", cwd=folder).code == 3
+    assert quick("diff", "base.safetensors", cwd=folder).code == 2
+
+
+def test_too_little_memory_is_undecided(folder: Path) -> None:
+    """What a search has no room for is neither same nor changed."""
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(4096, 16)).astype("f4")
+    save_file({"a": rows}, folder / "a.safetensors")
+    save_file({"b": rows[::-1].copy()}, folder / "b.safetensors")
+    assert quick("diff", "a.safetensors", "b.safetensors", "--exit-code", cwd=folder).code == 0
+    ran = quick("diff", "a.safetensors", "b.safetensors", "--exit-code", "--memory", "64KB", cwd=folder)
+    assert ran.code == 1 and "undecided  1 tensor  b  --memory was too small for the rows of A" in ran.out, ran
