@@ -43,8 +43,10 @@ class Search:
         """Tensors of the first that did not fit into memory."""
         self._index = RowIndex(memory)
         wanted = {view.dtype for view in b.values()}
+        first: dict[View, str] = {}
         for number, name in enumerate(self.names):
-            self._add(number, a[name], wanted)
+            if first.setdefault(a[name], name) == name:  # other names of one tensor are no other places
+                self._add(number, a[name], wanted)
 
     def _add(self, number: int, view: View, wanted: set[DType]) -> None:
         form = next(forms(view), None)

@@ -136,7 +136,7 @@ def alias_set_differences(found: Checkpoint, expected: Checkpoint, apart: Collec
 
 def alias_sets(checkpoint: Checkpoint) -> dict[str, str]:
     """{name: the first name of its alias set}, of what a pending sign makes of a window too."""
-    graph = alias.build(checkpoint, parts=False)
+    graph = alias.build(checkpoint, parts=False, counts_unused=False)
     return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
 
 

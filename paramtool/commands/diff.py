@@ -120,12 +120,19 @@ def diff(
         os.fspath(b),
         tensors,
         tuple(_ties(first, second, renamed)),
-        tuple(text for text in objects.differences if text not in metadata),
-        tuple(metadata),
-        tuple(objects.notes),
+        tuple(_of_sides(text) for text in objects.differences if text not in metadata),
+        tuple(map(_of_sides, metadata)),
+        tuple(map(_of_sides, objects.notes)),
         nbytes,
         time.monotonic() - began,
     )
+
+
+def _of_sides(text: str) -> str:
+    """A difference as `verify` words it, of A and B."""
+    for word, side in (("the source's", "A's"), ("the source", "A"), ("the output", "B")):
+        text = text.replace(word, side)
+    return text
 
 
 class _Comparing:

@@ -17,6 +17,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same, same_window
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CAST, CHANGED, ROUNDED, Distance
+from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -33,6 +34,19 @@ class WindowPair(NamedTuple):
     b: View
 
 
+class FileRange(NamedTuple):
+    """Bytes of a file without a CRC."""
+
+    file: str
+    start: int
+    stop: int
+
+
+Placed = tuple[WindowPair, tuple[FileRange, FileRange]]
+RUN_NBYTES = 16 << 20
+"""The most bytes of neighbours that are compared together: where they differ, they are compared one by one."""
+
+
 class Sides:
     """Two open checkpoints, for several threads.  A context manager."""
 
@@ -40,6 +54,7 @@ class Sides:
         """`memory` is the most bytes that all comparisons together may hold."""
         self._stack = ExitStack()
         self._lock = Lock()
+        self._known: dict[str, tuple[int, int]] = {}
         self.a, self.b = Pool(a, memory), Pool(b, memory)
 
     def __enter__(self) -> Sides:
@@ -76,27 +91,41 @@ class Sides:
         return self.a.map(both, wrapped)
 
     def same(self, pairs: Iterable[WindowPair], advance: Advance) -> dict[WindowPair, bool]:
-        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
+        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read.
+
+        Tensors that follow each other in both files are compared together, and one by one only where they differ.
+        """
         every = list(dict.fromkeys(pairs))
-        found = {pair: True for pair in every if self._is_one_place(pair)}
-        rest = [pair for pair in every if pair not in found]
+        placed = [(pair, place) for pair in every if (place := self._ranges(pair)) is not None]
+        found = {pair: True for pair, (a, b) in placed if self._is_one_place(a, b)}
+        runs = _runs([one for one in placed if one[0] not in found])
         size = self.a.block_nbytes(SIDES)
+        answers = self.map(_same_run, [((run, size), [run[0][0]]) for run in runs])
+        for run, answer in zip(runs, answers, strict=True):
+            if answer:
+                found.update((pair, True) for pair, _ in run)
+                advance(sum(pair.b.nbytes for pair, _ in run))
+        rest = [pair for pair in every if pair not in found]
         answers = self.map(_same, [((pair, size), [pair]) for pair in rest])
         for pair, answer in zip(rest, answers, strict=True):
             advance(pair.b.nbytes)
             found[pair] = answer
         return found
 
-    def _is_one_place(self, pair: WindowPair) -> bool:
-        places = []
-        for pool, view in ((self.a, pair.a), (self.b, pair.b)):
-            backing = pool.checkpoint.storages[int(view.storage)].backing
-            if not isinstance(backing, ByteRange):
-                return False
-            file, start = pool.source.place(int(view.storage))
-            status = os.fstat(file.fileno())
-            places.append((status.st_dev, status.st_ino, start + view.byte_start, view.strides))
-        return places[0] == places[1]
+    def _ranges(self, pair: WindowPair) -> tuple[FileRange, FileRange] | None:
+        """Where two windows are in their files; None where one is not a run of plain bytes without a CRC."""
+        found = [_range_of(pool.checkpoint, view) for pool, view in ((self.a, pair.a), (self.b, pair.b))]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    def _is_one_place(self, a: FileRange, b: FileRange) -> bool:
+        """Whether two ranges are the same bytes of one file."""
+        return (a.start, a.stop) == (b.start, b.stop) and self._identity(a.file) == self._identity(b.file)
+
+    def _identity(self, path: str) -> tuple[int, int]:
+        if path not in self._known:
+            status = os.stat(path)
+            self._known[path] = status.st_dev, status.st_ino
+        return self._known[path]
 
     def casts(self, pairs: Iterable[WindowPair]) -> dict[WindowPair, str]:
         """{pair of two dtypes: CAST, ROUNDED or CHANGED}."""
@@ -130,6 +159,38 @@ def is_constant(source: Source, view: View) -> bool:
     first = sample(source, view, 0)[:width]
     samples = (sample(source, view, place) for place in (0, 1, 2))
     return all(one == first * (len(one) // width) for one in samples)
+
+
+def _range_of(checkpoint: Checkpoint, view: View) -> FileRange | None:
+    """The bytes of a window, if they are a run of a file that has no CRC to be compared."""
+    backing = checkpoint.storages[int(view.storage)].backing
+    if not isinstance(backing, ByteRange) or backing.crc32 is not None or checkpoint.sealed or not view.is_contiguous:
+        return None
+    return FileRange(backing.file, backing.start + view.byte_start, backing.start + view.byte_stop)
+
+
+def _runs(placed: Iterable[Placed]) -> list[list[Placed]]:
+    """Pairs of which each follows the one before it in both files."""
+    runs: list[list[Placed]] = []
+    for one in sorted(placed, key=lambda one: one[1]):
+        a, b = one[1]
+        if runs:
+            before_a, before_b = runs[-1][-1][1]
+            follows = (before_a.file, before_a.stop, before_b.file, before_b.stop) == (a.file, a.start, b.file, b.start)
+            if follows and a.stop - runs[-1][0][1][0].start <= RUN_NBYTES:
+                runs[-1].append(one)
+                continue
+        runs.append([one])
+    return [run for run in runs if len(run) > 1]
+
+
+def _same_run(a_source: Source, b_source: Source, task: tuple[list[Placed], int]) -> bool:
+    """Whether neighbours hold the same bytes, all of them."""
+    run, size = task
+    (a, b), first = run[0]
+    nbytes = run[-1][1][0].stop - first[0].start
+    views = [View(view.storage, DTYPES["uint8"], view.byte_start, (nbytes,), (1,)) for view in (a, b)]
+    return same_window(a_source, views[0], b_source, views[1], block=size)
 
 
 def _same(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> bool:
