@@ -1,0 +1,78 @@
+"""`diff` of models that transformers saves in its two forms: the same weights, one changed element, one lost part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from paramtool.commands.diff import Diffed, diff
+from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
+from tests.oracles.dialects import forms
+from tests.oracles.dialects.test_forms import KEYS, made, single_thread
+
+__all__ = ["single_thread"]  # a fixture
+WRONG = {"olmo_hybrid", "qwen3_vl_moe"}
+"""Keys of models that transformers saves wrong in one of the forms (see `forms`)."""
+
+
+def kinds(found: Diffed) -> set[str]:
+    return {one.kind for one in found.tensors}
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in WRONG])
+def test_both_forms_are_the_same_weights(key: str, tmp_path: Path) -> None:
+    """In both directions, with a map for whatever is cut, joined or stacked."""
+    one = made(key, "odd", tmp_path)
+    for a, b in ((one.four, one.five), (one.five, one.four)):
+        found = diff(a, b)
+        assert found.is_same(), [(one.kind, one.a, one.b) for one in found.tensors if one.kind in (ADDED, REMOVED)]
+        assert kinds(found) <= {SAME, RENAMED, LAYOUT} and LAYOUT in kinds(found)
+
+
+@pytest.mark.parametrize("key", ["mixtral", "ernie4_5_vl_moe"])
+def test_one_other_element_is_found(key: str, tmp_path: Path) -> None:
+    """An element of a stack of experts that is another is not covered by any map."""
+    one = made(key, "odd", tmp_path)
+    path = one.five / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    name = next(name for name in tensors if name.endswith("experts.down_proj"))
+    tensors[name].view(-1)[7] += 1
+    save_file(tensors, path, metadata={"format": "pt"})
+    found = diff(one.four, one.five)
+    assert not found.is_same()
+    assert [one.b for one in found.tensors if one.kind in (ADDED, CHANGED)] == [(name,)]
+
+
+def test_the_thirds_of_olmo_hybrid_are_found(tmp_path: Path) -> None:
+    """transformers 5.23 saves three convolutions of unequal sizes as equal thirds: other weights than the original."""
+    one = made("olmo_hybrid", "odd", tmp_path)
+    wrong = diff(one.five, one.four)
+    right = diff(one.five, forms.people_have(one, "olmo_hybrid", tmp_path / "right"))
+    assert right.is_same() and LAYOUT in kinds(right)
+    told = {name.rpartition(".linear_attn.")[2] for one in wrong.tensors for name in one.b if one.kind != SAME}
+    assert {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"} <= told
+    against = diff(tmp_path / "right", one.four)
+    assert not against.is_same()
+    assert {name.rpartition(".")[0].rpartition(".")[2] for one in against.tensors for name in one.b
+            if one.kind in (CHANGED, ADDED)} <= {"q_conv1d", "k_conv1d", "v_conv1d"}  # fmt: skip
+
+
+def test_a_fine_tune_beside_its_base(tmp_path: Path) -> None:
+    """One training step changes what has a gradient, and nothing else."""
+    one = made("mixtral", "odd", tmp_path)
+    model = one.model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.dim() == 3)
+    tokens = torch.arange(12)[None] % 50
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    tuned = forms.both(model, tmp_path / "tuned")
+    found = diff(one.five, tuned.five)
+    changed = {name for one in found.tensors for name in one.b if one.kind == CHANGED}
+    assert changed and all(".experts." in name for name in changed)
+    assert kinds(found) == {SAME, CHANGED}
+    assert all(one.change and one.change.largest for one in found.tensors if one.kind == CHANGED)
