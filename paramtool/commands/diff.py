@@ -16,6 +16,7 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.compare.rows import forms
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.engine.write.arithmetic import computed
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, NoData
 from paramtool.model.diff import (
@@ -344,7 +345,7 @@ class _Comparing:
             )
         for name, count in self.used.items():
             if (lost := self.a[name].numel - count) > 0:
-                how = f"{lost} of {self.a[name].numel} elements are in no tensor of B"
+                how = f"{lost} of {plural(self.a[name].numel, 'element')} in no tensor of B"
                 self.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         for name, view in self.left_a.items():
             self.gone.append(

@@ -34,7 +34,7 @@ class WindowPair(NamedTuple):
     b: View
 
 
-class FileRange(NamedTuple):
+class PlainRange(NamedTuple):
     """Bytes of a file without a CRC."""
 
     file: str
@@ -42,7 +42,7 @@ class FileRange(NamedTuple):
     stop: int
 
 
-Placed = tuple[WindowPair, tuple[FileRange, FileRange]]
+Placed = tuple[WindowPair, tuple[PlainRange, PlainRange]]
 RUN_NBYTES = 16 << 20
 """The most bytes of neighbours that are compared together: where they differ, they are compared one by one."""
 
@@ -112,12 +112,12 @@ class Sides:
             found[pair] = answer
         return found
 
-    def _ranges(self, pair: WindowPair) -> tuple[FileRange, FileRange] | None:
+    def _ranges(self, pair: WindowPair) -> tuple[PlainRange, PlainRange] | None:
         """Where two windows are in their files; None where one is not a run of plain bytes without a CRC."""
         found = [_range_of(pool.checkpoint, view) for pool, view in ((self.a, pair.a), (self.b, pair.b))]
         return None if found[0] is None or found[1] is None else (found[0], found[1])
 
-    def _is_one_place(self, a: FileRange, b: FileRange) -> bool:
+    def _is_one_place(self, a: PlainRange, b: PlainRange) -> bool:
         """Whether two ranges are the same bytes of one file."""
         return (a.start, a.stop) == (b.start, b.stop) and self._identity(a.file) == self._identity(b.file)
 
@@ -161,12 +161,12 @@ def is_constant(source: Source, view: View) -> bool:
     return all(one == first * (len(one) // width) for one in samples)
 
 
-def _range_of(checkpoint: Checkpoint, view: View) -> FileRange | None:
+def _range_of(checkpoint: Checkpoint, view: View) -> PlainRange | None:
     """The bytes of a window, if they are a run of a file that has no CRC to be compared."""
     backing = checkpoint.storages[int(view.storage)].backing
     if not isinstance(backing, ByteRange) or backing.crc32 is not None or checkpoint.sealed or not view.is_contiguous:
         return None
-    return FileRange(backing.file, backing.start + view.byte_start, backing.start + view.byte_stop)
+    return PlainRange(backing.file, backing.start + view.byte_start, backing.start + view.byte_stop)
 
 
 def _runs(placed: Iterable[Placed]) -> list[list[Placed]]:
