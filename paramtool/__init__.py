@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from paramtool.commands.load import load_file
     from paramtool.commands.opening import Each
     from paramtool.commands.progress import Path, Progress
-    from paramtool.commands.relayout import Relayouted, RelayoutOptions, convert, fuse, unfuse
+    from paramtool.commands.relayout import Relayouted, convert, fuse, unfuse
+    from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.commands.rules import Finding
     from paramtool.commands.variants import Variant
     from paramtool.commands.verify import Verified, verify, verify_each
@@ -82,7 +83,8 @@ _PLACES = {
     "commands.inspect": "Inspection alias_graph inspect",
     "commands.load": "load_file",
     "commands.opening": "Each",
-    "commands.relayout": "RelayoutOptions Relayouted convert fuse unfuse",
+    "commands.relayout": "Relayouted convert fuse unfuse",
+    "commands.relayout_options": "RelayoutOptions",
     "commands.rules": "Finding",
     "commands.variants": "Variant",
     "commands.verify": "Verified verify verify_each",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.commands import live
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout import RelayoutOptions
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.errors import UsageError
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart

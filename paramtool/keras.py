@@ -19,7 +19,7 @@ from paramtool import formats
 from paramtool.commands import live
 from paramtool.commands.live import LoadedInto
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout import RelayoutOptions
+from paramtool.commands.relayout_options import RelayoutOptions
 
 if TYPE_CHECKING:
     import numpy as np

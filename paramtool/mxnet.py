@@ -15,7 +15,7 @@ import mxnet
 from paramtool.commands import live
 from paramtool.commands.live import LoadedInto
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout import RelayoutOptions
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.errors import UsageError
 from paramtool.layouts import find
 from paramtool.layouts.networks import Network, network

@@ -26,6 +26,7 @@ from paramtool.cli._text import (
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.layouts import evidence
 from paramtool.model.optimizer import TIED, UNTIED
 
@@ -297,7 +298,7 @@ def _network(one: Converted) -> Iterator[_render.Row]:
 
 def run(path: str, output: str | None, command: str, flags: dict[str, Any], *, word: str = "", **more: Any) -> None:
     """One call of the library, and its report."""
-    chosen = relayout_command.RelayoutOptions(**options(flags), **more)
+    chosen = RelayoutOptions(**options(flags), **more)
     if command == "convert":
         chosen = relayout_command.aimed(chosen, output or "")
     else:

@@ -18,7 +18,7 @@ from paramtool.passes.types import kinds, rules
 from paramtool.passes.types.apply import Typed, apply
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
 
 CONFIG = "config.json"
 """The file of a folder that says in which type its model is loaded."""

@@ -29,7 +29,7 @@ from paramtool.passes.parts.rearranged import Rearranged
 from paramtool.passes.parts.restoring import parts_as_they_are, restored
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
 
 MANY_NAMES = 12
 

@@ -18,7 +18,7 @@ from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.passes.parts.groups import SeenGroup, SeenParts
 
@@ -50,7 +50,7 @@ class _PartsCall(NamedTuple):
 
     def options(self, spec: str) -> RelayoutOptions:
         """The same, as the library takes it."""
-        from paramtool.commands.relayout import RelayoutOptions
+        from paramtool.commands.relayout_options import RelayoutOptions
 
         is_back = self.command == "unfuse"
         source, target = (self.layout, "") if is_back else ("", self.layout or self.target)

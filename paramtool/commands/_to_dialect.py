@@ -22,7 +22,7 @@ from paramtool.passes.parts.rearranged import Rearranged, renames
 from paramtool.passes.parts.recorded import kept_names, with_parts
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
 
 
 def to_dialect(source: PartsSource, options: RelayoutOptions) -> Rearrangement:

@@ -43,7 +43,8 @@ from paramtool.passes.into.plan import Into, plan
 from paramtool.passes.rnn.find import described
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import Relayouted, RelayoutOptions
+    from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.relayout_options import RelayoutOptions
 
 NOT_HERE = ("keep_names", "keep_split", "drop_kept", "rename", "skip_unsupported", "plain", "max_shard_size")
 """Options that say what an output holds, which the model says here."""
@@ -242,7 +243,7 @@ def planned(
 
 def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tuple[list[Network], str]:
     """The networks of the source, as `convert` finds them, and what to do if there is none."""
-    from paramtool.commands.relayout import source_networks
+    from paramtool.commands.relayout_networks import source_networks
 
     is_said = options.source or options.at or options.spec or options.stack or options.ignore
     if not is_said and not networks_seen(checkpoint):

@@ -15,7 +15,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.dialects.listing import DialectSummary
     from paramtool.layouts.own import TypesTable
 

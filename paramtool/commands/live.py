@@ -9,7 +9,7 @@ from paramtool.commands.into import planned
 from paramtool.commands.opening import opened
 from paramtool.commands.output.losses import allow
 from paramtool.commands.progress import Path, silent
-from paramtool.commands.relayout import RelayoutOptions
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.errors import LayoutError, plural

@@ -29,7 +29,7 @@ from paramtool.passes.parts.rewrite import rewritten
 
 if TYPE_CHECKING:
     from paramtool.commands.output.writer import Writer
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.model.plan import Plan
     from paramtool.passes.rewriting import Outcome
 

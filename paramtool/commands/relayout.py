@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +35,23 @@ from paramtool.commands.output.losses import (
     name_warnings,
     other_sections,
 )
-from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
+from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecar_checks import check_config
 from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.relayout_networks import (
+    IGNORED,
+    asked_networks,
+    converted_network,
+    network_warnings,
+    source_networks,
+)
+from paramtool.commands.relayout_options import DEFAULT, RelayoutOptions
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
-from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
+from paramtool.errors import LayoutError, UsageError, plural, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
@@ -53,127 +60,24 @@ from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.record.ties import RecordedTies
-from paramtool.layouts.networks import squeezed
-from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
-from paramtool.model.optimizer import TIED, UNTIED, Move, StateChoice
+from paramtool.model.optimizer import Move, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
 from paramtool.passes.retied import retied
 from paramtool.passes.rewriting import Outcome
-from paramtool.passes.rnn import convert as relayout_pass
-from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
-from paramtool.passes.rnn.find import Found, NetworkRequest, find
+from paramtool.passes.rnn.find import Found
 from paramtool.passes.rnn.rewrite import moves as moves_of_networks
 from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
-    from paramtool.guessing.candidates import Guess
     from paramtool.passes.parts.rearranged import HandedOver
     from paramtool.passes.types.apply import Typed
-
-DEFAULT = "torch"
-"""What is written where nobody says another layout."""
-
-
-OF_NETWORKS = {
-    "source": "--from", "spec": "--spec", "at": "--at", "ignore": "--ignore", "stack": "--stack",
-    "rename": "--rename", "keep_names": "--keep-names", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
-}  # fmt: skip
-"""{an option that says how networks are converted: its flag}"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayoutOptions(ObjectOptions):
-    """How networks are found and written."""
-
-    source: str | None = None
-    """The layout they are in, with options: `tf1.basic:forget_bias=0`.  None: what the file says, else torch."""
-    target: str | None = None
-    """The layout that is wanted, with options.  None: torch, or torch.cell for what was fused from cells."""
-    as_is: bool = False
-    """Leave the networks in the layout that they are in; `target` is None then."""
-    described: bool = False
-    """Where the file describes networks itself, only these are taken."""
-    spec: str = ""
-    """What the file does not say of the networks."""
-    at: Sequence[str] = ()
-    """Modules, or patterns that each match one; empty for every network that is found."""
-    ignore: Sequence[str] = ()
-    """Patterns of tensors that may stand beside a network without being a part of it; they stay as they are."""
-    stack: Sequence[str] = ()
-    """`enc0,enc1=enc` puts networks together as the layers of one, `enc=enc0,enc1` takes one apart."""
-    rename: Mapping[str, str] | None = None
-    """{module: its name in the output}."""
-    keep_names: bool = False
-    """Also record the old names, as windows on the new tensors."""
-    keep_split: bool = False
-    """Also write what the conversion would lose, so that the way back gives the same bytes."""
-    drop_kept: bool = False
-    """Do without what an earlier conversion kept."""
-    layout_file: Sequence[Path] = ()
-    """TOML files with layouts of one's own, and with rules for types."""
-    dtype: str | Mapping[str, str] | Sequence[str] = ()
-    """`float16` for every floating point tensor, and `PATTERN=DTYPE`, or {pattern: dtype}."""
-    keep_float32: Sequence[str] = ()
-    """Kinds of modules, or patterns, of tensors that are float32 in the output."""
-    allow_overflow: bool = False
-    """Casts may make finite numbers infinite."""
-    into: Path | None = None
-    """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
-    map: Sequence[str] = ()
-    """`A=B` puts network, layer or tensor A of the input into B of the model."""
-    optimizer_names: Path | None = None
-    """A file with the names of an optimizer's parameters, one for each of its entries."""
-    drop_optimizer: bool = False
-    """Leave out the state of optimizers."""
-    untied_state: str = ""
-    """What each of several parameters gets of the state of the one that they were: `copy`, `split`, `zero`, `one`."""
-    tied_state: str = ""
-    """Whose state is kept where parameters become one: `first` or `second`."""
-    untie: Sequence[str] = ()
-    """Names that become tensors of their own."""
-    tie: Mapping[str, str] | None = None
-    """{name: the other name whose tensor it becomes a name of}; their bytes have to be equal."""
-    new_config: Path | None = None
-    """The config.json of the model that opens the output folder; None keeps that of the input folder."""
-    format: str | None = None
-    """The format of an output folder: `safetensors` or `dcp`.  None: `dcp` where the input is such a folder."""
-
-    def __post_init__(self) -> None:
-        """UsageError for what says how networks are converted, where none is."""
-        ObjectOptions.__post_init__(self)
-        _check_ties(self)
-        given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
-        if self.as_is and given:
-            raise UsageError(
-                f"{given[0]} says how networks are converted, and no layout is given to convert them to",
-                hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
-            )
-
-
-def _check_ties(options: RelayoutOptions) -> None:
-    """UsageError for choices that there are not, and for ties that change beside layouts."""
-    for flag, value, known in (
-        ("--untied-state", options.untied_state, UNTIED),
-        ("--tied-state", options.tied_state, TIED),
-    ):
-        if value and value not in known:
-            raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")
-    if options.tied_state and options.as_is and not options.tie:
-        raise UsageError("--tied-state says whose state is kept by --tie, and no --tie is given")
-    if options.untied_state and options.as_is and not options.untie:
-        raise UsageError("--untied-state says what --untie leaves of the state, and no --untie is given")
-    if (options.untie or options.tie) and (options.target or options.source or options.into is not None):
-        raise UsageError(
-            "--tie and --untie change which names are one tensor, and not the layout of tensors",
-            hint="convert without --to and --into first, and then the output --to another layout",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -356,8 +260,8 @@ def _prepared(
     checkpoint, warnings = _ties.with_config_ties(checkpoint, options.untie), allow(checkpoint, output)
     where = choose()
     rearranged, change = _rearrangement_for(where, checkpoint, options)
-    found = [] if options.as_is or rearranged else _networks_for(where, checkpoint, options)
-    converted = [_convert(checkpoint, one, options) for one in found]
+    found = [] if options.as_is or rearranged else asked_networks(where, checkpoint, options)
+    converted = [converted_network(checkpoint, one, options) for one in found]
     carried, where, change, found_files = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
     planned, outcome, typed = _planned(carried, converted, where, options, rearranged=rearranged, change=change)
@@ -367,7 +271,7 @@ def _prepared(
     outputs, counts = laid_out(plan, where, options.align), Counts()
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
-    told += rearranged.warnings if rearranged else _network_warnings(found)
+    told += rearranged.warnings if rearranged else network_warnings(found)
     told += _casts.warnings(typed, where.sidecars.files)
     told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
@@ -521,12 +425,6 @@ def _has_parts_alone(checkpoint: Checkpoint, options: RelayoutOptions) -> bool:
         return True
 
 
-def _network_warnings(found: list[Found]) -> Iterator[str]:
-    """What is beside the networks, and what is between them."""
-    yield from _ignored(found)
-    yield from _between(found)
-
-
 def _output_warnings(
     where: Destination, plan: Plan, options: RelayoutOptions, beside: Collection[str]
 ) -> Iterator[str]:
@@ -542,184 +440,6 @@ def _output_warnings(
         )
     if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
-
-
-def _networks_for(where: Destination, checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
-    """The networks that are asked for; where there are none, the error says what such an output can hold."""
-    try:
-        found = source_networks(checkpoint, options)
-        _check_renamed(checkpoint, found, options.rename or {})
-        return found
-    except LayoutError as error:
-        if options.described and options.source is None and not options.at and not checkpoint.modules:
-            _refuse_apart(checkpoint)
-            _refuse_dialect(checkpoint)
-        if where.writer.is_graph:
-            error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
-        if options.described and options.source is None and not checkpoint.modules:
-            error.hint += "; no fused attention, gated MLP or experts are known in it either"
-        raise
-
-
-def _refuse_dialect(checkpoint: Checkpoint) -> None:
-    """LayoutError if the fused tensors of a checkpoint have only the names and forms of a dialect."""
-    from paramtool.commands.seen_parts import dialect_of
-    from paramtool.dialects import HUB, MEMORY
-
-    if (dialect := dialect_of(checkpoint)) not in ("", HUB, MEMORY):
-        raise LayoutError(
-            f"{checkpoint.files[0].path}: its names are those of {dialect}; no layout of single tensors is known under "
-            "them",
-            hint=f"paramtool convert SRC --from {dialect} --to {HUB} -o DST converts the whole model",
-        )
-
-
-def _refuse_apart(checkpoint: Checkpoint) -> None:
-    """LayoutError if all attention, gated MLPs and experts of a checkpoint are separate tensors already."""
-    from paramtool.commands.seen_parts import seen_parts
-
-    seen = seen_parts(checkpoint)
-    if seen is not None and all(group.form != "fused" for group in seen.groups):
-        from paramtool.passes.parts.groups import words
-
-        where = checkpoint.files[0].path
-        lines = [f"{tower.at}: {words(tower)}" for tower in seen.towers]
-        kinds = " or ".join(dict.fromkeys(group.kind for group in seen.groups))
-        raise LayoutError(
-            listed(f"{where}: nothing is fused in it; its attention, gated MLPs and experts are apart:", lines),
-            hint=f"paramtool fuse --layout {kinds} joins them; --layout LAYOUT --at MODULE names another tensor",
-        )
-
-
-def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
-    """The networks that are asked for, with layers put together or taken apart; `lenient` as in `NetworkRequest`."""
-    return _stacked(checkpoint, _find(checkpoint, options, lenient=lenient), options)
-
-
-def _find(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
-    """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
-    try:
-        return find(checkpoint, replace(_wanted(options), lenient=lenient))
-    except UnknownSizesError as error:
-        views = checkpoint.views()
-        if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
-            raise
-        raise _unsure(checkpoint, error.names[0], parse(options.spec), options.source) from None
-
-
-def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
-    """The networks with layers put together or taken apart."""
-    stacks = [stacking.parse(text) for text in options.stack]
-    by_name = {one.network.at: one for one in found}
-    where = checkpoint.files[0].path
-    made = stacking.stacked(where, [one.network for one in found], stacks)
-    old = [by_name[at] for one in made for at in one.stacked]
-    if kept := [name for name in checkpoint.entries if not options.drop_kept and any(o.is_kept(name) for o in old)]:
-        raise LayoutError(
-            f"{where}: {kept[0]!r} holds biases of a network that --stack takes layers of",
-            hint="--drop-kept continues without them, or convert first and stack the result",
-        )
-    return [
-        replace(by_name[one.stacked[0]], network=one, shapes={}, ignored=()) if one.stacked else by_name[one.at]
-        for one in made
-    ]
-
-
-def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None) -> LayoutError:
-    """A flat vector fits many networks; the first that are plausible, each with the words to type."""
-    from paramtool.guessing import vectors
-    from paramtool.guessing.candidates import flat, spec_of
-
-    shapes = {other: view.shape for other, view in checkpoint.views().items()}
-    where, length = checkpoint.files[0].path, prod(shapes[name])
-    every = flat(length, vectors.hints(name, shapes, layouts.parse(source or "")[0]))
-    likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
-    if not likely:
-        return LayoutError(
-            f"{where}: {name!r} has {plural(length, 'element')}; no network with these facts has this length",
-            _look_closer(where),
-        )
-    lines = [f"{_words(one)}   {'; '.join(one.reasons[:2])}" for one in likely[:LIKELY]]
-    fits = plural(len(likely), "network")
-    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}; choose one:"
-    return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
-
-
-def _words(one: Guess) -> str:
-    """What to type for a candidate; the layout only where its options have to be said."""
-    return f'{f"--layout {one.layout} " if ":" in one.layout else ""}--spec "{one.spec}"'
-
-
-LIKELY = 5
-"""The most networks that a vector could be, in an error."""
-
-
-def _look_closer(where: str) -> str:
-    """What to do next."""
-    return f"paramtool guess {quote(where)} looks at the values, too"
-
-
-def _ignored(found: list[Found]) -> Iterator[str]:
-    """What stands beside the networks and was said not to matter."""
-    for one in found:
-        if one.ignored:
-            where = repr(one.network.at) if one.network.at else "the network"
-            yield f"{where}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
-
-
-def _between(found: list[Found]) -> Iterator[str]:
-    """What nobody looked for between layers that were put together."""
-    for one in found:
-        if len(one.network.stacked) > 1:
-            names = ", ".join(map(repr, one.network.stacked))
-            yield (
-                f"{one.network.at!r}: computes what {names} do where each takes just what the one before gives; "
-                "an activation, a norm or a sum between them is not looked for"
-            )
-
-
-IGNORED = 8
-"""So many ignored names are written out."""
-
-
-def _wanted(options: RelayoutOptions) -> NetworkRequest:
-    return NetworkRequest(
-        options.source, parse(options.spec), tuple(options.at), options.described, tuple(options.ignore)
-    )
-
-
-def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
-    """One network in the layout that is wanted."""
-    network = found.network
-    try:
-        name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
-        layout = layouts.find(name)
-    except UsageError as error:
-        if options.target is not None:
-            raise
-        text = (
-            f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error.message}"
-        )
-        raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
-    at = (options.rename or {}).get(network.at, network.at)
-    views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
-    shapes = found.shapes if name == found.parts else {}
-    if name == network.layout.name and options.target is None:
-        shapes = {own: views[tensor].shape for own, tensor in network.tensors.items()}
-    try:
-        return relayout_pass.convert(
-            network, views, layout, chosen, at=at, keep_split=options.keep_split, shapes=shapes
-        )
-    except LayoutError as error:
-        raise error.located(checkpoint.files[0].path) from None
-
-
-def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:
-    """UsageError for a new name of what is no converted network."""
-    there = dict.fromkeys(one.network.at for one in found)
-    if unknown := [at for at in rename if at not in there]:
-        where, known = checkpoint.files[0].path, ", ".join(map(repr, there))
-        raise UsageError(f"{where}: --rename {unknown[0]!r} is not a converted network; expected one of: {known}")
 
 
 def convert(

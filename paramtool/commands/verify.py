@@ -138,7 +138,7 @@ def verify(
 def _filled(output: Path, against: Weights, said: tuple[Path, Sequence[str], str | None, str, str | None]) -> Verified:
     """A model that weights were put into."""
     from paramtool.commands.into import wrong
-    from paramtool.commands.relayout import RelayoutOptions
+    from paramtool.commands.relayout_options import RelayoutOptions
 
     into, maps, source, spec, only = said
     options = RelayoutOptions(into=into, map=tuple(maps), source=source, spec=spec, only=only, force=True)

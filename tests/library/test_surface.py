@@ -14,7 +14,7 @@ import pytest
 import paramtool
 from paramtool.cli.main import cli
 from paramtool.commands.output.options import WriteOptions
-from paramtool.commands.relayout import RelayoutOptions
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.errors import UsageError
 from tests.library import surface
 
