@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paramtool.commands.dedup_many import Family, FamilyMember, Shard, dedup_family
     from paramtool.commands.diff import Diffed, diff
     from paramtool.commands.export import Exported, ExportOptions, export, export_each
+    from paramtool.commands.find_base import BaseFound, find_base
     from paramtool.commands.guess import Considered, Guessed, guess
     from paramtool.commands.inspect import Inspection, alias_graph, inspect
     from paramtool.commands.load import load_file
@@ -66,19 +67,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Alias", "AliasGraph", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects", "Diffed",
-    "Each", "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form", "FormatError", "Guess",
-    "Guessed", "Inspection", "Layout", "LayoutError", "MissingFileError", "ModelError", "NoSuchFileError",
-    "OutputError", "ParamtoolError", "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule",
-    "TieError", "UnknownSizesError", "UnreadableError", "UnsafeError", "UsageError", "Variant", "Verified", "View",
-    "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "diff", "export", "export_each",
-    "fuse", "guess", "inspect", "load_file", "read", "register_layout", "unfuse", "variants", "verify", "verify_each",
+    "Alias", "AliasGraph", "BaseFound", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects",
+    "Diffed", "Each", "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form",
+    "FormatError", "Guess", "Guessed", "Inspection", "Layout", "LayoutError", "MissingFileError", "ModelError",
+    "NoSuchFileError", "OutputError", "ParamtoolError", "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard",
+    "TensorRule", "TieError", "UnknownSizesError", "UnreadableError", "UnsafeError", "UsageError", "Variant",
+    "Verified", "View", "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "diff",
+    "export", "export_each", "find_base", "fuse", "guess", "inspect", "load_file", "read", "register_layout",
+    "unfuse", "variants", "verify", "verify_each",
 ]  # fmt: skip
 _PLACES = {
     "commands.dedup": "DedupOptions Deduped dedup dedup_each",
     "commands.dedup_many": "Family FamilyMember Shard dedup_family",
     "commands.diff": "Diffed diff",
     "commands.export": "ExportOptions Exported export export_each",
+    "commands.find_base": "BaseFound find_base",
     "commands.guess": "Considered Guessed guess",
     "commands.inspect": "Inspection alias_graph inspect",
     "commands.load": "load_file",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from paramtool.cli._table import whole
 from paramtool.commands.diff import Diffed
+from paramtool.commands.find_base import BaseFound
 from paramtool.errors import plural
 from paramtool.model.diff import (
     ADDED,
@@ -131,3 +132,14 @@ def _spans(change: Distance) -> str:
     shown = ", ".join(f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in change.rows[:MAX_SPANS])
     more = " ..." if len(change.rows) > MAX_SPANS else ""
     return f"{plural(change.row_count, 'row')}: {shown}{more}"
+
+
+def base_rows(found: BaseFound) -> Iterator[Row]:
+    """The base of a fine-tune, and how far each candidate is."""
+    yield "verdict", found.base or "none of the candidates is clearly the base"
+    for one in found.candidates:
+        if one.why:
+            yield "candidate", whole(one.path), one.why
+            continue
+        same = f"{one.same} of {plural(one.sampled, 'sampled tensor')} the same"
+        yield "candidate", whole(one.path), f"distance {one.distance:.3g}, {same}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paramtool.commands.dedup_many import Family
     from paramtool.commands.diff import Diffed
     from paramtool.commands.export import Exported
+    from paramtool.commands.find_base import BaseFound
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.commands.inspect import Inspection
     from paramtool.commands.relayout import Relayouted
@@ -348,6 +349,25 @@ def diffed(found: Diffed) -> dict[str, Any]:
         "metadata": list(found.metadata),
         "notes": list(found.notes),
         "nbytes_read": found.nbytes_read,
+    }
+
+
+def base_found(found: BaseFound) -> dict[str, Any]:
+    """`paramtool diff --find-base --json`."""
+    return {
+        "schema": "paramtool.find-base/1",
+        "path": found.path,
+        "base": found.base or None,
+        "candidates": [
+            {
+                "path": one.path,
+                "distance": one.distance if isfinite(one.distance) else None,
+                "sampled": one.sampled,
+                "same": one.same,
+                "why": one.why,
+            }
+            for one in found.candidates
+        ],
     }
 
 

@@ -13,14 +13,15 @@ from paramtool.cli._text import FILE, Size
 from paramtool.commands import diff as diff_command
 from paramtool.commands.progress import MEMORY_NBYTES
 
-EPILOG = (
-    "Exit codes: 0 compared, 1 they are not the same weights (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
-)
+EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
 
 @click.command("diff", cls=Command, epilog=EPILOG)
-@click.argument("a", type=FILE)
-@click.argument("b", type=FILE)
+@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="A B")
+@click.option(
+    "--find-base", metavar="X", type=FILE,
+    help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
+)  # fmt: skip
 @click.option("--stat", is_flag=True, help="Print the verdict and counts only.")
 @click.option("--rows", is_flag=True, help="Say which rows of each changed tensor differ.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where A and B are not the same weights.")
@@ -34,7 +35,7 @@ EPILOG = (
     help="With --exit-code: accept a rounding cast whose largest absolute difference is at most X.",
 )  # fmt: skip
 @click.option(
-    "--only", metavar="SECTION", shell_complete=_completion.sections_of("a"), help="Compare this section of both."
+    "--only", metavar="SECTION", shell_complete=_completion.sections_of("paths"), help="Compare this section of both."
 )
 @click.option(
     "--memory", type=Size(), default=MEMORY_NBYTES,
@@ -44,9 +45,9 @@ EPILOG = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @_display.options
 def command(
-    a: str,
-    b: str,
+    paths: tuple[str, ...],
     *,
+    find_base: str | None,
     stat: bool,
     rows: bool,
     exit_code: bool,
@@ -61,11 +62,12 @@ def command(
 
     \b
     $ paramtool diff base/ finetuned/
+    $ paramtool diff --find-base finetuned/ candidate-1/ candidate-2/
     """
-    if not exit_code and (strict or tolerance is not None):
-        flag = "--strict" if strict else "--tolerance"
-        raise click.UsageError(f"{flag} says when --exit-code gives 1, and --exit-code is not given")
-    found = diff_command.diff(a, b, progress=_render.progress, **options)
+    _check(paths, find_base, exit_code, strict or tolerance is not None)
+    if find_base is not None:
+        return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
+    found = diff_command.diff(*paths, progress=_render.progress, **options)
     _render.warn(*found.notes)
     if as_json:
         from paramtool.cli import _json
@@ -74,3 +76,33 @@ def command(
     else:
         _render.rows(_diff_rows.rows(found, stat=stat, rows=rows))
     return 1 if exit_code and not found.is_same(strict=strict, tolerance=tolerance) else 0
+
+
+def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judges: bool) -> None:
+    """A usage error for another number of checkpoints than two, and for options that do nothing."""
+    if find_base is None and len(paths) != 2:
+        found = "1 is" if len(paths) == 1 else f"{len(paths)} are"
+        raise click.UsageError(f"diff compares two checkpoints, A and B, and {found} given")
+    if judges and not exit_code:
+        raise click.UsageError("--strict and --tolerance say when --exit-code gives 1, and --exit-code is not given")
+    if judges and find_base is not None:
+        raise click.UsageError("--strict and --tolerance are about two checkpoints, and not about --find-base")
+
+
+def _find_base(
+    path: str, candidates: tuple[str, ...], options: dict[str, Any], *, exit_code: bool, as_json: bool
+) -> int:
+    """The candidates by their distance, and the one that is the base."""
+    from paramtool.commands.find_base import find_base
+
+    if options.pop("only") is not None:
+        raise click.UsageError("--only compares one section of A and B, and does not go with --find-base")
+    options.pop("memory")
+    found = find_base(path, candidates, progress=_render.counted, **options)
+    if as_json:
+        from paramtool.cli import _json
+
+        _render.json_text(_json.base_found(found))
+    else:
+        _render.rows(_diff_rows.base_rows(found))
+    return 1 if exit_code and not found.base else 0

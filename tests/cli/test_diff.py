@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from tests.cli.test_documents import run
+from tests.cli.test_documents import run, validate
 from tests.hostile.command import quick
 
 
@@ -121,3 +121,21 @@ def test_too_little_memory_is_undecided(folder: Path) -> None:
     assert quick("diff", "a.safetensors", "b.safetensors", "--exit-code", cwd=folder).code == 0
     ran = quick("diff", "a.safetensors", "b.safetensors", "--exit-code", "--memory", "64KB", cwd=folder)
     assert ran.code == 1 and "undecided  1 tensor  b  --memory was too small for the rows of A" in ran.out, ran
+
+
+def test_the_base_of_a_fine_tune(folder: Path) -> None:
+    """The candidate whose samples are nearest, and by far; none where several are, or none is near."""
+    random = np.random.default_rng(2)
+    save_file({f"h.{k}.w": random.normal(size=(8, 16)).astype("f4") for k in range(3)}, folder / "other.safetensors")
+    ask = ("diff", "--find-base", "changed.safetensors")
+    ran = quick(*ask, "other.safetensors", "base.safetensors", "--exit-code", cwd=folder)
+    assert ran.code == 0 and ran.out.startswith("verdict  base.safetensors\n"), ran
+    assert "candidate  other.safetensors  distance 1.4" in ran.out and "2 of 3 sampled tensors the same" in ran.out
+    assert quick(*ask, "other.safetensors", "--exit-code", cwd=folder).code == 1
+    assert quick(*ask, "base.safetensors", "rounded.safetensors", "--exit-code", cwd=folder).code == 1
+    ran = quick(*ask, "renamed.safetensors", cwd=folder)
+    assert ran.code == 0 and "no tensor of the same name and shape" in ran.out
+    ran = quick(*ask, "base.safetensors", "--json", cwd=folder)
+    assert validate("find-base", ran.out)["base"] == "base.safetensors"
+    assert quick(*ask, "base.safetensors", "--only", "x", cwd=folder).code == 2
+    assert quick("diff", "base.safetensors", "base.safetensors", "base.safetensors", cwd=folder).code == 2

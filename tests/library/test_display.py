@@ -69,6 +69,7 @@ VALUES: dict[str, Callable[[Path], Displayed]] = {
     "Each": lambda at: paramtool.dedup_each(at / "set", at / "small", dry_run=True),
     "Verified": lambda at: paramtool.verify(at / "a.pt", at / "b.pt"),
     "Diffed": lambda at: paramtool.diff(at / "a.pt", at / "b.pt"),
+    "BaseFound": lambda at: paramtool.find_base(at / "a.pt", [at / "b.pt"]),
     "Variant": lambda at: paramtool.variants(at / "a.pt", [at / "b.pt"])[0],
     "Guessed": lambda at: paramtool.guess(at / "a.pt"),
     "Loaded": lambda at: paramtool.torch.load_model(nn.LSTM(4, 3), at / "a.pt", strict=False, prefix="lstm"),

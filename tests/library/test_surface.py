@@ -137,8 +137,8 @@ WITHOUT_FLAG = {
     "inspect": {"equal", "min_equal_bytes", "progress"},
     **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify")},
 }
-VERDICT = {"diff": {"stat", "rows", "exit-code", "strict", "tolerance"}}
-"""Flags about what is printed and the exit code, which in Python are methods of what is returned."""
+VERDICT = {"diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
+"""Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
 DEFAULTS_ALIKE = (None, "", (), False)
 """What a flag that was not given is, in click and in Python."""
 

@@ -1,0 +1,132 @@
+"""Which of several checkpoints another one was fine-tuned from, by samples of their tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, sqrt
+from typing import NamedTuple
+
+from paramtool.commands.opening import Allowed, opened
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.sampling import RowMajorBytes
+from paramtool.engine.read.source import Source
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Displayed, Row
+from paramtool.model.inflating import limiting
+from paramtool.model.view import View
+
+TENSORS = 64
+"""The most tensors that are sampled: the largest, since norms and biases are alike in all models."""
+SAMPLE = 4096
+"""Elements of a tensor that are compared, from its middle."""
+NEAR = 0.5
+"""A base is nearer than this, relative to its own norm: weights that have nothing in common are 1.41 apart."""
+CLEAR = 0.5
+"""Its distance is at most this share of that of the next candidate."""
+
+
+class BaseCandidate(NamedTuple):
+    """How far a checkpoint is from the one that is asked about."""
+
+    path: str
+    distance: float
+    """The norm of the difference of all samples, divided by that of the candidate's; `inf` without common tensors."""
+    sampled: int
+    """How many tensors of one name and shape were sampled."""
+    same: int
+    """How many of these samples are the same bytes."""
+    why: str = ""
+    """Why it could not be compared."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BaseFound(Displayed):
+    """The candidates, the nearest first."""
+
+    path: str
+    candidates: tuple[BaseCandidate, ...]
+
+    @property
+    def base(self) -> str:
+        """The candidate that is clearly the base; empty if none is."""
+        first, *others = self.candidates
+        second = others[0].distance if others else inf
+        return first.path if first.distance < NEAR and first.distance <= CLEAR * second else ""
+
+    def _rows(self, most: int) -> Iterator[Row]:
+        """The answer, and the distance of each candidate."""
+        yield "of", self.path
+        yield "base", self.base or "none of the candidates is clearly its base"
+        for one in self.candidates[:most]:
+            yield "distance", f"{one.distance:.3g}  {one.path}"
+
+
+@limiting
+def find_base(
+    path: Path,
+    candidates: Sequence[Path],
+    *,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated: int | None = None,
+    progress: Progress = silent,
+) -> BaseFound:
+    """Which of some checkpoints another was fine-tuned from: the one whose samples are nearest, and by far.
+
+    Tensors of one name and shape are sampled, in any types; only candidates of the same names can be compared.  Errors,
+    `allow_class` and `allow_unknown` as of `read`.
+    """
+    allowed = Allowed(allow_class, allow_unknown)
+    tuned = opened(path, None, progress, allowed).checkpoint
+    found = []
+    with Source(tuned) as source, progress("sample", len(candidates)) as advance:
+        views = _largest(tuned)
+        for one in candidates:
+            other = opened(one, None, progress, allowed).checkpoint
+            found.append(_compared(os.fspath(one), other, (source, views)))
+            advance(1)
+    found.sort(key=lambda one: one.distance)
+    return BaseFound(os.fspath(path), tuple(found))
+
+
+def _largest(checkpoint: Checkpoint) -> Mapping[str, View]:
+    """The tensors of numbers of a model, the largest first."""
+    entries = checkpoint.entries
+    found = {name: view for name, view in checkpoint.views().items() if entries[name].role == "model" and _counts(view)}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].numel, item[0])))
+
+
+def _counts(view: View) -> bool:
+    return view.dtype.block_elements == 1 and view.dtype.name.startswith(("float", "bfloat")) and view.numel > 1
+
+
+def _compared(path: str, base: Checkpoint, tuned: tuple[Source, Mapping[str, View]]) -> BaseCandidate:
+    source, views = tuned
+    there = base.views()
+    common = [name for name, view in views.items() if name in there and there[name].shape == view.shape]
+    common = [name for name in common if _counts(there[name])][:TENSORS]
+    if not common:
+        return BaseCandidate(path, inf, 0, 0, "no tensor of the same name and shape")
+    apart = norm = 0.0
+    same = 0
+    with Source(base) as other:
+        for name in common:
+            x, y = _sample(other, there[name]), _sample(source, views[name])
+            squares, own = float(((x - y) ** 2).sum()), float((x * x).sum())
+            same += squares == 0
+            apart, norm = apart + squares, norm + own
+    return BaseCandidate(path, sqrt(apart / norm) if norm else inf, len(common), same)
+
+
+def _sample(source: Source, view: View):  # type: ignore[no-untyped-def]  # an array of float64
+    """Numbers from the middle of a tensor, in row-major order; what is not finite counts as 0."""
+    import numpy as np
+
+    size, count = view.dtype.block_bytes, min(SAMPLE, view.numel)
+    start = (view.numel - count) // 2 * size
+    raw = RowMajorBytes(source, view).part(start, start + count * size)
+    numbers = np.frombuffer(raw, number_type(view.dtype)).astype("f8")
+    return np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
