@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.engine.compare.rows import RowIndex, forms
@@ -24,8 +24,8 @@ class FoundMap(NamedTuple):
     olds: tuple[str, ...]
     how: str
     is_unique: bool
-    used: Mapping[str, int]
-    """{name in the first: how many of its elements}"""
+    used: Mapping[str, Sequence[View]]
+    """{name in the first: the windows on it that are read}"""
     is_cast: bool = False
     runs: tuple[RowRun, ...] = ()
     is_plain: bool = True
@@ -89,9 +89,10 @@ class Search:
         text = words(made.runs, [known.get(one, one) for one in self.names])
         text = f"transposed: {text}" if is_transposed else text
         text = f"negated: {text}" if is_negated else text
-        used: dict[str, int] = {}
+        used: dict[str, list[View]] = {}
         for one in made.runs:
-            used[self.names[one.tensor]] = used.get(self.names[one.tensor], 0) + one.length * width
+            old = self.names[one.tensor]
+            used.setdefault(old, []).append(_rows(self.a[old], one.start, one.length, width))
         is_cast = any(self.a[old].dtype != view.dtype for old in olds)
         plain = not (is_transposed or is_negated or is_cast)
         return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)

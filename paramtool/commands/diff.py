@@ -35,6 +35,7 @@ from paramtool.model.diff import (
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Copy, Target
+from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
 
@@ -148,8 +149,10 @@ class _Comparing:
         self.found: dict[str, TensorDiff] = {}
         """{name in the second: its verdict}"""
         self.gone: list[TensorDiff] = []
-        self.used: dict[str, int] = {}
-        """{name in the first: how many of its elements tensors of the second are made of}"""
+        self.twins: dict[tuple[str, str], str] = {}
+        """{(side, name): which tensor of the other side holds the same bytes}, of those of several names"""
+        self.used: dict[str, list[View]] = {}
+        """{name in the first: the windows on it that tensors of the second are made of}"""
 
     def all(self, advance: Advance) -> tuple[TensorDiff, ...]:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
@@ -207,7 +210,10 @@ class _Comparing:
     def _match(self, old: list[str], new: list[str], renames: Renames) -> None:
         """Equal tensors of several names, by the renames that others show; those of real content by their order."""
         free = dict.fromkeys(new)
-        left = []
+        left: list[str] = []
+        if not self._may_be_chance(old[0]):
+            self.twins |= {("b", name): f"the same bytes as {old[0]!r} of A" for name in new}
+            self.twins |= {("a", name): f"the same bytes as {new[0]!r} of B" for name in old}
         for name in old:
             wanted = next((one for one in renames.of(name) if one in free), None)
             if wanted is None:
@@ -261,7 +267,7 @@ class _Comparing:
             return
         for copy in one.target.copies:
             for old in copy.names:
-                self.used[old] = self.used.get(old, 0) + copy.terms[0][1].numel
+                self.used.setdefault(old, []).append(copy.terms[0][1])
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout)
 
     def _is_calculated(self, one: _diff_tables.Proposal) -> bool:
@@ -281,7 +287,7 @@ class _Comparing:
         summed = any(len(copy.terms) > 1 for copy in one.target.copies)
         why = "a sign" if is_moved else "sums of biases" if summed else "a number that is added (a forget bias)"
         for name in names:
-            self.used[name] = self.a[name].numel
+            self.used.setdefault(name, []).append(self.a[name])
         if is_moved and names:  # bits move, and one is flipped: they lead back
             self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, with {why}", layout=one.layout)
         elif names:
@@ -294,8 +300,8 @@ class _Comparing:
             if one.name not in self.left_b:
                 continue
             beside = list(search.beside(one, self.left_b))
-            for old, count in one.used.items():
-                self.used[old] = self.used.get(old, 0) + count
+            for old, windows in one.used.items():
+                self.used.setdefault(old, []).extend(windows)
             self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
             for name, olds, pairs in beside:
                 if all(self.sides.same(pairs, lambda nbytes: None).values()):
@@ -341,16 +347,20 @@ class _Comparing:
             self._settle(CHANGED, [name], name, change=found.get(name))
         for name, view in list(self.left_b.items()):
             self.found[name] = TensorDiff(
-                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), nbytes=view.nbytes
-            )
-        for name, count in self.used.items():
-            if (lost := self.a[name].numel - count) > 0:
+                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), self.twins.get(("b", name), ""),
+                nbytes=view.nbytes,
+            )  # fmt: skip
+        for name, windows in self.used.items():
+            if name in self.a and (lost := unread(self.a[name], windows)):
                 how = f"{lost} of {plural(self.a[name].numel, 'element')} in no tensor of B"
                 self.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         for name, view in self.left_a.items():
             self.gone.append(
-                TensorDiff(REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), nbytes=view.nbytes)
-            )
+                TensorDiff(
+                    REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), self.twins.get(("a", name), ""),
+                    nbytes=view.nbytes,
+                )
+            )  # fmt: skip
 
     def _without_data(self) -> None:
         """Names that have no tensor in one of the two: their kinds are compared."""

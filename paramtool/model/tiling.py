@@ -13,6 +13,7 @@ a smaller room:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from paramtool.model.view import View, overlaps
@@ -164,3 +165,32 @@ def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
 
     if view.numel:
         yield from inside(view.byte_start, 0, tuple(slice(0, size) for size in view.shape))
+
+
+def unread(view: View, windows: Sequence[View]) -> int:
+    """How many elements of a window are in none of other windows on it.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> whole, row = (View(0, DTYPES["uint8"], 0, shape, (2, 1)) for shape in ((3, 2), (1, 2)))
+    >>> unread(whole, [row]), unread(whole, [row, row]), unread(whole, [whole])
+    (4, 4, 0)
+    """
+    count = sum(one.numel for one in windows)
+    if count <= view.numel and are_disjoint(windows):
+        return view.numel - count
+    covered, stop = 0, -1
+    for start, end in sorted(run for one in windows for run in _element_runs(one)):
+        covered += max(0, end - max(start, stop))
+        stop = max(stop, end)
+    return view.numel - covered
+
+
+def _element_runs(view: View) -> Iterator[tuple[int, int]]:
+    """The elements of a window as runs that follow each other in the storage: (the first, after the last)."""
+    length, axis = 1, len(view.shape)
+    while axis and (view.shape[axis - 1] == 1 or view.strides[axis - 1] == length):
+        axis -= 1
+        length *= view.shape[axis]
+    for index in product(*map(range, view.shape[:axis])):
+        start = view.offset + sum(k * stride for k, stride in zip(index, view.strides, strict=False))
+        yield start, start + length

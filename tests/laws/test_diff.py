@@ -155,3 +155,22 @@ def test_differences_are_measured(place: Path, back: bool) -> None:
     assert one.change is not None
     assert one.change.largest == 2 and one.change.mean == pytest.approx(2 / 12)
     assert one.change.relative == pytest.approx(2 / np.linalg.norm(old))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_row_that_is_there_twice_does_not_hide_a_lost_one(place: Path, seed: int) -> None:
+    """As many rows as before, and one of them is gone."""
+    old = np.random.default_rng(seed).normal(size=(8, WIDTH)).astype("f4")
+    rows = [0, *range(7)]
+    found = compared(place, {"a.weight": old}, {"b.weight": old[rows]})
+    assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same()
+
+
+def test_a_copy_that_one_side_lacks_is_told(place: Path) -> None:
+    """A name that only one has, with the bytes of another: which that is."""
+    real = np.random.default_rng(0).normal(size=(4, WIDTH)).astype("f4")
+    (same, added) = compared(place, {"wte": real}, {"wte": real, "head": real}).tensors[::-1]
+    assert {(one.kind, one.how) for one in (same, added)} == {(SAME, ""), (ADDED, "")}
+    found = compared(place, {"x": real}, {"wte": real, "head": real}).tensors
+    assert {(one.kind, one.how) for one in found} == {(RENAMED, ""), (ADDED, "the same bytes as 'x' of A")}

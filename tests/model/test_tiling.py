@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.model import tiling
 from paramtool.model.dtype import DTYPES
-from paramtool.model.tiling import are_disjoint
-from paramtool.model.view import View
+from paramtool.model.tiling import are_disjoint, unread
+from paramtool.model.view import View, contiguous
 from tests.examples import examples
 
 BF16 = DTYPES["bfloat16"]
@@ -92,3 +93,19 @@ def test_experts_in_the_middle_take_turns_too() -> None:
     found = [View("w", BF16, k * ffn, (width, ffn), (experts * ffn, 1)) for k in range(experts)]
     assert are_disjoint(found)
     assert not are_disjoint([*found, found[7]])
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 5), st.data())
+def test_what_windows_do_not_read_is_counted(a: int, b: int, c: int, data: st.DataObject) -> None:
+    """As by marking every element, whether windows share elements or not."""
+    whole = contiguous(0, DTYPES["float32"], (a, b, c))
+    places = np.arange(a * b * c).reshape(a, b, c)
+    windows, read = [], set()
+    for _ in range(data.draw(st.integers(0, 4))):
+        bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in (a, b, c)]
+        box = tuple(slice(*one) for one in bounds)
+        shape = tuple(high - low for low, high in bounds)
+        offset = sum(low * step for (low, _), step in zip(bounds, whole.strides, strict=True))
+        windows.append(View(0, DTYPES["float32"], offset if 0 not in shape else 0, shape, whole.strides))
+        read |= set(places[box].reshape(-1).tolist())
+    assert unread(whole, windows) == whole.numel - len(read)
