@@ -1,0 +1,125 @@
+"""`paramtool diff` of two checkpoints, compared with reading both and hashing or comparing them.
+
+Everything is in the page cache.  The pairs: equal files, all tensors renamed, one form of a mixture of experts beside
+the other (with a map), and rows in another order that no table has.  Peers: `cmp`, blake3 of both, sha256sum, and
+torch.equal of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+
+from measure import HEADER, PARAMTOOL, folder, interleaved, machine, make, print_table, rows, run, verdict
+
+MB = 1 << 20
+SAME, MAPPED = 1.5, 4.0
+"""How many times as long as blake3 of both it may take: equal or renamed pairs, and pairs with a map."""
+BLAKE3 = """
+import sys
+from blake3 import blake3
+made, buffer = blake3(), memoryview(bytearray(1 << 20))
+for path in sys.argv[1:]:
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            made.update(buffer[:count])
+"""
+EQUAL = """
+import sys
+import torch
+from safetensors.torch import load_file
+one, other = (load_file(path) for path in sys.argv[1:])
+print(all(torch.equal(one[name], other.get(name, one[name])) for name in one))
+"""
+RENAMED = "x."
+
+
+def main() -> None:
+    """Measure each pair, and print."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--gb", type=float, default=4)
+    arguments.add_argument("--rounds", type=int, default=3)
+    asked = arguments.parse_args()
+    pairs: dict[str, tuple[Callable[[str, float], tuple[str, str]], float]] = {
+        "equal": (_equal, SAME),
+        "renamed": (_renamed, SAME),
+        "rows in another order, found by digests": (_shuffled, MAPPED),
+        "a list of experts and stacks of them": (_experts, MAPPED),
+    }
+    for name, (maker, wanted) in pairs.items():
+        with folder() as place:
+            _measure(name, maker(place, asked.gb), wanted, asked)
+
+
+def _measure(name: str, paths: tuple[str, str], wanted: float, asked: argparse.Namespace) -> None:
+    files = [_files(path) for path in paths]
+    every = [file for one in files for file in one]
+    base = "blake3 of both"
+    commands = {
+        base: [sys.executable, "-c", BLAKE3, *every],
+        "paramtool diff": [PARAMTOOL, "diff", *paths, "--json"],
+        "sha256sum": ["sha256sum", *every],
+    }
+    if name == "equal":
+        commands["cmp"] = ["cmp", *paths]
+    if name in ("equal", "renamed"):
+        commands["torch.equal"] = [sys.executable, "-c", EQUAL, *paths]
+    found = interleaved(commands, asked.rounds, sample=True)
+    document = json.loads(found["paramtool diff"][0].stdout)
+    table = list(rows(found, base))
+    notes = [f"verdicts: {document['counts']}"]
+    notes.append(verdict(f"diff beside {base}", float(table[1][3]), wanted, " times"))
+    print_table(f"{name}, {asked.gb:g} GB a side, {asked.rounds} rounds; {machine()}", HEADER, table, notes)
+
+
+def _files(path: str) -> list[str]:
+    """The files of weights of a checkpoint."""
+    if os.path.isfile(path):
+        return [path]
+    return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".safetensors"))
+
+
+def _equal(place: str, gb: float) -> tuple[str, str]:
+    """A file and its copy."""
+    return _made(place, gb, "")
+
+
+def _renamed(place: str, gb: float) -> tuple[str, str]:
+    """Another name for every tensor."""
+    return _made(place, gb, "{'" + RENAMED + "' + name: tensor for name, tensor in found.items()}")
+
+
+def _shuffled(place: str, gb: float) -> tuple[str, str]:
+    """The two halves of the rows of each matrix exchanged, under another name; rows of 4 kB."""
+    turned = "torch.cat([tensor[len(tensor) // 2 :], tensor[: len(tensor) // 2]])"
+    return _made(place, gb, "{'" + RENAMED + "' + name: " + turned + " for name, tensor in found.items()}")
+
+
+def _made(place: str, gb: float, change: str) -> tuple[str, str]:
+    """A file of matrices of 16 MB, rows of 4 kB, and another one made of it."""
+    a, b = (os.path.join(place, f"{name}.safetensors") for name in "ab")
+    script = f"""
+import torch
+from safetensors.torch import save_file
+torch.manual_seed(0)
+found = {{f"layers.{{k}}.weight": torch.randn(4096, 1024) for k in range({max(1, int(gb * 1e9 / (16 * MB)))})}}
+save_file(found, {a!r})
+save_file({change or "found"}, {b!r})
+"""
+    run([sys.executable, "-c", script])
+    return a, b
+
+
+def _experts(place: str, gb: float) -> tuple[str, str]:
+    """A Qwen3-MoE as transformers 4 writes it, and in the form of transformers 5."""
+    four, five = (os.path.join(place, name) for name in ("four", "five"))
+    make("experts", four, int(gb * 1e9), MB, 64)
+    run([PARAMTOOL, "convert", four, "--to", "transformers-5", "--no-verify", "-o", five])
+    return four, five
+
+
+if __name__ == "__main__":
+    main()
