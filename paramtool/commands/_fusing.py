@@ -83,6 +83,7 @@ class _TakenApart(NamedTuple):
     model: KnownModel
     said: Mapping[str, str] = {}
     """{layout: who says it}, where the user gave none."""
+    warnings: tuple[str, ...] = ()
 
 
 def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
@@ -112,6 +113,7 @@ def unfused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
         ),
         source=found.layouts,
         said=found.said,
+        warnings=found.warnings,
     )
 
 
@@ -124,6 +126,7 @@ def _rearrangement(
     source: str = "",
     target: str = "",
     said: Mapping[str, str] | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> Rearrangement:
     """What both commands say of their tensors, with the facts that these depend on."""
     modules = Counter(_module(one) for one in joints)
@@ -135,6 +138,7 @@ def _rearrangement(
         facts=model.said(item for one in joints for item in one.described.sizes.items()),
         record=record,
         said=said or {},
+        warnings=warnings,
     )
 
 
@@ -262,13 +266,30 @@ def _of_layout(source: PartsSource, options: RelayoutOptions) -> _TakenApart:
     groups = find.fused(source.shapes, layout, options.at, source.where)
     known = KnownParts(source.shapes, model.sizes, _names(options, layout), model.packing)
     joints = list(fuse.unfused(groups, layout, known))
-    if not options.at and (others := list(_otherwise(source.checkpoint, layout, joints))):
+    _refuse_recorded_otherwise(source, layout, joints)
+    others = list(_otherwise(source.checkpoint, layout, joints))
+    if others and not options.at:
         raise LayoutError(
             listed(f"is not in layout {layout.name}:", others),
             hint=f"without --layout it is taken apart by what is known; --at MODULE takes it apart as {layout.name} "
             "whatever is known of it",
         )
-    return _TakenApart(joints, layout.name, model)
+    warnings = tuple(f"{one}; taken apart as {layout.name}, because --at chooses it" for one in others)
+    return _TakenApart(joints, layout.name, model, warnings=warnings)
+
+
+def _refuse_recorded_otherwise(source: PartsSource, layout: PartLayout, joints: Iterable[Joint]) -> None:
+    """LayoutError if the file's own record says that a tensor is in another layout: no flag makes that untrue."""
+    recorded = {one.tensor: one.layout for one in source.record.fused}
+    lines = [
+        f"{name!r}: its record says layout {recorded[name]}"
+        for name in (joint.stored.name for joint in joints)
+        if recorded.get(name, layout.name) != layout.name
+    ]
+    if lines:
+        raise LayoutError(
+            listed(f"is not in layout {layout.name}:", lines), hint="without --layout the record takes it apart"
+        )
 
 
 def _otherwise(checkpoint: Checkpoint, layout: PartLayout, joints: Iterable[Joint]) -> Iterator[str]:

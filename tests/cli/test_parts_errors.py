@@ -372,7 +372,8 @@ def test_another_layout_than_the_config_says(tmp_path: Path) -> None:
     command = ("unfuse", "m", "--layout", "qkv", "-o", "out")
     says = ("qkv-per-head", "gpt_neox.layers.*.attention", "--at")
     refused(quick, *command, cwd=tmp_path, code=5, says=says)
-    assert quick(*command, "--at", "*.attention", cwd=tmp_path).code == 0
+    ran = quick(*command, "--at", "*.attention", cwd=tmp_path)
+    assert ran.code == 0 and "says layout qkv-per-head; taken apart as qkv, because --at chooses it" in ran.err, ran
 
 
 # --- what a message says ---------------------------------------------------------------------------------------------
@@ -472,3 +473,12 @@ def test_notes_that_do_not_concern_a_model_are_no_warnings(size: int, are: int, 
     folder_of(tmp_path / "m", {**attention.LLAMA, "vocab_size": size})
     ran = quick("convert", "m", "--to", "vllm", "-o", "out", cwd=tmp_path)
     assert ran.code == 0 and ran.err.count("warning") == are
+
+
+def test_no_flag_contradicts_the_record(tmp_path: Path) -> None:
+    """The record of a file is true of its tensors: --at chooses among them, and does not make it another layout."""
+    saved(tmp_path, apart(), CONFIG)
+    assert quick("fuse", "m", "--layout", "qkv-per-group", "-o", "fused", cwd=tmp_path).code == 0
+    command = ("unfuse", "fused", "--layout", "qkv", "-o", "out", "--at", "*.self_attn")
+    refused(quick, *command, cwd=tmp_path, code=5, says=("its record says layout qkv-per-group",))
+    assert quick("unfuse", "fused", "-o", "out", cwd=tmp_path).code == 0

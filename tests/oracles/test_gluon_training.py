@@ -78,7 +78,9 @@ def test_training_goes_on_and_controls_end_elsewhere(made: Path) -> None:
 
 def test_a_state_beside_other_parameters_is_refused(made: Path, tmp_path: Path) -> None:
     """The folder of a model and its trainer: no file of MXNet's is written that the trainer could load."""
-    with pytest.raises(PlanError, match=r"t\.states: the optimizer's state cannot follow: it is in the form gluon") as caught:
+    with pytest.raises(
+        PlanError, match=r"t\.states: the optimizer's state cannot follow: it is in the form gluon"
+    ) as caught:
         convert(made / "adam", tmp_path / "out", source="mxnet", target="torch")
     assert "--drop-optimizer" in (caught.value.hint or "") and not (tmp_path / "out").exists()
     convert(made / "adam", tmp_path / "out", source="mxnet", target="torch", drop_optimizer=True)
