@@ -129,10 +129,17 @@ class Dialect:
     def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
         """LayoutError if the model has a layer of the table under a prefix that the program does not read."""
         for name, text in self.elsewhere(kept):
-            raise LayoutError(
-                f"{name!r}: {self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*",
-                hint="the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+            where = f"{self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*"
+            if name.startswith(ADAPTER):
+                raise LayoutError(
+                    f"the names begin with {ADAPTER!r}, as those of a PEFT adapter do: {where}",
+                    hint="merge the adapter into its model first",
+                )
+            raise PrefixError(
+                f"{name!r}: {where}",
+                "the names have another prefix than transformers gives them; `paramtool export --rename` changes "
                 "it, as in --rename 'module.*=*'",
+                name=name,
             )
 
     def _unmixed(self, kept: Iterable[str]) -> None:
@@ -344,6 +351,16 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     raise LayoutError(where, hint="; ".join(filter(None, hints)))
 
 
+class PrefixError(LayoutError):
+    """A layer has another prefix than its model's; `name` is a tensor of it."""
+
+    def __init__(self, message: str, hint: str = "", *, name: str = "") -> None:
+        super().__init__(message, hint)
+        self.name = name
+
+
+ADAPTER = "base_model.model."
+"""What PEFT puts in front of all names of an adapter."""
 FEW = 3
 """How many models of a table a hint lists."""
 
