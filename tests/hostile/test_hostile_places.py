@@ -198,7 +198,22 @@ def test_an_existing_output(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("folder", "fifo"):
         refused(quick, "dedup", path.name, "-o", name, "--force", cwd=tmp_path, code=7, says=(name,))
-    refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost", "exists"))
+    refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost: is a link to",))
+
+
+def test_no_error_offers_a_force_that_would_be_refused(tmp_path: Path) -> None:
+    """The first error is the one that --force would give."""
+    path = model(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "ghost").symlink_to("nowhere")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("precious")
+    cut = ("--max-shard-size", "1MB")
+    for name, more in [("folder", ()), ("ghost", ()), ("file", cut), ("full", cut), ("ghost", cut)]:
+        args = ("dedup", path.name, "-o", name, *more)
+        ran = refused(quick, *args, cwd=tmp_path, code=7, says=(name,))
+        assert "overwrite it" not in ran.err and ran.err == quick(*args, "--force", cwd=tmp_path).err
 
 
 def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
@@ -213,6 +228,10 @@ def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
     empty = "the name of the output is empty"
     refused(quick, "dedup", "model.safetensors", "-o", "", cwd=tmp_path, code=7, says=(empty,))
     refused(quick, "dedup", "model.safetensors", other, "-o", "", cwd=tmp_path, code=2, says=(empty, "-o DIR"))
+    (tmp_path / "in").mkdir()
+    shutil.copy(other, tmp_path / "in" / "model.safetensors")
+    for run in (("dedup", "in"), ("export", "in", "--all-names")):
+        refused(quick, *run, "-o", "", cwd=tmp_path, code=7, says=(empty,))
     refused(quick, "inspect", "", cwd=tmp_path, code=3, says=("the path is empty",))
 
 
@@ -232,6 +251,9 @@ def test_an_output_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = model(tmp_path)
     for output in ("ghost/out.safetensors", f"{path.name}/out.safetensors"):
         refused(quick, "dedup", path.name, "-o", output, cwd=tmp_path, code=7, says=(output,))
+    for output in (f"{path.name}/a.safetensors", f"{path.name}/a/b.safetensors"):
+        says = (f"{output}: {path.name} is a file, not a folder", "choose another -o")
+        assert "mkdir" not in refused(quick, "dedup", path.name, "-o", output, cwd=tmp_path, code=7, says=says).err
 
 
 def test_a_hard_link_to_the_input_does_not_lose_it(tmp_path: Path) -> None:
@@ -323,7 +345,9 @@ def test_a_folder_that_is_read_is_not_written(tmp_path: Path) -> None:
     folder.mkdir()
     makers_sharded.index(folder, makers_sharded.MAP)
     refused(quick, "dedup", "in", "-o", "in", "--force", cwd=tmp_path, code=7, says=("is an input",))
-    refused(quick, "dedup", "in", "-o", "in/one.safetensors", "--force", cwd=tmp_path, code=7, says=("is an input",))
+    for name in ("one", "new"):  # a file that is there, and one that is not
+        says = ("would be inside in, an input", "is read with the folder the next time")
+        refused(quick, "dedup", "in", "-o", f"in/{name}.safetensors", "--force", cwd=tmp_path, code=7, says=says)
 
 
 def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
