@@ -118,11 +118,19 @@ def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("args", ARGS)
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&- >/dev/null"])
-def test_closed_streams(args: tuple[str, ...], closed: str, model: Path, tmp_path: Path) -> None:
-    """Nobody listens, which is no error."""
+@pytest.mark.parametrize(
+    ("closed", "code", "says"),
+    [
+        (">&-", 7, "error: standard output: Bad file descriptor\n"),
+        ("<&- >&-", 7, "error: standard output: Bad file descriptor\n"),
+        (">&- 2>&-", 7, ""),
+        ("2>&- >/dev/null", 0, ""),
+    ],
+)
+def test_closed_streams(args: tuple[str, ...], closed: str, code: int, says: str, model: Path, tmp_path: Path) -> None:
+    """What is not printed is an error, as on a full disk; that nobody reads errors is none."""
     done = shell(f"{' '.join(PROGRAM)} {' '.join(args)} {closed}", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", says)
 
 
 @pytest.mark.parametrize("args", ARGS)
