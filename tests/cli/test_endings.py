@@ -53,6 +53,36 @@ main()
 """
 
 
+EARLY = """
+import os, runpy, signal, sys
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Strike())
+runpy.run_module("paramtool", run_name="__main__")
+"""
+LATE = """
+import atexit, os, runpy, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+runpy.run_module("paramtool", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("script", "code"), [(EARLY, 130), (LATE, 0)])
+def test_ctrl_c_at_the_first_import_and_at_the_very_end(script: str, code: int, model: Path, tmp_path: Path) -> None:
+    """No traceback; what is done is done."""
+    done = subprocess.run([sys.executable, "-c", script, "inspect", model.name], cwd=tmp_path, capture_output=True,
+                          timeout=PATIENCE)  # fmt: skip
+    assert (done.returncode, done.stderr, bool(done.stdout)) == (code, b"", code == 0), done
+
+
+def test_the_script_is_the_module() -> None:
+    """Both begin where nothing was imported yet."""
+    pyproject = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert '\nparamtool = "paramtool.__main__:run"\n' in pyproject
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_an_import_swallows(number: signal.Signals, model: Path, tmp_path: Path) -> None:
     """A C extension turns it into an ImportError; it is a signal all the same."""
