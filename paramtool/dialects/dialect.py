@@ -8,6 +8,7 @@ Both give the same kind of answer, pieces of tensors of transformers 4, so that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -342,13 +343,23 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     if why := {**table.unread, **table.refused}.get(architecture, ""):
         raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
     known = sorted(name for family in table.families for name in family.models)
-    similar = nearest(architecture, known)
+    near = nearest(_stem(architecture), dict.fromkeys(map(_stem, known)))
+    similar = [name for one in near for name in known if _stem(name) == one] if len(known) > FEW else []
     lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"
     hints = (
         f"similar names that it has: {', '.join(similar)}" if similar else "",
         _not_needed(table) or (f"it has one for {', '.join(known)}" if len(known) <= FEW else lists),
     )
     raise LayoutError(where, hint="; ".join(filter(None, hints)))
+
+
+def _stem(architecture: str) -> str:
+    """The name of a model's class without what it is for, which most have in common.
+
+    >>> _stem("GPTNeoXForCausalLM"), _stem("GPT2LMHeadModel"), _stem("BertModel")
+    ('GPTNeoX', 'GPT2', 'Bert')
+    """
+    return re.sub(r"(?<=\w)(For[A-Z]\w*|LMHeadModel|Model)$", "", architecture)
 
 
 class PrefixError(LayoutError):

@@ -424,7 +424,8 @@ def test_the_prefix_of_a_section_and_of_an_adapter(tmp_path: Path) -> None:
     says = ("has this layer of LlamaForCausalLM at model.layers.*", "hint: ", "--only model converts it alone")
     refused(quick, "convert", "n", "--to", "megatron", "-o", "out", cwd=tmp_path, code=5, says=says)
     ran = quick("convert", "n", "--only", "model", "--to", "megatron", "-o", "out", cwd=tmp_path)
-    assert ran.code == 0, ran
+    assert ran.code == 0 and "untouched" not in ran.out, ran
+    refused(quick, "convert", "n", "--to", "lama", "-o", "o", cwd=tmp_path, code=2, says=("hint: did you mean meta?",))
 
 
 def test_a_config_without_architectures(tmp_path: Path) -> None:
@@ -447,6 +448,9 @@ def test_a_copy_says_which_dialect_it_is_in_and_which_others_there_are(tmp_path:
         ("vllm", "ViTForImageClassification", ("give it the folder as it is", "`paramtool layouts vllm` lists")),
         ("vllm", "BertModel", ("bert.py", "give it the folder as it is")),
         ("meta", "BertModel", ("has no table for BertModel", "it has one for LlamaForCausalLM")),
+        ("meta", "Phi3ForCausalLM", ("\nhint: it has one for LlamaForCausalLM\n",)),
+        ("megatron", "GPTNeoXForCausalLM", ("\nhint: `paramtool layouts megatron` lists those that it has",)),
+        ("megatron", "Gemma4ForCausalLM", ("similar names that it has: GemmaForCausalLM, Gemma3ForCausalLM",)),
     ],
 )
 def test_a_model_without_a_table(target: str, architecture: str, says: tuple[str, ...], tmp_path: Path) -> None:
