@@ -17,6 +17,7 @@ from types import SimpleNamespace as Is
 
 import pytest
 
+from paramtool.formats.files import unreadable
 from tests.hostile import makers_sharded, makers_torch
 from tests.hostile.command import COMPARING, WRITING, Ran, command, contents, interrupted, quick, refused
 from tests.hostile.makers_safetensors import DATA, build, item
@@ -94,6 +95,22 @@ def test_an_unreadable_folder(open_place: Path) -> None:
     """A folder whose names cannot be listed."""
     (open_place / "shut").mkdir(mode=0o300)
     refused(as_nobody(), "inspect", "shut", cwd=open_place, code=3, says=("shut", "Permission denied"))
+
+
+def test_a_name_that_a_terminal_could_obey(tmp_path: Path) -> None:
+    """Is written out, and an escape sequence is no pattern of a shell."""
+    for name, shown in (("no\nsuch\x1b[31m", r"no\nsuch\x1b[31m"), ("a[b", "a[b")):
+        ran = refused(quick, "inspect", name, cwd=tmp_path, code=3, says=(f"error: {shown}: cannot be read",))
+        assert "pattern" not in ran.err and ran.err.count("\n") == 1
+    assert "no file matches the pattern" in unreadable("[ab].pt", FileNotFoundError(2, "No such file")).hint
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    """The hint says which shards there are."""
+    path = makers_sharded.index(tmp_path, makers_sharded.MAP)
+    (tmp_path / "two.safetensors").unlink()
+    says = ("two.safetensors", "No such file", "hint: copy or download the folder again: 1 of 2 files of the index are")
+    assert "'one.safetensors'" in refused(quick, "inspect", path.name, cwd=tmp_path, code=3, says=says).err
 
 
 def test_an_unreadable_shard(open_place: Path) -> None:
