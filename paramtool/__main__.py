@@ -1,5 +1,21 @@
-"""`python -m paramtool` is `paramtool`."""
+"""`python -m paramtool` is `paramtool`: the command, from its first import on."""
 
-from paramtool.cli.main import main
+import signal
+import sys
+from typing import NoReturn
 
-main()
+
+def run() -> NoReturn:
+    """Run a command.  Ctrl-C ends it with 130, also while its modules are imported, and no more once it has ended."""
+    try:
+        from paramtool.cli.main import main
+
+        main()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    run()

@@ -196,7 +196,8 @@ class UnreadableError(FormatError):
     """The system does not let us read a file, or a part of it; `path` is that file."""
 
     def __init__(self, path: str, message: str, hint: str = "") -> None:
-        super().__init__(f"{path}: {message}", hint)
+        shown = path if path.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
+        super().__init__(f"{shown}: {message}", hint)
         self.path = path
 
 

@@ -181,10 +181,11 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
-    yield (
-        "untouched",
-        f"{plural(found.untouched, 'other tensor')} unchanged{', aliases included' if found.keeps_ties else ''}",
-    )
+    if found.untouched:
+        yield (
+            "untouched",
+            f"{plural(found.untouched, 'other tensor')} unchanged{', aliases included' if found.keeps_ties else ''}",
+        )
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"

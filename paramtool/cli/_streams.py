@@ -9,11 +9,14 @@ import sys
 
 
 def prepare_streams() -> None:
-    """Give closed streams a place to write to, and let no character fail for its encoding."""
-    for name in ("stdout", "stderr"):
+    """Let no character fail for its encoding, and take the place of closed streams.
+
+    What is written to a standard output that is closed fails when it is flushed, as on a full disk.
+    """
+    for name, mode in (("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            setattr(sys, name, open(os.open(os.devnull, mode), "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 

@@ -62,7 +62,10 @@ def wanted_names(
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
     if options.ties and keys_from_config is not None:
-        raise UsageError("ties are those of the config's model where keys_from_config is given; leave out ties")
+        raise UsageError(
+            "ties (--ties) are those of the config's model where keys_from_config (--keys-from-config) is given",
+            hint="leave out --ties",
+        )
     if keys_from_config is not None:
         model = model_of(keys_from_config, path)
         brings = _settings(keys_from_config) if keys_from_config else {}

@@ -57,7 +57,8 @@ def _of_one(
         return  # the warning about what it calls says so
     except FormatError as error:
         if is_training_state(name) or place.endswith(METADATA):
-            yield f"{name!r} is copied, and no training goes on from it: {error.message}"
+            what = error.message.removeprefix(f"{place}: ")
+            yield f"{name!r} is copied, and no training goes on from it: {what}"
         return
     bound = _bindings(folder, model, found) if model is not None else ()
     lines = [line for one in bound if _is_understood(one.optimizer) for line in one.defects]

@@ -8,6 +8,7 @@ Both give the same kind of answer, pieces of tensors of transformers 4, so that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -129,10 +130,17 @@ class Dialect:
     def _refuse_elsewhere(self, kept: Iterable[str]) -> None:
         """LayoutError if the model has a layer of the table under a prefix that the program does not read."""
         for name, text in self.elsewhere(kept):
-            raise LayoutError(
-                f"{name!r}: {self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*",
-                hint="the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+            where = f"{self.table.name} has this layer of {self.architecture} at {text.partition(LAYER)[0]}*"
+            if name.startswith(ADAPTER):
+                raise LayoutError(
+                    f"the names begin with {ADAPTER!r}, as those of a PEFT adapter do: {where}",
+                    hint="merge the adapter into its model first",
+                )
+            raise PrefixError(
+                f"{name!r}: {where}",
+                "the names have another prefix than transformers gives them; `paramtool export --rename` changes "
                 "it, as in --rename 'module.*=*'",
+                name=name,
             )
 
     def _unmixed(self, kept: Iterable[str]) -> None:
@@ -335,7 +343,8 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     if why := {**table.unread, **table.refused}.get(architecture, ""):
         raise LayoutError(f"{where}: {why}", hint=_not_needed(table))
     known = sorted(name for family in table.families for name in family.models)
-    similar = nearest(architecture, known)
+    near = nearest(_stem(architecture), dict.fromkeys(map(_stem, known)))
+    similar = [name for one in near for name in known if _stem(name) == one] if len(known) > FEW else []
     lists = f"`paramtool layouts {table.name}` lists those that it has, {len(known)}"
     hints = (
         f"similar names that it has: {', '.join(similar)}" if similar else "",
@@ -344,6 +353,25 @@ def _family(table: DialectTable, architecture: str) -> ModelRows:
     raise LayoutError(where, hint="; ".join(filter(None, hints)))
 
 
+def _stem(architecture: str) -> str:
+    """The name of a model's class without what it is for, which most have in common.
+
+    >>> _stem("GPTNeoXForCausalLM"), _stem("GPT2LMHeadModel"), _stem("BertModel")
+    ('GPTNeoX', 'GPT2', 'Bert')
+    """
+    return re.sub(r"(?<=\w)(For[A-Z]\w*|LMHeadModel|Model)$", "", architecture)
+
+
+class PrefixError(LayoutError):
+    """A layer has another prefix than its model's; `name` is a tensor of it."""
+
+    def __init__(self, message: str, hint: str = "", *, name: str = "") -> None:
+        super().__init__(message, hint)
+        self.name = name
+
+
+ADAPTER = "base_model.model."
+"""What PEFT puts in front of all names of an adapter."""
 FEW = 3
 """How many models of a table a hint lists."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader, FileIO
@@ -82,7 +83,7 @@ def _hint(path: str, error: OSError) -> str:
     """What to do about it, if that is known.  A shell passes on a pattern that matches no file as it was written."""
     if error.errno == errno.EIO:
         return FAILS
-    is_pattern = isinstance(error, FileNotFoundError) and any(sign in path for sign in "*?[")
+    is_pattern = isinstance(error, FileNotFoundError) and re.search(r"[*?]|\[[^\]]+\]", path)
     return "no file matches the pattern, so the shell passed it on unchanged" if is_pattern else ""
 
 

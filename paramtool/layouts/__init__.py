@@ -66,11 +66,18 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
     for declared, error in installed().broken:
         if declared in (name, name.split(".")[0]):
             raise error
-    near = nearest(name, [*known, *others]) or [n for n in known if n.startswith(name.split(".")[0])]
+    models = {model: dialect for model, dialect in OF_MODELS.items() if dialect in others}
+    near = list(dict.fromkeys(models.get(one, one) for one in nearest(name, [*known, *others, *models]))) or [
+        n for n in known if n.startswith(name.split(".")[0])
+    ]
     hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
     if of_kind := [n for n, layout in known.items() if any(form.kind == name.lower() for form in layout.forms)]:
         hint = f"layouts of a {name.lower()}: {', '.join(of_kind)}"
     raise UsageError(f"there is no layout {name!r}", hint="; ".join([*installed().warnings, hint]))
+
+
+OF_MODELS = {"llama": "meta"}
+"""{name of a model: the dialect of its makers' files}"""
 
 
 def family(name: str) -> list[Layout]:

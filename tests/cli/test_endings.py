@@ -53,6 +53,36 @@ main()
 """
 
 
+EARLY = """
+import os, runpy, signal, sys
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Strike())
+runpy.run_module("paramtool", run_name="__main__")
+"""
+LATE = """
+import atexit, os, runpy, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+runpy.run_module("paramtool", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("script", "code"), [(EARLY, 130), (LATE, 0)])
+def test_ctrl_c_at_the_first_import_and_at_the_very_end(script: str, code: int, model: Path, tmp_path: Path) -> None:
+    """No traceback; what is done is done."""
+    done = subprocess.run([sys.executable, "-c", script, "inspect", model.name], cwd=tmp_path, capture_output=True,
+                          timeout=PATIENCE)  # fmt: skip
+    assert (done.returncode, done.stderr, bool(done.stdout)) == (code, b"", code == 0), done
+
+
+def test_the_script_is_the_module() -> None:
+    """Both begin where nothing was imported yet."""
+    pyproject = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert '\nparamtool = "paramtool.__main__:run"\n' in pyproject
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_an_import_swallows(number: signal.Signals, model: Path, tmp_path: Path) -> None:
     """A C extension turns it into an ImportError; it is a signal all the same."""
@@ -118,11 +148,19 @@ def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("args", ARGS)
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&- >/dev/null"])
-def test_closed_streams(args: tuple[str, ...], closed: str, model: Path, tmp_path: Path) -> None:
-    """Nobody listens, which is no error."""
+@pytest.mark.parametrize(
+    ("closed", "code", "says"),
+    [
+        (">&-", 7, "error: standard output: Bad file descriptor\n"),
+        ("<&- >&-", 7, "error: standard output: Bad file descriptor\n"),
+        (">&- 2>&-", 7, ""),
+        ("2>&- >/dev/null", 0, ""),
+    ],
+)
+def test_closed_streams(args: tuple[str, ...], closed: str, code: int, says: str, model: Path, tmp_path: Path) -> None:
+    """What is not printed is an error, as on a full disk; that nobody reads errors is none."""
     done = shell(f"{' '.join(PROGRAM)} {' '.join(args)} {closed}", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", says)
 
 
 @pytest.mark.parametrize("args", ARGS)

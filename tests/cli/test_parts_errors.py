@@ -412,6 +412,23 @@ def test_another_dialect_than_from_says(source: str, tmp_path: Path) -> None:
     )
 
 
+def test_the_prefix_of_a_section_and_of_an_adapter(tmp_path: Path) -> None:
+    """The hint is what works: one section alone, and no renaming of an adapter's names."""
+    state = attention.state_of(attention.LLAMA)
+    folder_of(tmp_path / "m", attention.LLAMA, {f"base_model.model.{name}": t for name, t in state.items()})
+    says = ("begin with 'base_model.model.', as those of a PEFT adapter do", "hint: merge the adapter into its model")
+    refused(quick, "convert", "m", "--to", "megatron", "-o", "out", cwd=tmp_path, code=5, says=says)
+    nested = tmp_path / "n"
+    nested.mkdir()
+    torch.save({"model": state, "ema": state}, nested / "pytorch_model.bin")
+    (nested / "config.json").write_text(json.dumps(attention.LLAMA))
+    says = ("has this layer of LlamaForCausalLM at model.layers.*", "hint: ", "--only model converts it alone")
+    refused(quick, "convert", "n", "--to", "megatron", "-o", "out", cwd=tmp_path, code=5, says=says)
+    ran = quick("convert", "n", "--only", "model", "--to", "megatron", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0 and "untouched" not in ran.out, ran
+    refused(quick, "convert", "n", "--to", "lama", "-o", "o", cwd=tmp_path, code=2, says=("hint: did you mean meta?",))
+
+
 def test_a_config_without_architectures(tmp_path: Path) -> None:
     config = {key: value for key, value in attention.LLAMA.items() if key != "architectures"}
     folder_of(tmp_path / "m", config, attention.state_of(attention.LLAMA))
@@ -432,6 +449,9 @@ def test_a_copy_says_which_dialect_it_is_in_and_which_others_there_are(tmp_path:
         ("vllm", "ViTForImageClassification", ("give it the folder as it is", "`paramtool layouts vllm` lists")),
         ("vllm", "BertModel", ("bert.py", "give it the folder as it is")),
         ("meta", "BertModel", ("has no table for BertModel", "it has one for LlamaForCausalLM")),
+        ("meta", "Phi3ForCausalLM", ("\nhint: it has one for LlamaForCausalLM\n",)),
+        ("megatron", "GPTNeoXForCausalLM", ("\nhint: `paramtool layouts megatron` lists those that it has",)),
+        ("megatron", "Gemma4ForCausalLM", ("similar names that it has: GemmaForCausalLM, Gemma3ForCausalLM",)),
     ],
 )
 def test_a_model_without_a_table(target: str, architecture: str, says: tuple[str, ...], tmp_path: Path) -> None:

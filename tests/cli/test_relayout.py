@@ -419,14 +419,14 @@ def test_what_is_left_out_is_not_untouched(tmp_path: Path) -> None:
     model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(6, 10), "fc": torch.nn.Linear(10, 3)})
     torch.save(model.state_dict(), tmp_path / "m.pt")
     ran = quick("convert", "m.pt", "-o", "x.onnx", "--skip-unsupported", cwd=tmp_path)
-    assert rows(ran, "untouched")[0].startswith("0 other tensors"), ran
+    assert ran.code == 0 and not rows(ran, "untouched"), ran
 
 
 def test_tensors_that_are_left_out_are_not_said_to_be_unchanged(tmp_path: Path, model: Path) -> None:
     ran = command("convert", model, "-o", tmp_path / "x.onnx", "--skip-unsupported", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert any(text.startswith("tensor ") for text in rows(ran, "left out"))
-    assert rows(ran, "untouched")[0].startswith("0 other tensors")
+    assert not rows(ran, "untouched")
 
 
 def test_metadata_that_a_format_has_no_room_for_is_no_difference(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from types import SimpleNamespace as Is
 
 import pytest
 
+from paramtool.formats.files import unreadable
 from tests.hostile import makers_sharded, makers_torch
 from tests.hostile.command import COMPARING, WRITING, Ran, command, contents, interrupted, quick, refused
 from tests.hostile.makers_safetensors import DATA, build, item
@@ -94,6 +95,22 @@ def test_an_unreadable_folder(open_place: Path) -> None:
     """A folder whose names cannot be listed."""
     (open_place / "shut").mkdir(mode=0o300)
     refused(as_nobody(), "inspect", "shut", cwd=open_place, code=3, says=("shut", "Permission denied"))
+
+
+def test_a_name_that_a_terminal_could_obey(tmp_path: Path) -> None:
+    """Is written out, and an escape sequence is no pattern of a shell."""
+    for name, shown in (("no\nsuch\x1b[31m", r"no\nsuch\x1b[31m"), ("a[b", "a[b")):
+        ran = refused(quick, "inspect", name, cwd=tmp_path, code=3, says=(f"error: {shown}: cannot be read",))
+        assert "pattern" not in ran.err and ran.err.count("\n") == 1
+    assert "no file matches the pattern" in unreadable("[ab].pt", FileNotFoundError(2, "No such file")).hint
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    """The hint says which shards there are."""
+    path = makers_sharded.index(tmp_path, makers_sharded.MAP)
+    (tmp_path / "two.safetensors").unlink()
+    says = ("two.safetensors", "No such file", "hint: copy or download the folder again: 1 of 2 files of the index are")
+    assert "'one.safetensors'" in refused(quick, "inspect", path.name, cwd=tmp_path, code=3, says=says).err
 
 
 def test_an_unreadable_shard(open_place: Path) -> None:
@@ -198,7 +215,22 @@ def test_an_existing_output(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("folder", "fifo"):
         refused(quick, "dedup", path.name, "-o", name, "--force", cwd=tmp_path, code=7, says=(name,))
-    refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost", "exists"))
+    refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost: is a link to",))
+
+
+def test_no_error_offers_a_force_that_would_be_refused(tmp_path: Path) -> None:
+    """The first error is the one that --force would give."""
+    path = model(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "ghost").symlink_to("nowhere")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("precious")
+    cut = ("--max-shard-size", "1MB")
+    for name, more in [("folder", ()), ("ghost", ()), ("file", cut), ("full", cut), ("ghost", cut)]:
+        args = ("dedup", path.name, "-o", name, *more)
+        ran = refused(quick, *args, cwd=tmp_path, code=7, says=(name,))
+        assert "overwrite it" not in ran.err and ran.err == quick(*args, "--force", cwd=tmp_path).err
 
 
 def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
@@ -213,6 +245,10 @@ def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
     empty = "the name of the output is empty"
     refused(quick, "dedup", "model.safetensors", "-o", "", cwd=tmp_path, code=7, says=(empty,))
     refused(quick, "dedup", "model.safetensors", other, "-o", "", cwd=tmp_path, code=2, says=(empty, "-o DIR"))
+    (tmp_path / "in").mkdir()
+    shutil.copy(other, tmp_path / "in" / "model.safetensors")
+    for run in (("dedup", "in"), ("export", "in", "--all-names")):
+        refused(quick, *run, "-o", "", cwd=tmp_path, code=7, says=(empty,))
     refused(quick, "inspect", "", cwd=tmp_path, code=3, says=("the path is empty",))
 
 
@@ -232,6 +268,9 @@ def test_an_output_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = model(tmp_path)
     for output in ("ghost/out.safetensors", f"{path.name}/out.safetensors"):
         refused(quick, "dedup", path.name, "-o", output, cwd=tmp_path, code=7, says=(output,))
+    for output in (f"{path.name}/a.safetensors", f"{path.name}/a/b.safetensors"):
+        says = (f"{output}: {path.name} is a file, not a folder", "choose another -o")
+        assert "mkdir" not in refused(quick, "dedup", path.name, "-o", output, cwd=tmp_path, code=7, says=says).err
 
 
 def test_a_hard_link_to_the_input_does_not_lose_it(tmp_path: Path) -> None:
@@ -323,7 +362,9 @@ def test_a_folder_that_is_read_is_not_written(tmp_path: Path) -> None:
     folder.mkdir()
     makers_sharded.index(folder, makers_sharded.MAP)
     refused(quick, "dedup", "in", "-o", "in", "--force", cwd=tmp_path, code=7, says=("is an input",))
-    refused(quick, "dedup", "in", "-o", "in/one.safetensors", "--force", cwd=tmp_path, code=7, says=("is an input",))
+    for name in ("one", "new"):  # a file that is there, and one that is not
+        says = ("would be inside in, an input", "is read with the folder the next time")
+        refused(quick, "dedup", "in", "-o", f"in/{name}.safetensors", "--force", cwd=tmp_path, code=7, says=says)
 
 
 def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -254,6 +255,39 @@ def test_networks_of_one_size_are_refused() -> None:
         into_networks([lstm("fwd", 3, 5), lstm("bwd", 3, 5)], [keras("one", 3, 5), keras("two", 3, 5)])
     assert "--map fwd=one --map bwd=two" in error.value.hint
     assert names_of(into_networks([lstm("lstm", 3, 5)], [keras("lstm", 3, 5)])) == [("lstm", "lstm", "name")]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "maps", "expected"),
+    [
+        ([("rnn", 2)], [("one", 1)], ["rnn[0]=one"], [("rnn[0]", "one", "map")]),
+        (
+            [("rnn", 2)],
+            [("one", 1), ("two", 1)],
+            ["rnn[0]=one", "rnn[1]=two"],
+            [("rnn[0]", "one", "map"), ("rnn[1]", "two", "map")],
+        ),
+        ([("x", 1), ("y", 1)], [("rnn", 2)], ["x,y=rnn"], [("x, y", "rnn", "map")]),
+    ],
+)
+def test_what_the_hint_says_is_accepted(ours: Any, theirs: Any, maps: list[str], expected: Any) -> None:
+    """Layers of a network are named as the error names them."""
+
+    def into(*maps: str) -> Into:
+        mine = [lstm(name, 5, 5, layers) for name, layers in ours]
+        return into_networks(mine, [keras(n, 5, 5) if k == 1 else lstm(n, 5, 5, k) for n, k in theirs], *maps)
+
+    with pytest.raises(LayoutError) as error:
+        into()
+    assert re.findall(r"--map ([^ ,]*(?:,[^ ,]+)*)", error.value.hint.replace("'", "")) == maps
+    assert names_of(into(*maps)) == expected
+
+
+def test_the_layer_that_no_map_names_is_matched_as_before() -> None:
+    into = into_networks([lstm("rnn", 5, 5, 2)], [keras("one", 5, 5), keras("two", 5, 5)], "rnn[1]=one")
+    assert names_of(into) == [("rnn[1]", "one", "map"), ("rnn[0]", "two", "shape")]
+    into = into_networks([lstm("rnn", 5, 5, 2)], [keras("one", 5, 5)], "rnn[1]=one")
+    assert into.unused == ("rnn.weight_ih_l0", "rnn.weight_hh_l0")
 
 
 @pytest.mark.parametrize(

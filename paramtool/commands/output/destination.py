@@ -142,7 +142,7 @@ def place(
         max_shard_size = SHARD_NBYTES
     weights = [file.path for file in whole.files]
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
-    if folder and given:
+    if given:
         check_apart(target, [os.fspath(path)])
     is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
     beside = Sidecars()

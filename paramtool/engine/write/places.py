@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
+from shlex import quote
 from types import TracebackType
 
 from paramtool.engine.write._overwrite import foreign
@@ -41,18 +42,12 @@ def check_place(
     with these names, and unchanged `known` files (see `_overwrite.foreign`).
     """
     with writing(path):
-        if not path:
-            raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
+        check_not_empty(path)
         if path.endswith(os.sep) and not is_folder:
             hint = "-o FILE.safetensors; a folder is written where the input is one"
             raise OutputError(f"{path!r}: is not a file name", hint=hint)
         path = settled(path)
-        parent = os.path.dirname(path) or "."
-        if not os.path.isdir(parent):
-            raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
-        with suppress(OSError, AttributeError):  # Windows has no pathconf
-            if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
-                raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} allows {most}", hint="shorten -o")
+        _check_parent(path)
         if not os.path.lexists(path):
             return
         mine = os.path.realpath(path)
@@ -60,20 +55,50 @@ def check_place(
             folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
             if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
                 raise OutputError(f"{path}: is an input, which is never overwritten", hint="choose another -o")
-        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-            raise OutputError(f"{path}: is not a regular file; outputs are files or folders", hint="choose another -o")
+        _check_replaceable(path, is_folder, known, weights)
         if not force:
             raise OutputError(f"{path}: exists", hint="overwrite it with --force, or choose another -o")
-        if os.path.islink(path):
-            raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
-        if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
-            kind = "a folder" if is_folder else "a file"
-            raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
-        if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
-            raise OutputError(
-                f"{path}: holds other files, which --force would lose: {', '.join(others)}",
-                hint="remove the folder, or choose another -o",
-            )
+
+
+def check_not_empty(path: str) -> None:
+    """OutputError for an output without a name."""
+    if not path:
+        raise OutputError("the name of the output is empty", hint="-o FILE.safetensors, or -o FOLDER")
+
+
+def _check_parent(path: str) -> None:
+    """OutputError if nothing of that name can be made in the folder of an output."""
+    parent = os.path.dirname(path) or "."
+    if not os.path.isdir(parent):
+        above = parent
+        while not os.path.lexists(above) and os.path.dirname(above) != above:
+            above = os.path.dirname(above) or "."
+        if os.path.exists(above) and not os.path.isdir(above):
+            raise OutputError(f"{path}: {above} is a file, not a folder", hint="choose another -o")
+        raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {quote(parent)}")
+    with suppress(OSError, AttributeError):  # Windows has no pathconf
+        if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
+            raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} allows {most}", hint="shorten -o")
+
+
+def _check_replaceable(
+    path: str, is_folder: bool, known: Mapping[str, str | bytes], weights: Iterable[WeightsName]
+) -> None:
+    """OutputError if not even `--force` would overwrite what is there."""
+    mine = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OutputError(f"{path}: is not a regular file; outputs are files or folders", hint="choose another -o")
+    if os.path.islink(path):
+        hint = f"-o {quote(mine)}"
+        raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=hint)
+    if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
+        kind = "a folder" if is_folder else "a file"
+        raise OutputError(f"{path}: exists and is not {kind}; --force would lose it", hint="choose another -o")
+    if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
+        raise OutputError(
+            f"{path}: holds other files, which --force would lose: {', '.join(others)}",
+            hint="remove the folder, or choose another -o",
+        )
 
 
 def check_beside(path: str, names: Iterable[str]) -> None:
@@ -90,6 +115,7 @@ def check_beside(path: str, names: Iterable[str]) -> None:
 
 def check_apart(output: str, inputs: Iterable[str]) -> None:
     """OutputError where an output would be inside an input folder, or an input inside the output."""
+    check_not_empty(output)
     mine = os.path.join(os.path.realpath(output), "")
     for path in inputs:
         real = os.path.realpath(path)
@@ -98,7 +124,8 @@ def check_apart(output: str, inputs: Iterable[str]) -> None:
         if os.path.join(real, "").startswith(mine):
             raise OutputError(f"{output}: holds {path}, an input, which is never overwritten", hint="choose another -o")
         if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
-            raise OutputError(f"{output}: would be inside {path}, an input", hint="choose another -o")
+            hint = "choose another -o: what is inside is read with the folder the next time"
+            raise OutputError(f"{output}: would be inside {path}, an input", hint=hint)
 
 
 class writing:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural, some
+from paramtool.errors import Defects, FormatError, MissingFileError, ParamtoolError, UnsafeError, plural, some
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
@@ -82,7 +82,7 @@ def _read_shards(
             raise refused from None
         except ParamtoolError as error:
             defects.append(error.message)
-            hints.append(error.hint)
+            hints.append(_missing(path, weight_map) if isinstance(error, MissingFileError) else error.hint)
             asked += error.asked
     defects += _name_defects(weight_map, {file: shard for file, shard in shards.items() if file not in linked})
     if defects:
@@ -100,6 +100,14 @@ def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
     plain_names(path, list(weight_map.values()))
     metadata = index.get("metadata")
     return weight_map, metadata if isinstance(metadata, dict) else {}, source
+
+
+def _missing(path: str, weight_map: Mapping[str, str]) -> str:
+    """What to do about shards that are not there, and which are."""
+    names = sorted({*weight_map.values()})
+    there = [name for name in names if os.path.exists(os.path.join(os.path.dirname(path), name))]
+    found = f"{len(there)} of {plural(len(names), 'file')} of the index are here{': ' if there else ''}{some(there, 4)}"
+    return f"copy or download the folder again: {found}"
 
 
 def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:

@@ -6,8 +6,9 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from shlex import quote
 
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.layouts.networks import Network
@@ -93,6 +94,13 @@ class _Planning:
         self.where = model.files[0].path if model.files else "the model"
         self.source_units = network_pass.units(source, found)
         self.model_units = network_pass.units(model, networks)
+        self.source_parts = [
+            layer
+            for unit in self.source_units
+            if unit.network.spec.layers > 1
+            for layer in network_pass.apart(unit, "")
+        ]
+        """The layers of the source's networks, each as a unit."""
         in_source = {name for one in found for name in (*one.tensors.values(), *one.raw.values(), *one.raw)}
         in_model = {name for one in networks for name in one.tensors.values()}
         in_source |= {name for module in source.modules for name in module.tensors.values()}
@@ -146,7 +154,7 @@ class _Planning:
     def _read_pair(self, here: str, there: str, force: str, said: _MapPairs) -> bool:
         """Note a pair of networks, of tensors or of layers; False if one of the two is not there."""
         if not force:
-            ours, theirs = _units(self.source_units, here), _units(self.model_units, there)
+            ours, theirs = _units([*self.source_units, *self.source_parts], here), _units(self.model_units, there)
             if ours and theirs:
                 said.networks += network_pass.said_pair(ours, theirs, self.where)
                 return True
@@ -186,15 +194,20 @@ class _Planning:
 
     def _fill_networks(self, said: _MapPairs) -> None:
         ours = {id(one.network) for pair in said.networks for one in (pair.source,)}
-        stacked = {name for pair in said.networks for name in pair.source.network.stacked}
+        joined = [pair.source.network for pair in said.networks if pair.source.whole is pair.source.network]
+        stacked = {name for one in joined for name in one.stacked}
         theirs = {id(pair.model.network) for pair in said.networks}
-        left = [u for u in self.source_units if id(u.network) not in ours and not {u.name, u.network.at} & stacked]
+        left = [
+            one
+            for unit in self.source_units
+            for one in self._left(unit, lambda u: id(u.network) in ours or bool({u.name, u.network.at} & stacked))
+        ]
         right = [u for u in self.model_units if id(u.network) not in theirs]
         pairs, unsure = network_pass.pair(left, right, self.where)
         for one in unsure:
             self._ambiguous(
                 [(unit.name, str(unit.network.spec)) for unit in one.sources],
-                [(unit.name, str(unit.network.spec)) for unit in one.models],
+                [(u.name, u.name if u.whole is u.network else u.whole.at) for u in one.models],
                 "network",
             )
         for pair in [*said.networks, *pairs]:
@@ -203,6 +216,13 @@ class _Planning:
             except LayoutError as error:
                 self.wrong.append(error.message)
                 self.decides += [error.hint] if error.hint else []
+
+    def _left(self, unit: NetworkUnit, is_said: Callable[[NetworkUnit], bool]) -> list[NetworkUnit]:
+        """What of a network `--map` has not named: the network, or its other layers."""
+        layers = [one for one in self.source_parts if one.whole is unit.network]
+        if is_said(unit):
+            return []
+        return [one for one in layers if not is_said(one)] if any(map(is_said, layers)) else [unit]
 
     # --- other layers ---------------------------------------------------------------------------------------------
 
@@ -222,7 +242,7 @@ class _Planning:
         for many in unsure:
             self._ambiguous(
                 [(layer.name, _shapes(layer)) for layer in many.sources],
-                [(layer.name, _shapes(layer)) for layer in many.models],
+                [(layer.name, layer.name) for layer in many.models],
                 "layer",
             )
         self._fill_by_name()
@@ -340,12 +360,16 @@ class _Planning:
     # --- the whole ------------------------------------------------------------------------------------------------
 
     def _ambiguous(self, ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], what: str) -> None:
+        """Note (name, what it is) of the source, and (name, what `--map` calls it) of the model."""
         here = ", ".join(f"{name!r} ({words})" for name, words in ours[:MANY])
         there = ", ".join(repr(name) for name, _ in theirs[:MANY])
         counts = f"{plural(len(ours), what)} of the source could be {plural(len(theirs), what)} of the model"
         self.wrong.append(f"{counts}: {here} -> {there}")
-        pairs = list(zip(ours, theirs, strict=False))[:MANY]
-        self.decides.append(" ".join(f"--map {one[0]}={other[0]}" for one, other in pairs) + ", or in another order")
+        maps: dict[str, list[str]] = {}
+        for (one, _), (_, other) in list(zip(ours, theirs, strict=False))[:MANY]:
+            maps.setdefault(other, []).append(one)
+        lines = " ".join("--map " + quote(",".join(ones) + f"={other}") for other, ones in maps.items())
+        self.decides.append(lines + (", or in another order" if len(ours) <= len(theirs) else ", or others of them"))
 
     def _targets(self) -> tuple[dict[str, Target], set[str]]:
         """The targets, of which each place of the model has one; and the tensors that they are made from."""
