@@ -39,12 +39,17 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
     if known == record.decode(source.files[0].path, source.metadata):
         return source, (), choice
-    source = with_config_ties(source, [*known.untied])
+    source = with_names_of(found, source)
     try:
         ties = retied(source, [*known.untied], known.tied)
     except (UsageError, LayoutError):  # the source has these ties already, or is another file: comparing will tell
         return source, (), choice
     return (applied(source, ties) if ties.moves else source), ties.moves, choice
+
+
+def with_names_of(found: Checkpoint, source: Checkpoint) -> Checkpoint:
+    """A source with those names that its config ties, and that were untied in an output that was made of it."""
+    return with_config_ties(source, [*record.decode(found.files[0].path, found.metadata).untied])
 
 
 def with_config_ties(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
