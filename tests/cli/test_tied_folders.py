@@ -70,3 +70,31 @@ def test_verify_unties_and_ties_the_state_beside_the_weights_again(choice: str, 
         ran = run("verify", output, "--against", source)
         assert ran.code == 1 and "file 'optimizer.pt'" in ran.err + ran.out, ran
         (output / "optimizer.pt").write_bytes(whole)
+
+
+def said(folder: Path) -> object:
+    """What a config says of tied embeddings."""
+    return json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
+
+
+def test_the_config_says_that_the_head_is_tied_again(folder: Path, tmp_path: Path) -> None:
+    """Else from_pretrained would make a head of random numbers, as the file has one name."""
+    untied, tied = tmp_path / "untied", tmp_path / "tied"
+    assert run("convert", folder, "--untie", HEAD, "--untied-state", "copy", "-o", untied).code == 0
+    ran = run("convert", untied, "--tie", TIE, "-o", tied)
+    assert ran.code == 0 and "from_pretrained" not in ran.err, ran
+    assert (said(untied), said(tied)) == (False, True)
+    (tied / "config.json").write_bytes((untied / "config.json").read_bytes())
+    ran = run("verify", tied, "--against", untied)
+    assert ran.code == 1 and "file 'config.json'" in ran.out + ran.err, ran
+
+
+def test_a_tie_that_no_config_says_is_told(folder: Path, tmp_path: Path) -> None:
+    """Two layers with equal bytes: the setting is about the head."""
+    state = {"a.weight": torch.ones(3), "b.weight": torch.ones(3)}
+    torch.save(state, folder / "pytorch_model.bin")
+    (folder / "optimizer.pt").unlink()
+    ran = run("convert", folder, "--tie", "b.weight=a.weight", "-o", tmp_path / "out")
+    assert ran.code == 0 and "does not tie 'b.weight' to 'a.weight'" in ran.err and "--new-config" in ran.err, ran
+    assert (tmp_path / "out/config.json").read_bytes() == (folder / "config.json").read_bytes()
+    assert run("verify", tmp_path / "out", "--against", folder).code == 0
