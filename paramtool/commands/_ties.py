@@ -85,10 +85,10 @@ def new_config(checkpoint: Checkpoint, untie: Sequence[str], tie: Mapping[str, s
     return untied_config(checkpoint, untie) or ({} if untie else tied_config(checkpoint, tie))
 
 
-def unsaid_warnings(checkpoint: Checkpoint, tie: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
+def unsaid(checkpoint: Checkpoint, tie: Mapping[str, str] | None, files: Mapping[str, str]) -> Iterator[str]:
     """A line for each tied name that the config beside the output does not tie; `files` are copied there."""
-    place = files.get(hf_config.NAME) if tie else None
-    for name, other in _unsaid(hf_config.read(place), checkpoint, tie) if place is not None else ():
+    place = files.get(hf_config.NAME)
+    for name, other in _unsaid(hf_config.read(place), checkpoint, tie) if tie and place is not None else ():
         yield (
             f"{hf_config.NAME} does not tie {name!r} to {other!r}, and from_pretrained will not find it: "
             "--new-config CONFIG.json gives the config of a model that ties them; without --tie both are stored"

@@ -272,8 +272,7 @@ def _prepared(
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else network_warnings(found)
-    told += _casts.warnings(typed, where.sidecars.files)
-    told += _ties.unsaid_warnings(source, options.tie or {}, where.sidecars.files)
+    told += [*_casts.warnings(typed, where.sidecars.files), *_ties.unsaid(source, options.tie, where.sidecars.files)]
     told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
     report = Relayouted(
