@@ -70,7 +70,10 @@ def wanted_names(
         model = model_of(keys_from_config, path)
         brings = _settings(keys_from_config) if keys_from_config else {}
         brings |= {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
-        return ExportRequest([model.own, *([model.saved] if model.saved else [])], [model.config], brings)
+        lists = [model.own, *([model.saved] if model.saved else [])]
+        return ExportRequest(
+            lists, [model.config], brings, is_model=bool(keys_from_config) and options.only is not None
+        )
     if like is not None:
         return _wanted_like(like, options)
     if all_names:

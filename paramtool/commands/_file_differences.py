@@ -43,8 +43,8 @@ def beside(
     own, other = (_left(files, without) for files in (mine.files, {**theirs.files, **instead}))
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
-        untied = {} if hf_config.NAME in instead else _untied(expected, found)
-        made = {**_made(against, expected), **_adapter(against, expected, found), **untied}
+        retied = {} if hf_config.NAME in instead else _retied(expected, found)
+        made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
         there = {name: path for name, path in other.items() if name not in gone}
         differences = tuple(_differences(own, there, advance, made))
@@ -90,13 +90,17 @@ def _adapter(against: str, expected: Sets, found: Sets) -> dict[str, bytes]:
         return {}
 
 
-def _untied(expected: Sets, found: Sets) -> dict[str, bytes]:
-    """The configs of models of which names were untied: {name: content}."""
+def _retied(expected: Sets, found: Sets) -> dict[str, bytes]:
+    """The configs of models of which names were untied or tied: {name: content}."""
     made: dict[str, bytes] = {}
     for place, mine in expected.items():
         for source, output in zip(mine[:1], found.get(place, ())[:1], strict=False):
-            known = ties.decode(output.checkpoint.files[0].path, output.checkpoint.metadata)
-            config = _ties.untied_config(source.checkpoint, [*known.untied])
+            before, known = (
+                ties.decode(one.checkpoint.files[0].path, one.checkpoint.metadata) for one in (source, output)
+            )
+            if known == before:
+                continue
+            config = _ties.new_config(source.checkpoint, [*known.untied], known.tied)
             made |= {f"{place}/{name}" if place else name: content for name, content in config.items()}
     return made
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from paramtool import formats
+from paramtool.commands import _ties
 from paramtool.commands._differences import object_differences
 from paramtool.commands._rearranged_again import RearrangedAgain, rearranged_again
 from paramtool.commands._state_again import of_networks, with_moved
@@ -19,7 +21,7 @@ from paramtool.formats.folder.training_files import optimizer_of
 from paramtool.formats.record import optimizer as record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, Move
+from paramtool.model.optimizer import Binding, Move, StateChoice
 from paramtool.passes.optimizer.move import moved
 
 
@@ -40,9 +42,8 @@ def state_files_again(
     names = [name for name in sorted(os.listdir(output)) if _is_state(output, name) and _is_state(against, name)]
     if not names:
         return StateFiles()
-    again = rearranged_again(found, source)
-    moves = (*again.moves, *of_networks(found, source))
-    if not changes(moves, again.renamed):
+    changed = _changed(found, source)
+    if not changes(changed.moves, changed.renamed):
         return StateFiles()
     differences: list[str] = []
     notes: list[str] = []
@@ -50,12 +51,31 @@ def state_files_again(
         place = os.path.join(output, name)
         mine = formats.read(place, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
         try:
-            lines = _differences(mine, against, source, (moves, again.renamed), name=name, allowing=allowing)
+            lines = _differences(mine, against, changed, name=name, allowing=allowing)
             differences += (f"file {name!r}: {line}" for line in lines)
         except (PlanError, LayoutError, Defects) as error:
             notes.append(f"file {name!r}: the state was not moved again: {error.message}")
     compared = [name for folder in (output, against) for name in _inside(folder, names)]
     return StateFiles(tuple(differences), tuple(notes), tuple(compared))
+
+
+class _Changed(NamedTuple):
+    """What became of the parameters of a source."""
+
+    source: Checkpoint
+    """The source with those names that its config ties and that were untied."""
+    moves: tuple[Move, ...]
+    renamed: Mapping[str, str]
+    choice: StateChoice
+    """What became of the state of parameters that were tied and untied."""
+
+
+def _changed(found: Checkpoint, source: Checkpoint) -> _Changed:
+    """What became of the parameters of a source, as the output's record says."""
+    retied, ties, choice = _ties.again(found, source)
+    again = rearranged_again(found, retied)
+    moves = (*again.moves, *of_networks(found, retied), *ties)
+    return _Changed(_ties.with_names_of(found, source), moves, again.renamed, choice)
 
 
 def _is_state(folder: Path, name: str) -> bool:
@@ -70,21 +90,19 @@ def _inside(folder: Path, names: Sequence[str]) -> Iterator[str]:
         yield from (f"{name}/{inner}" for inner in os.listdir(place)) if os.path.isdir(place) else (name,)
 
 
-def _differences(
-    mine: Checkpoint, against: Path, source: Checkpoint, changed: tuple[tuple[Move, ...], Mapping[str, str]], *,
-    name: str, allowing: Allowing,
-) -> Iterator[str]:  # fmt: skip
+def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: str, allowing: Allowing) -> Iterator[str]:
     """How a file differs from that of the source with the state of new parameters."""
-    said = record.decode(mine.files[0].path, mine.metadata)
+    said, source = record.decode(mine.files[0].path, mine.metadata), changed.source
     bound = bound_files(against, source, allowing=allowing, recorded={one.at: one.before for one in said})
     theirs, bindings = next((one.checkpoint, one.bindings) for one in bound if one.file == name)
     refuse_defects(theirs.files[0].path, bindings)
-    moves, renamed = changed
     ranks = dict[str, int]()
     for one in said:
         prefix = _prefix(bindings, one.at, source)
         ranks |= {prefix + new: len(ranks) + k for k, new in enumerate(one.names.values())}
-    state = moved(theirs, bindings, moves, renamed, model=source, ranks=ranks or None)
+    state = moved(
+        theirs, bindings, changed.moves, changed.renamed, choice=changed.choice, model=source, ranks=ranks or None
+    )
     expected = with_moved(RearrangedAgain(theirs), state)
     made = {target.name for target in expected.targets} & mine.entries.keys()
     return iter([

@@ -7,7 +7,7 @@ the output does not tie it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import config_ties
@@ -39,12 +39,17 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
     if known == record.decode(source.files[0].path, source.metadata):
         return source, (), choice
-    source = with_config_ties(source, [*known.untied])
+    source = with_names_of(found, source)
     try:
         ties = retied(source, [*known.untied], known.tied)
     except (UsageError, LayoutError):  # the source has these ties already, or is another file: comparing will tell
         return source, (), choice
     return (applied(source, ties) if ties.moves else source), ties.moves, choice
+
+
+def with_names_of(found: Checkpoint, source: Checkpoint) -> Checkpoint:
+    """A source with those names that its config ties, and that were untied in an output that was made of it."""
+    return with_config_ties(source, [*record.decode(found.files[0].path, found.metadata).untied])
 
 
 def with_config_ties(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
@@ -61,13 +66,59 @@ def untied_config(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, byt
     config = config_ties.config_beside(checkpoint.files[0].path) if names else None
     if config is None or not _rows(config, checkpoint, names):
         return {}
+    made = _saying(config, False)
+    return {} if _rows(made, checkpoint, names) else _text(made)  # else something else ties them
+
+
+def tied_config(checkpoint: Checkpoint, tie: Mapping[str, str]) -> dict[str, bytes]:
+    """{config.json: its text} as it is beside the names that are tied, where the one of the input can say that."""
+    config = config_ties.config_beside(checkpoint.files[0].path) if tie else None
+    if config is None or not _unsaid(config, checkpoint, tie):
+        return {}
+    made = _saying(config, True)
+    others = [row for row in _rows(made, checkpoint, [*checkpoint.entries]) if not _is_tied(row, checkpoint, tie)]
+    return {} if others or _unsaid(made, checkpoint, tie) else _text(made)
+
+
+def new_config(checkpoint: Checkpoint, untie: Sequence[str], tie: Mapping[str, str]) -> dict[str, bytes]:
+    """{config.json: its text} where ties are changed and it can say so; of both, what is untied counts."""
+    return untied_config(checkpoint, untie) or ({} if untie else tied_config(checkpoint, tie))
+
+
+def unsaid(checkpoint: Checkpoint, tie: Mapping[str, str] | None, files: Mapping[str, str]) -> Iterator[str]:
+    """A line for each tied name that the config beside the output does not tie; `files` are copied there."""
+    place = files.get(hf_config.NAME)
+    for name, other in _unsaid(hf_config.read(place), checkpoint, tie) if tie and place is not None else ():
+        yield (
+            f"{hf_config.NAME} does not tie {name!r} to {other!r}, and from_pretrained will not find it: "
+            "--new-config CONFIG.json gives the config of a model that ties them; without --tie both are stored"
+        )
+
+
+def _saying(config: Config, ties_words: bool) -> Config:
+    """A config with another setting of tied embeddings, in its text config, too, if that has one."""
     text = [key for key in TEXT if f"{key}.{WORDS}" in config.said]
-    said = {**config.said, WORDS: False, **{f"{key}.{WORDS}": False for key in text}}
-    if _rows(replace(config, said=said), checkpoint, names):
-        return {}  # something else ties them
-    whole = {**hf_config.whole(config.path), WORDS: False}
-    whole |= {key: {**whole[key], WORDS: False} for key in text}
+    return replace(config, said={**config.said, WORDS: ties_words, **{f"{key}.{WORDS}": ties_words for key in text}})
+
+
+def _text(config: Config) -> dict[str, bytes]:
+    """{config.json: its text} with the setting of a config."""
+    whole = {**hf_config.whole(config.path), WORDS: config.said[WORDS]}
+    whole |= {key: {**whole[key], WORDS: config.said[WORDS]} for key in TEXT if f"{key}.{WORDS}" in config.said}
     return {hf_config.NAME: f"{json.dumps(whole, indent=2)}\n".encode()}
+
+
+def _unsaid(config: Config, checkpoint: Checkpoint, tie: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The pairs that a config does not tie."""
+    said = [{*row.tie.names} for row in _rows(config, checkpoint, [*tie])]
+    return [(name, other) for name, other in tie.items() if not any({name, other} <= names for names in said)]
+
+
+def _is_tied(row: declared.Declared, checkpoint: Checkpoint, tie: Mapping[str, str]) -> bool:
+    """Whether the names of a row are one tensor in the file, or become one."""
+    views = checkpoint.views()
+    firsts = [tie.get(name, name) for name in row.tie.names]
+    return len({views.get(name, name) for name in firsts}) == 1
 
 
 def _rows(config: Config, checkpoint: Checkpoint, names: Sequence[str]) -> list[declared.Declared]:

@@ -217,7 +217,7 @@ def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder
     form = dialect_folder(options.target, found, os.fspath(path) if is_folder(path) else "")
     made = {**_adapter(os.fspath(path), found.checkpoint, options)} if is_folder(path) else {}
     if is_folder(path) and options.new_config is None:
-        made |= _ties.untied_config(found.checkpoint, options.untie)
+        made |= _ties.new_config(found.checkpoint, options.untie, options.tie or {})
     if not made:
         return form
     form = form or DialectFolder(found.name)
@@ -272,7 +272,7 @@ def _prepared(
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else network_warnings(found)
-    told += _casts.warnings(typed, where.sidecars.files)
+    told += [*_casts.warnings(typed, where.sidecars.files), *_ties.unsaid(source, options.tie, where.sidecars.files)]
     told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
     report = Relayouted(

@@ -133,11 +133,13 @@ def of_words(text: str, *words: str) -> Caveat:
 
 
 def padded(text: str, multiple: int) -> Caveat:
-    """What concerns models whose vocabulary size is not a multiple of a number."""
+    """What concerns models whose vocabulary size is not a multiple of a number; adapters have no rows of tokens."""
 
     def is_padded(hub: HubShapes, config: Mapping[str, Any]) -> bool:
         size = config.get("vocab_size")
-        return type(size) is not int or size % multiple != 0
+        if type(size) is not int:
+            return True
+        return size % multiple != 0 and any(shape and shape[0] >= size for shape in hub.values())
 
     return Caveat(text, is_padded)
 

@@ -237,3 +237,16 @@ def test_the_flag_that_brings_a_config_makes_a_folder(tmp_path: Path) -> None:
     opened(tmp_path / "out")
     export(tmp_path / "c.pt", tmp_path / "out.pt", only="model", keys_from_config=tmp_path / "settings")
     assert torch.load(tmp_path / "out.pt").keys() == llama(False).state_dict().keys()
+
+
+def test_a_config_beside_and_one_that_is_given_leave_out_the_same(tmp_path: Path) -> None:
+    """Of names that are tied and equal, the first is written, though a checkpoint of DCP stores both."""
+    state = {name: value.clone() for name, value in llama(True).state_dict().items()}
+    dcp.save({"model": state}, checkpoint_id=tmp_path / "c", no_dist=True)
+    settings(llama(True), tmp_path / "settings")
+    given = export(tmp_path / "c", tmp_path / "given", only="model", keys_from_config=tmp_path / "settings")
+    config = (tmp_path / "settings/config.json").read_bytes()
+    (tmp_path / "c/config.json").write_bytes(config)
+    beside = export(tmp_path / "c", tmp_path / "beside", only="model")
+    assert "lm_head.weight" not in given.names and [*given.names] == [*beside.names]
+    assert not any("separately" in text for text in given.warnings)

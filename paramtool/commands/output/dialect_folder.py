@@ -21,6 +21,9 @@ from paramtool.formats.files import holds
 from paramtool.formats.folder.weight_names import Weights, WeightsName, of_file
 from paramtool.lazy_dataclass import dataclass
 
+ADAPTER = "adapter_model"
+"""What PEFT calls the weights of an adapter."""
+
 
 @dataclass(frozen=True, slots=True)
 class DialectFolder:
@@ -68,7 +71,12 @@ def made_of(folder: str, source: Weights) -> dict[str, bytes]:
 
 
 def _name(target: str, source: WeightsName) -> WeightsName:
-    """The weights file of a dialect's own name; else that of the source, unless it is the name of another dialect."""
+    """The weights file of a dialect's own name; else that of the source, unless it is the name of another dialect.
+
+    PEFT opens an adapter by its name alone, whatever its modules are called.
+    """
+    if source.stem.rpartition("/")[2] == ADAPTER:
+        return source
     if file := dialects.file_of(target):
         stem, suffix = os.path.splitext(file)
         return WeightsName(stem, suffix=suffix)
