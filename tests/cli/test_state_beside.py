@@ -128,13 +128,19 @@ def test_with_several_models_no_state_is_told(folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
-def test_a_rank_that_the_metadata_does_not_name_stays(tmp_path: Path) -> None:
-    """A file of another save is no other set of weights."""
+def test_two_saves_in_one_folder_are_refused(tmp_path: Path) -> None:
+    """A file of a rank that .metadata does not name is of another save; an empty one is of a rank without tensors."""
     dcp.save({"model": {"a": torch.ones(3)}}, checkpoint_id=tmp_path / "run", no_dist=True)
-    (tmp_path / "run/__7_0.distcp").write_bytes((tmp_path / "run/__0_0.distcp").read_bytes())
+    more = tmp_path / "run/__7_0.distcp"
+    more.touch()
     ran = run("dedup", tmp_path / "run", "-o", tmp_path / "out")
     assert ran.code == 0 and "file '__7_0.distcp': the .metadata beside it names no tensor in it" in ran.out, ran
     assert "--weights" not in ran.out
+    more.write_bytes((tmp_path / "run/__0_0.distcp").read_bytes())
+    ran = run("dedup", tmp_path / "run", "-o", tmp_path / "again")
+    assert ran.code == 3 and "1 file of another save: .metadata names no tensor in '__7_0.distcp'" in ran.err, ran
+    assert not (tmp_path / "again").exists()
+    assert run("inspect", tmp_path / "run").code == 0
 
 
 @pytest.mark.parametrize("state", ["optimizer.pt", "optimizer_0/.metadata"])

@@ -29,7 +29,7 @@ from paramtool.commands.output.same_weights import INDEX, SAME_SUFFIXES, is_any,
 from paramtool.commands.progress import Progress
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.writer import copy_whole
-from paramtool.errors import some
+from paramtool.errors import FormatError, plural, some
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
@@ -100,6 +100,7 @@ def sidecars_of(
     read = [*read]
     if any(path.endswith(RANK) for path in read):
         known |= {path: UNNAMED for path in known if path.endswith(RANK)}
+        _refuse_two_saves(folder, [path for path, why in known.items() if why == UNNAMED])
     found = _FolderFiles(folder, read, output, known)
     waiting = [""]
     while waiting:
@@ -166,6 +167,20 @@ def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
         others=[path for one in mine for path in one.others],
         more=[path for one in mine for path in one.more],
     )
+
+
+def _refuse_two_saves(folder: str, paths: Iterable[str]) -> None:
+    """FormatError for files of ranks, with content, that `.metadata` does not name: torch writes over an older save.
+
+    A rank without anything to save writes an empty file.
+    """
+    names = sorted(os.path.basename(path) for path in paths if os.path.getsize(path))
+    if names:
+        raise FormatError(
+            f"{folder}: {plural(len(names), 'file')} of another save: .metadata names no tensor in "
+            f"{some(names, MAX_NAMED)}; expected the files of one save",
+            hint="move them out of the folder, if the save that .metadata describes is the one that is wanted",
+        )
 
 
 class _FolderFiles:
