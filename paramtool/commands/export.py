@@ -269,13 +269,21 @@ def _as_configured(
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
     """What an export leaves out by its nature: everything that is not a tensor."""
     tree = checkpoint.objects
-    if not isinstance(tree, objects.Mapping) or is_flat(tree, tuple(checkpoint.entries)):
+    if is_flat(tree, tuple(checkpoint.entries)):
         return
-    held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
-    if held:
+    if held := list(dict.fromkeys(_without_tensors(tree))):
         yield f"objects {some(held, MANY)}: an export has tensors alone"
     if states := [one.name for one in checkpoint.sections if one.role == "optimizer"]:
         yield f"groups and settings of {some(states, MANY)}: no optimizer resumes from its tensors alone"
+
+
+def _without_tensors(tree: objects.Node) -> Iterator[str]:
+    """The keys of what holds no tensor; in a list, those of its items, as of the optimizers of Lightning."""
+    if isinstance(tree, objects.Mapping):
+        yield from (objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child)))
+    elif isinstance(tree, objects.Sequence):
+        for item in tree.items:
+            yield from _without_tensors(item)
 
 
 MANY = 5

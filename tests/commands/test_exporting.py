@@ -231,6 +231,16 @@ def test_the_model_whatever_its_section_is_called(section: str, tmp_path: Path) 
     refused(quick, "export", "two.ckpt", "--only", "model", "-o", "x", cwd=tmp_path, code=2, says=("net_g", "net_d"))
 
 
+@pytest.mark.parametrize("form", ["torch", "lightning"])
+def test_the_settings_of_an_optimizer_that_is_exported_are_left_and_told(form: str, tmp_path: Path) -> None:
+    """Lightning keeps a list of optimizers, and torch one: an export has their tensors alone."""
+    one = {"state": {0: {"exp_avg": torch.ones(3, 2)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    state = {"optimizer_states": [one]} if form == "lightning" else {"optimizer_states": one}
+    torch.save({"model": {"a": torch.ones(3, 2)}, **state}, tmp_path / "c.ckpt")
+    found = paramtool.export(tmp_path / "c.ckpt", tmp_path / "o.safetensors", only="optimizer_states")
+    assert "objects 'param_groups': an export has tensors alone" in found.left_out
+
+
 def test_files_of_a_training_stay_and_those_of_the_model_do_not(tmp_path: Path) -> None:
     """By their names; those of the model are taken from beside a file, too."""
     (tmp_path / "in").mkdir()

@@ -151,10 +151,19 @@ def prove(requires: Iterable[Requirement], source: Source) -> None:
     """
     failed = [one for one in requires if not _holds(one, source)]
     if failed:
-        lines = list(dict.fromkeys(one.message for one in failed))
+        lines = list(dict.fromkeys(f"{one.message}{_values(one, source)}" for one in failed))
         hint = "; ".join(dict.fromkeys(one.hint for one in failed if one.hint))
         text = lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines)
         raise (PlanError if all(one.is_of_state for one in failed) else LayoutError)(text, hint)
+
+
+def _values(one: Requirement, source: Source) -> str:
+    """Both values, where a condition is that two numbers are equal, such as the steps of two parameters."""
+    views = (one.view, *(term for _, term in one.terms))
+    if len(views) != 2 or any(view.numel != 1 for view in views):
+        return ""
+    found = (source.array(view).view(number_type(view.dtype)).all().reshape(-1)[0] for view in reversed(views))
+    return ": {} and {}".format(*(f"{float(value):g}" if value.dtype.kind in "fui" else value for value in found))
 
 
 def _holds(one: Requirement, source: Source) -> bool:
