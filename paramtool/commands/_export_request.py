@@ -64,7 +64,7 @@ def wanted_names(
     if options.ties and keys_from_config is not None:
         raise UsageError(
             "ties (--ties) are those of the config's model where keys_from_config (--keys-from-config) is given",
-            hint="leave out --ties",
+            hint="leave out ties (--ties)",
         )
     if keys_from_config is not None:
         model = model_of(keys_from_config, path)

@@ -48,6 +48,7 @@ DOORS = {
     "fuse": [("evil.pt", "--layout", "cudnn"), ("many", "--each", "--layout", "cudnn", "-o", "out")],
     "unfuse": [("evil.pt",)],
     "guess": [("evil.pt",), ("evil.pt", "--toml", "torch")],
+    "diff": [("evil.pt", "good.pt"), ("good.pt", "evil.pt"), ("--find-base", "good.pt", "evil.pt")],
     "verify": [("evil.pt", "--against", "good.pt"), ("good.pt", "--against", "evil.pt")],
 }  # fmt: skip
 """{command: arguments}, each of which reads an unsafe checkpoint."""
@@ -71,6 +72,8 @@ PYTHON: dict[str, Callable[..., object]] = {
     "unfuse": lambda at, **more: paramtool.unfuse(at / "evil.pt", at / "o.safetensors", **more),
     "guess": lambda at, **more: paramtool.guess(at / "evil.pt", **more),
     "variants": lambda at, **more: paramtool.variants(at / "evil.pt", [at / "good.pt"], **more),
+    "diff": lambda at, **more: paramtool.diff(at / "good.pt", at / "evil.pt", **more),
+    "find_base": lambda at, **more: paramtool.find_base(at / "good.pt", [at / "evil.pt"], **more),
     "verify": lambda at, **more: paramtool.verify(at / "good.pt", at / "evil.pt", **more),
     "inspect": lambda at, **more: paramtool.inspect(at / "evil.pt", **more).refuse(),
     "torch.load_file": lambda at, **more: paramtool.torch.load_file(at / "evil.pt", **more),
