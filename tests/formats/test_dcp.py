@@ -355,7 +355,7 @@ def test_defects_are_gathered(tmp_path: Path) -> None:
 def test_files_of_another_save_are_noted(tmp_path: Path) -> None:
     """Fewer ranks that save over more leave files behind, which belong to nothing."""
     shutil.copytree(FIXTURES / "fsdp2" / "fsdp2", tmp_path / "ck")
-    (tmp_path / "ck" / "__7_0.distcp").touch()  # a rank without tensors
+    shutil.copy(tmp_path / "ck" / "__0_0.distcp", tmp_path / "ck" / "__7_0.distcp")
     (note,) = paramtool.read(tmp_path / "ck").notes
     assert "__7_0.distcp" in note
 
@@ -427,7 +427,7 @@ def test_names_that_share_an_object_are_a_bomb(tmp_path: Path) -> None:
 def test_a_folder_stays_a_folder(tmp_path: Path) -> None:
     """Its other files come along, and not those of the save before, nor the ranks' own."""
     shutil.copytree(FIXTURES / "fsdp2" / "fsdp2", tmp_path / "ck")
-    shutil.copy(tmp_path / "ck" / "__0_0.distcp", tmp_path / "ck" / "__7_0.distcp")
+    (tmp_path / "ck" / "__7_0.distcp").touch()  # a rank without tensors
     (tmp_path / "ck" / "config.json").write_text("{}")
     ran = quick("dedup", "ck", "-o", "out", cwd=tmp_path)
     assert ran.code == 0 and "__7_0.distcp" in ran.out, ran
