@@ -202,7 +202,7 @@ def test_no_way_to_say_which(bert: Path) -> None:
     for more in ((), ("--prefix", "model."), ("--rename", "*=x.*")):
         refused(quick, *args, *more, cwd=bert.parent, code=2, says=("--all-names", "--names", "--keys-from-config"))
     more = ("--keys-from-config", "config.json", "--ties", "a=b")
-    refused(quick, *args, *more, cwd=bert.parent, code=2, says=("(--ties)", "(--keys-from-config)", "leave out --ties"))
+    refused(quick, *args, *more, cwd=bert.parent, code=2, says=("(--ties)", "(--keys-from-config)", "leave out ties"))
 
 
 def test_a_section_alone_is_all_of_it(bert: Path) -> None:
