@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -174,3 +175,14 @@ def test_a_copy_that_one_side_lacks_is_told(place: Path) -> None:
     assert {(one.kind, one.how) for one in (same, added)} == {(SAME, ""), (ADDED, "")}
     found = compared(place, {"x": real}, {"wte": real, "head": real}).tensors
     assert {(one.kind, one.how) for one in found} == {(RENAMED, ""), (ADDED, "the same bytes as 'x' of A")}
+
+
+def test_packed_types_are_compared_as_bytes(tmp_path: Path) -> None:
+    """Two numbers in a byte have no difference that is measured; how many bytes differ is counted."""
+    for name, last in (("a", 0), ("b", 7)):
+        header = json.dumps({"w": {"dtype": "F4", "shape": [4, 8], "data_offsets": [0, 16]}}).encode()
+        path = tmp_path / f"{name}.safetensors"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes([*range(15), last]))
+    (one,) = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").tensors
+    assert one.kind == CHANGED and one.change is not None
+    assert (one.change.elements, one.change.numel, one.change.largest) == (1, 16, None)

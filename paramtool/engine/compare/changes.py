@@ -25,10 +25,7 @@ MAX_SPANS = 64
 
 
 class Measure:
-    """Adds up how far pairs of windows are apart; the pairs are parts of one tensor.
-
-    `kinds` are the types in which the two are numbers; None where a type has no numbers, and only bytes are compared.
-    """
+    """Adds up how far pairs of windows are apart; the pairs are parts of one tensor."""
 
     def __init__(self) -> None:
         self.elements = self.numel = 0
@@ -38,18 +35,18 @@ class Measure:
         self.row_count = 0
 
     def add(self, a_source: Source, a: View, b_source: Source, b: View) -> None:
-        """Two windows of one shape; those of types without numbers are compared as bytes."""
+        """Two windows of one shape; those of types without numbers are compared as bytes, packed ones as one row."""
         if any(size > 1 and not s and not t for size, s, t in zip(a.shape, a.strides, b.strides, strict=True)):
             a, b = squeezed(a, b)  # both repeat their elements, without an end perhaps
-        kinds = _kinds(a, b)
+        kinds = number_types(a, b)
         self.has_numbers = self.has_numbers and kinds is not None
         x, y = (source.array(view) for source, view in ((a_source, a), (b_source, b)))
-        raw = kinds or (ELEMENTS[a.dtype.block_bytes], ELEMENTS[b.dtype.block_bytes])
-        x, y = x.view(raw[0]), y.view(raw[1])
-        for box in blocks(a.shape, BLOCK_ELEMENTS):
+        if kinds is not None:
+            x, y = x.view(kinds[0]), y.view(kinds[1])
+        for box in blocks(x.shape, BLOCK_ELEMENTS):
             differs = self._compared(x[box], y[box], kinds is not None)
             self._add_rows(differs, box)
-        self.numel += prod(a.shape)
+        self.numel += prod(x.shape)
 
     def _compared(self, x: Array, y: Array, are_numbers: bool) -> Array:
         """Which elements differ, counted and measured."""
@@ -116,13 +113,13 @@ def _other_bits(x: Array, y: Array) -> Array:
     return found
 
 
-def _kinds(a: View, b: View) -> tuple[str, str] | None:
+def number_types(a: View, b: View) -> tuple[str, str] | None:
     """The types in which two windows are numbers; None if one is packed or quantised."""
     if a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
         return None
     try:
         return number_type(a.dtype), number_type(b.dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         return None
 
 

@@ -9,10 +9,9 @@ from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from paramtool.engine.compare.casts import converted
-from paramtool.engine.compare.changes import measured
+from paramtool.engine.compare.changes import measured, number_types
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.compare.equal import Window, partition, sample
-from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same, same_window
 from paramtool.model.checkpoint import Checkpoint
@@ -210,11 +209,8 @@ def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> s
 
     pair, size = task
     a, b = squeezed(*pair)
-    try:
-        kinds = number_type(a.dtype), number_type(b.dtype)
-    except (TypeError, ValueError):
-        return CHANGED
-    if a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
+    kinds = number_types(a, b)
+    if kinds is None:
         return CHANGED
     step = max(1, size // max(a.dtype.block_bytes, b.dtype.block_bytes))
     left, right = Stream(a_source, a), Stream(b_source, b)
