@@ -27,7 +27,7 @@ from paramtool.passes.diff.names import NUMBER
 
 Row = tuple[str, ...]
 MAX_SPANS = 8
-"""So many spans of rows are written out."""
+"""The most spans of rows that are written out."""
 WORDS = {
     SAME: "same", RENAMED: "renamed", LAYOUT: "layout", CAST: "cast", ROUNDED: "rounded", CHANGED: "changed",
     REMOVED: "only in A", ADDED: "only in B", UNDECIDED: "undecided",

@@ -56,8 +56,9 @@ def _of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
         except REFUSED:
             configs.append({})
     mine, theirs = (config or other for config, other in (configs, configs[::-1]))
+    others = list(_readings(b, theirs))
     for first, held_a in _readings(a, mine):
-        for second, held_b in _readings(b, theirs):
+        for second, held_b in others:
             if found := _joined(a, b, (held_a, held_b), (first, second)):
                 yield found
 

@@ -211,7 +211,8 @@ class _Comparing:
         """Equal tensors of several names, by the renames that others show; those of real content by their order."""
         free = dict.fromkeys(new)
         left: list[str] = []
-        if not self._may_be_chance(old[0]):
+        is_sure = not self._may_be_chance(old[0])
+        if is_sure:
             self.twins |= {("b", name): f"the same bytes as {old[0]!r} of A" for name in new}
             self.twins |= {("a", name): f"the same bytes as {new[0]!r} of B" for name in old}
         for name in old:
@@ -221,7 +222,7 @@ class _Comparing:
                 continue
             del free[wanted]
             self._settle(RENAMED, [name], wanted)
-        if left and not self._may_be_chance(left[0]):
+        if is_sure:
             for name, other in zip(left, list(free), strict=False):
                 self._settle(RENAMED, [name], other, is_unique=len(left) == len(free) == 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
@@ -17,6 +17,11 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 TENSORS = 64
 """The most tensors that are sampled: the largest, since norms and biases are alike in all models."""
@@ -121,12 +126,13 @@ def _compared(path: str, base: Checkpoint, tuned: tuple[Source, Mapping[str, Vie
     return BaseCandidate(path, sqrt(apart / norm) if norm else inf, len(common), same)
 
 
-def _sample(source: Source, view: View):  # type: ignore[no-untyped-def]  # an array of float64
-    """Numbers from the middle of a tensor, in row-major order; what is not finite counts as 0."""
+def _sample(source: Source, view: View) -> Array:
+    """Numbers from the middle of a tensor as float64, in row-major order; what is not finite counts as 0."""
     import numpy as np
 
     size, count = view.dtype.block_bytes, min(SAMPLE, view.numel)
     start = (view.numel - count) // 2 * size
     raw = RowMajorBytes(source, view).part(start, start + count * size)
     numbers = np.frombuffer(raw, number_type(view.dtype)).astype("f8")
-    return np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
+    found: Array = np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0)
+    return found

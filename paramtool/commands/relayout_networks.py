@@ -165,7 +165,7 @@ def _between(found: list[Found]) -> Iterator[str]:
 
 
 IGNORED = 8
-"""So many ignored names are written out."""
+"""The most ignored names that are written out."""
 
 
 def _wanted(options: RelayoutOptions) -> NetworkRequest:

@@ -89,6 +89,6 @@ def words(runs: Sequence[RowRun], names: Sequence[str]) -> str:
     return "[" + "; ".join(_few(shown)) + "]"
 
 
-def _few(texts: Iterable[str]) -> list[str]:
-    every = list(texts)
+def _few(words_of_runs: Iterable[str]) -> list[str]:
+    every = list(words_of_runs)
     return every if len(every) <= 6 else [*every[:4], f"... {len(every) - 5} more", every[-1]]

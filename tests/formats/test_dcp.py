@@ -442,7 +442,7 @@ def test_a_folder_stays_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_keys_of_an_optimizer_are_numbers_again() -> None:
-    """torch makes texts of them; they are numbers in the groups.  Other texts stay what they are."""
+    """torch writes them as strings; they are numbers in the groups.  Other strings stay what they are."""
     groups = Sequence("list", (Mapping("dict", (("params", Sequence("list", (Leaf(0), Leaf(1)))),)),))
     one = Mapping("dict", (("step", Leaf(1)),))
 

@@ -100,7 +100,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "one_byte": (b"P", "truncated"),
 }
-"""What stands under the name of a safetensors file, and what the message must say of it."""
+"""What is in a file with the name of a safetensors file, and what the message must say of it."""
 
 OUTSIDE: dict[str, Hostile] = {
     repr(file): reaching(file)

@@ -78,7 +78,7 @@ class _Taking:
     refused: list[str] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
     """Places of dicts with keys that are not strings."""
-    texts: list[str] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
     """Places of dicts whose keys are strings, and are read back as the numbers that an optimizer's groups have."""
     classes: list[str] = field(default_factory=list)
     """Places of dicts of another class, or with attributes."""
@@ -127,7 +127,7 @@ class _Taking:
         made, found = Mapping("dict", items), with_numbers(Mapping("dict", items))
         if found != made:
             state = _name((*place, "state"))
-            (self.numbers.remove if state in self.numbers else self.texts.append)(state)
+            (self.numbers.remove if state in self.numbers else self.strings.append)(state)
         return found
 
     def _marked(self, node: Node, place: Place) -> None:
@@ -144,8 +144,8 @@ class _Taking:
         """What the values and their places do not say, for people."""
         if self.numbers:
             yield f"that keys of {_some(self.numbers)} are not strings"
-        if self.texts:
-            yield f"that keys of {_some(self.texts)} are strings, and no numbers"
+        if self.strings:
+            yield f"that keys of {_some(self.strings)} are strings, not numbers"
         if self.classes:
             yield f"the class and the attributes of {_some(self.classes)}"
         if several := [" and ".join(map(repr, found[:MANY])) for found in self.marks.values() if len(found) > 1]:

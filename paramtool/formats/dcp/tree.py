@@ -121,7 +121,7 @@ def _branch(held: Any, defects: list[str]) -> Node:
 
 
 def with_numbers(tree: Mapping) -> Mapping:
-    """A dict with numbers as the keys of an optimizer's state, if it is one, of which torch makes texts.
+    """A dict with numbers as the keys of an optimizer's state, if it is one, which torch writes as strings.
 
     They are in the groups as numbers: `{"state": {"0": {...}}, "param_groups": [{"params": [0], ...}]}`.
     """
