@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from paramtool.commands.progress import Path, Progress
     from paramtool.commands.relayout import Relayouted, convert, fuse, unfuse
     from paramtool.commands.relayout_options import RelayoutOptions
-    from paramtool.commands.rules import Finding
     from paramtool.commands.variants import Variant
     from paramtool.commands.verify import Verified, verify, verify_each
     from paramtool.errors import (
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from paramtool.layouts.own import register_layout
     from paramtool.model.alias import Alias, AliasGraph
     from paramtool.model.checkpoint import Checkpoint, Entry
+    from paramtool.model.finding import Finding
     from paramtool.model.plan import Plan
     from paramtool.model.view import View
     from paramtool.passes.compat.wanted import Wanted
@@ -88,7 +88,6 @@ _PLACES = {
     "commands.opening": "Each",
     "commands.relayout": "Relayouted convert fuse unfuse",
     "commands.relayout_options": "RelayoutOptions",
-    "commands.rules": "Finding",
     "commands.variants": "Variant",
     "commands.verify": "Verified verify verify_each",
     "errors": "Defects FormatError LayoutError MissingFileError ModelError NoSuchFileError "
@@ -99,6 +98,7 @@ _PLACES = {
     "layouts.own": "register_layout",
     "model.alias": "Alias AliasGraph",
     "model.checkpoint": "Checkpoint Entry",
+    "model.finding": "Finding",
     "model.plan": "Plan",
     "model.view": "View",
     "passes.rnn.convert": "Converted",

@@ -21,9 +21,10 @@ from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
-from paramtool.commands.rules import KINDS, Finding, Rule
+from paramtool.commands.rules import KINDS, Rule
 from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.finding import Finding
 
 if TYPE_CHECKING:
     from paramtool.cli._json_text import Kept

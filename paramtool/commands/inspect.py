@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.networks import NamedNetwork
     from paramtool.commands.optimizers import BoundFile
-    from paramtool.commands.rules import Finding, Rule
+    from paramtool.commands.rules import Rule
     from paramtool.model.config import Config
+    from paramtool.model.finding import Finding
     from paramtool.model.match import Content, Equal
     from paramtool.passes.parts.groups import SeenParts
     from paramtool.passes.rnn.buffers import FusedNetwork

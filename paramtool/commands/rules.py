@@ -19,6 +19,7 @@ from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES
+from paramtool.model.finding import Finding
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 Judged = tuple[str, tuple[str, ...]] | tuple[str, tuple[str, ...], str]
 """A message, the tensors that it is about, and what is said of one tensor without its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a rule found."""
-
-    rule: str
-    """The rule as it was written."""
-    message: str
-    names: tuple[str, ...] = ()
-    """The tensors that it is about, as far as it is about tensors."""
-    what: str = ""
-    """What is said of its one tensor, without the name, where the same can be said of others; empty otherwise."""
 
 
 def _nothing(found: Inspection, asked: object) -> Iterator[str]:
