@@ -1,7 +1,7 @@
 """The kinds of findings of `check`, each with a stable id, a name, a default severity and words.
 
-An id never changes its meaning and is never used again; a name may get a better one.  The hundreds are subjects: 1 ties,
-2 tensors and their bytes, 3 safety, 4 files and what is not a tensor.
+An id never changes its meaning and is never used again; a name may get a better one.  The first digit is a subject: 1
+ties, 2 tensors and their bytes, 3 safety, 4 files and what is not a tensor, 5 the configuration.
 """
 
 from __future__ import annotations
