@@ -106,7 +106,7 @@ class Search:
         if stem == one.name or not one.is_plain:
             return
         for name, view in left_b.items():
-            if not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
+            if name == one.name or not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
                 continue
             end = name[len(stem) :]
             there = {old: self.a.get(f"{old.removesuffix('.weight')}{end}") for old in one.olds}

@@ -34,6 +34,8 @@ class Proposal(NamedTuple):
     """The layout or dialect of the second."""
     how: str
     """The map in words."""
+    repeats: tuple[Target, ...] = ()
+    """The same tensor, as the first checkpoint holds it once more: a gate that is repeated for each element."""
 
 
 def proposals(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:

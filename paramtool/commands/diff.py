@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import _diff_tables
+from paramtool.commands._diff_parts import PartSearch
 from paramtool.commands._diff_search import Search
 from paramtool.commands._differences import alias_sets, object_differences
 from paramtool.commands.opening import Allowed, opened
@@ -162,6 +163,8 @@ class _Comparing:
         if self.left_b:
             self._by_tables()
         if self.left_b:
+            self._by_parts()
+        if self.left_b:
             self._by_casts()
         if self.left_b:
             self._by_rows()
@@ -250,7 +253,20 @@ class _Comparing:
                 if one.target.name in self.left_b:
                     self._try(one)
 
-    def _try(self, one: _diff_tables.Proposal) -> None:
+    def _by_parts(self) -> None:
+        """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
+        proven = {one.a[0]: name for name, one in self.found.items() if len(one.a) == 1}
+        for proposed in PartSearch(self.a, self.b, self.sides, Renames(proven)).found(self.left_b):
+            holding = [one for one in proposed if self._is_made_so(one.target)] if len(proposed) > 1 else proposed
+            for one in holding[:1]:
+                self._try(one, is_unique=len(holding) == 1)
+
+    def _is_made_so(self, target: Target) -> bool:
+        """Whether every byte of a tensor of the second is that of the first which a table says."""
+        pairs = _pairs(target, self.b[target.name])
+        return pairs is not None and all(self.sides.same(pairs, lambda nbytes: None).values())
+
+    def _try(self, one: _diff_tables.Proposal, *, is_unique: bool = True) -> None:
         """Settle a tensor if every byte is what a table says."""
         name = one.target.name
         pairs = _pairs(one.target, self.b[name])
@@ -269,7 +285,11 @@ class _Comparing:
         for copy in one.target.copies:
             for old in copy.names:
                 self.used.setdefault(old, []).append(copy.terms[0][1])
-        self._settle(LAYOUT, names, name, how=one.how, layout=one.layout)
+        for repeated in one.repeats:
+            if self._is_made_so(repeated):
+                for copy in repeated.copies:
+                    self.used.setdefault(copy.names[0], []).append(copy.terms[0][1])
+        self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique)
 
     def _is_calculated(self, one: _diff_tables.Proposal) -> bool:
         """Whether a tensor of the second is what arithmetic makes of the first: a sum of biases, a forget bias."""

@@ -86,8 +86,11 @@ def requirements(found: Sources) -> Iterator[Requirement]:
             )
 
 
-def target(stored: Stored, found: Sources) -> Target:
-    """A new tensor; LayoutError names parts that are lacking, or of another type."""
+def target(stored: Stored, found: Sources, *, in_runs: bool = True) -> Target:
+    """A new tensor; LayoutError names parts that are lacking, or of another type.
+
+    Without `in_runs` long runs are no copies of their own: a map that is only looked at is made sooner.
+    """
     copies: list[Copy] = []
     dtypes: dict[str, str] = {}
     whole = None
@@ -110,7 +113,7 @@ def target(stored: Stored, found: Sources) -> Target:
     made = coalesced(sorted(copies, key=lambda copy: copy.destination.offset))
     if sum(copy.destination.numel for copy in made) != prod(stored.shape):
         raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file lacks elements of its parts")
-    return Target(stored.name, whole.dtype, stored.shape, tuple(_in_runs(made)))
+    return Target(stored.name, whole.dtype, stored.shape, tuple(_in_runs(made) if in_runs else made))
 
 
 def _copies(whole: View, piece: Piece, held: Iterable[HeldPiece]) -> Iterator[Copy]:

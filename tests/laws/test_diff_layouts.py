@@ -1,0 +1,144 @@
+"""Planted maps: each part layout, made by array operations of its reference, is found and named by `diff` without hints.
+
+No config.json is beside the files, and no option says a layout or a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from paramtool.commands.diff import Diffed, diff
+from paramtool.errors import LayoutError
+from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
+from paramtool.parts import patterns, solving
+from paramtool.parts.layout import PartLayout, all_part_layouts, group
+from paramtool.parts.patterns import PARTS
+from paramtool.parts.sizes import Sizes
+from paramtool.passes.parts.fuse import fused_name
+from tests.parts.references import fused
+
+Arrays = Mapping[str, np.ndarray]
+LAYOUTS = all_part_layouts()
+SIZES = {
+    "kv_heads": 4, "heads": 12, "chunks": 2, "rotary": 6, "head_dim": 6, "value_dim": 6, "ffn": 20, "experts": 3,
+    "in": 16, "out": 16, "taps": 4, "channels": 24, "linear_key_heads": 4, "linear_value_heads": 8,
+    "linear_key_dim": 4, "linear_value_dim": 8, "q_rank": 9, "kv_rank": 11, "rope": 4, "nope": 6, "kv_joint": 15,
+    "state": 5, "dt_rank": 3, "width": 14, "inner": 16, "groups": 2, "state_heads": 8,
+}  # fmt: skip
+by_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+
+
+def sizes_of(layout: PartLayout) -> dict[str, int]:
+    contents = " ".join(row.content for row in layout.tensors)
+    one_each = "{heads: q[head_dim in] k" in contents or "{heads head_dim" in contents
+    return SIZES | ({"kv_heads": SIZES["heads"]} if one_each else {})
+
+
+def planted(layout: PartLayout, suffix: str, at: str, seed: int = 0) -> tuple[Arrays, Arrays]:
+    """(the parts of a group, its fused tensors) of random numbers."""
+    sizes, kind = sizes_of(layout), group(layout.group)
+    random = np.random.default_rng(seed)
+    experts = range(sizes["experts"]) if kind.inside else (None,)
+    parts: dict[str, Any] = {}
+    names: dict[str, np.ndarray] = {}
+    for term, child in kind.parts.items():
+        shape = solving.part_shape(PARTS[term], Sizes(sizes))
+        made = [random.normal(size=shape if suffix == "weight" else shape[:1]).astype("f4") for _ in experts]
+        for k, array in zip(experts, made, strict=True):
+            names[".".join(filter(None, (at, "" if k is None else f"{k}", child, suffix)))] = array
+        parts["s_" if term == "s" else term] = made if kind.inside else made[0]
+    arrays = fused(layout.name, parts, sizes)
+    called = [fused_name(at, row.name, suffix, row.is_bare) for row in layout.tensors]
+    return names, dict(zip(called, arrays, strict=True))
+
+
+def compared(place: Path, a: Arrays, b: Arrays) -> Diffed:
+    for name, tensors in (("a", a), ("b", b)):
+        save_file({key: np.ascontiguousarray(array) for key, array in tensors.items()}, place / f"{name}.safetensors")
+    return diff(place / "a.safetensors", place / "b.safetensors")
+
+
+def has_bias(layout: PartLayout) -> bool:
+    try:
+        return all(patterns.bias_pattern(row.content, row.along) for row in layout.tensors)
+    except LayoutError:
+        return False
+
+
+def is_named(one: TensorDiff, layout: str) -> bool:
+    """Whether a verdict names a layout; one whose map is that of another by certain sizes is named second."""
+    return one.layout == layout or layout in one.how.partition("the same map as ")[2].split(", ")
+
+
+@by_layout
+@pytest.mark.parametrize("at", ["model.layers.3.attn", "transformer.h.3.self"])
+@pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
+def test_a_planted_layout_is_found_and_named(layout: PartLayout, at: str, back: bool, tmp_path: Path) -> None:
+    """Parts and fused tensors, either of which is A, in one module or in a renamed one."""
+    parts, made = planted(layout, "weight", "model.layers.3.attn")
+    _, elsewhere = planted(layout, "weight", at)
+    a, b = (elsewhere, parts) if back else (parts, elsewhere)
+    found = compared(tmp_path, a, b)
+    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
+    assert told and all(one.kind == LAYOUT and is_named(one, layout.name) for one in told), [
+        (one.kind, one.layout, one.how) for one in told
+    ]
+    assert all(one.is_unique for one in found.tensors)
+
+
+@pytest.mark.parametrize("layout", [one for one in LAYOUTS if has_bias(one)], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
+def test_biases_follow(layout: PartLayout, back: bool, tmp_path: Path) -> None:
+    """The biases beside weights of a layout, by the same map, and biases alone."""
+    weights, biases = (planted(layout, suffix, "h.3.attn") for suffix in ("weight", "bias"))
+    for pairs in ([weights, biases], [biases]):
+        a, b = ({name: array for pair in pairs for name, array in pair[side].items()} for side in (0, 1))
+        a, b = (b, a) if back else (a, b)
+        found = compared(tmp_path, a, b)
+        told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
+        assert found.is_same() and (told or layout.group == "conv"), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+        assert all(one.kind == LAYOUT and is_named(one, layout.name) for one in told), [
+            (one.kind, one.layout, one.how) for one in told
+        ]
+
+
+PAIRS = [
+    (one, other)
+    for one in LAYOUTS
+    for other in LAYOUTS
+    if one.group == other.group and one is not other and sizes_of(one) == sizes_of(other) and one.group != "rope"
+]
+
+
+@pytest.mark.parametrize("one, other", PAIRS, ids=lambda layout: layout.name)
+def test_a_fused_tensor_in_another_layout(one: PartLayout, other: PartLayout, tmp_path: Path) -> None:
+    """Neither has parts of its own: every size is unknown, and is a divisor of the shape.
+
+    One map can be that of several pairs of layouts; one of the group's is named.
+    """
+    (_, a), (_, b) = planted(one, "weight", "h.3.attn"), planted(other, "weight", "h.3.attn")
+    found = compared(tmp_path, a, b)
+    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
+    named = {layout.name for layout in LAYOUTS if layout.group == other.group}
+    assert told and all(one.kind == LAYOUT and one.layout in named for one in told), [
+        (one.kind, one.layout, one.how) for one in told
+    ]
+
+
+@by_layout
+def test_one_other_element_is_no_layout(layout: PartLayout, tmp_path: Path) -> None:
+    """A bit anywhere in a fused tensor that is another: no verdict that says the same weights."""
+    parts, made = planted(layout, "weight", "h.3.attn")
+    name, array = next(iter(made.items()))
+    spoilt = array.copy()
+    spoilt.view("u4").reshape(-1)[array.size * 2 // 3] ^= 1
+    assert not compared(tmp_path, parts, {**made, name: spoilt}).is_same()
+    assert not compared(tmp_path, {**made, name: spoilt}, parts).is_same()
