@@ -7,18 +7,19 @@ proposed if samples of it agree; every byte is compared afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool.commands._diff_tables import REFUSED, Proposal
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
-from paramtool.parts.pieces import Stored, whole
-from paramtool.passes.diff import part_maps, positions
+from paramtool.parts.pieces import Stored
+from paramtool.passes.diff import part_maps
 from paramtool.passes.diff.names import NUMBER, Renames
-from paramtool.passes.diff.part_maps import PartMap
+from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartShapes
 from paramtool.passes.diff.part_names import WEIGHT, FusedTensorName, ModuleParts, fused_in, modules, parts_in
 from paramtool.passes.parts import copies
 
@@ -30,23 +31,42 @@ SAMPLE = 16
 """Elements of a sample, at most."""
 MAX_MODULES = 64
 """The most modules of the first checkpoint that a tensor is tried with."""
-MAX_FAILED = 20_000
-"""The most maps that are tried for tensors whose names differ in numbers, without one that fits."""
-POINTS = 8
-"""Elements that are looked at before a map is made."""
+BEGIN = 8
+"""Elements at the beginning of a row that are looked at."""
+SAMPLED_ROWS = 16
+
+
+class _InModule(Protocol):
+    """What has a module."""
+
+    @property
+    def at(self) -> str:
+        """The module."""
+
+
+Near = TypeVar("Near", bound=_InModule)
 
 
 class _Way(NamedTuple):
-    """A map that the tables allow: what the first checkpoint's tensors hold, and a tensor of the second."""
+    """Tensors of the first checkpoint that one of the second could be made of, and the maps."""
 
-    mine: tuple[Stored, ...]
-    theirs: Stored
+    maps: Sequence[PartMap]
+    names: Mapping[str, str]
+    """{what a map calls a tensor of the first: its name}"""
     layout: str
-    how: str
     at: str
     """The module in the second."""
-    ones: int
-    """How many of its sizes are 1."""
+    before: str = ""
+    """What is said before the map."""
+
+
+class _Fit(NamedTuple):
+    """A map whose samples agree."""
+
+    way: _Way
+    map: PartMap
+    mine: tuple[Stored, ...]
+    theirs: Stored
 
 
 class PartSearch:
@@ -55,156 +75,156 @@ class PartSearch:
     def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames) -> None:
         self.a, self.b, self.sides, self.renames = a, b, sides, renames
         self._samples: dict[tuple[int, View], bytes] = {}
+        self._rows: dict[str, frozenset[bytes]] = {}
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
-        self._failed: dict[str, int] = {}
-        """{name of the second without numbers: how many maps did not fit since one did}"""
+        self._parts, self._fused = parts_in(a), fused_in(a)
+        self._modules = modules(self._fused)
 
     def found(self, left: Collection[str]) -> Iterator[list[Proposal]]:
         """The maps that samples agree with, of each tensor that is left; weights first: what is beside them follows."""
-        mine, theirs = parts_in(self.a), parts_in(self.b)
-        fused_a, fused_b = fused_in(self.a), fused_in(self.b)
+        parts, fused = parts_in(self.b), fused_in(self.b)
         for is_weight in (True, False):
-            for name, ways in self._ways((mine, fused_a), (theirs, fused_b), is_weight):
-                if name in left:
+            for name, ways in self._ways(parts, fused, is_weight):
+                if name in left and self.b[name].is_contiguous and self.b[name].numel:
                     yield list(self._fitting(name, ways()))
             self._samples.clear()
+            self._rows.clear()
 
     def _ways(
-        self,
-        mine: tuple[Mapping[str, Sequence[ModuleParts]], Sequence[FusedTensorName]],
-        theirs: tuple[Mapping[str, Sequence[ModuleParts]], Sequence[FusedTensorName]],
-        is_weight: bool,
+        self, parts: Mapping[str, Sequence[ModuleParts]], fused: Sequence[FusedTensorName], is_weight: bool
     ) -> Iterator[tuple[str, Callable[[], Iterator[_Way]]]]:
         """(tensor of the second, its maps)."""
         by_name: dict[str, list[FusedTensorName]] = {}
-        for one in theirs[1]:
+        for one in fused:
             if (one.suffix == WEIGHT) == is_weight:
                 by_name.setdefault(one.name, []).append(one)
         for name, rows in sorted(by_name.items(), key=lambda item: len(item[1])):  # names of few layouts say the most
-            yield name, lambda rows=rows: self._of_fused(rows, *mine)  # type: ignore[misc]
-        for groups in theirs[0].values():
+            yield name, partial(self._of_fused, rows)
+        for groups in parts.values():
             for group in groups:
                 if (group.suffix == WEIGHT) == is_weight:
-                    for names in group.tensors.values():
-                        for name in names:
-                            yield name, lambda name=name, group=group: self._of_part(name, group, mine[1])  # type: ignore[misc]
+                    for term, names in group.tensors.items():
+                        for k, name in enumerate(names):
+                            yield name, partial(self._of_part, name, group, f"{term} {k}")
 
-    def _of_fused(
-        self, rows: Iterable[FusedTensorName], parts: Mapping[str, Sequence[ModuleParts]],
-        fused: Sequence[FusedTensorName],
-    ) -> Iterator[_Way]:  # fmt: skip
+    def _of_fused(self, rows: Sequence[FusedTensorName]) -> Iterator[_Way]:
         """The maps that make a fused tensor of the second: of parts, or of a fused tensor of another layout."""
-        every = list(rows)
-        shapes = {name: view.shape for name, view in self.a.items()}
-        for one in every:
+        for one in rows:
             there = self.b[one.name]
-            groups = [group for group in parts[one.layout.group] if group.suffix == one.suffix]
-            for group in self._near(one.at, groups):
+            for group in self._near(one.at, [g for g in self._parts[one.layout.group] if g.suffix == one.suffix]):
                 first = group.tensors.get(one.row.terms()[0], ("",))[0]
                 if first and self._may_begin(first, there):
-                    for found in part_maps.of_parts(one, group, shapes, there.shape):
-                        yield _way(found.parts, found.fused, one, found, at=one.at)
-        shapes = {f"a {name}": shape for name, shape in shapes.items()}
-        shapes |= {f"b {one.name}": self.b[one.name].shape for one in every}
-        for one in every:
-            others = [
-                other for other in modules(fused)
-                if other.layout.group == one.layout.group and other.layout != one.layout and other.suffix == one.suffix
-            ]  # fmt: skip
-            for other in self._near(one.at, others):
-                for held, found in part_maps.between(other, one, shapes):
-                    yield _way(tuple(held), found.fused, one, found, at=one.at, before=f"{other.layout.name} -> ")
+                    maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
+                    names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
+                    yield _Way(maps, names, one.layout.name, one.at)
+        for one in rows:
+            there = self.b[one.name]
+            others = [m for m in self._modules if m.layout.group == one.layout.group and m.suffix == one.suffix]
+            for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
+                if all(self._may_share_rows(mine.name, there) for mine in other.tensors[:1]):
+                    shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
+                    names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
+                    maps = part_maps.between(shapes, _shape(one, there))
+                    yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
 
-    def _of_part(self, name: str, group: ModuleParts, fused: Sequence[FusedTensorName]) -> Iterator[_Way]:
+    def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""
-        shapes = {name: view.shape for names in group.tensors.values() for name in names for view in (self.b[name],)}
-        wanted = next(term for term, names in group.tensors.items() if name in names)
+        term = wanted.partition(" ")[0]
         others = [
-            other for other in fused
-            if other.layout.group == group.kind and other.suffix == group.suffix and wanted in other.row.terms()
+            other for other in self._fused
+            if other.layout.group == group.kind and other.suffix == group.suffix and term in other.row.terms()
         ]  # fmt: skip
         for other in self._near(group.at, others):
-            for found in part_maps.of_parts(other, group, shapes, self.a[other.name].shape):
-                before = f"a part of {other.name!r}, "
-                yield _way((found.fused,), whole(name, shapes[name]), other, found, at=group.at, before=before)
+            maps = part_maps.of_parts(_shape(other, self.a[other.name]), _shapes(group, self.b), wanted)
+            yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
 
-    def _near(self, at: str, others: Sequence[FusedTensorName] | Sequence[ModuleParts]) -> list[object]:
+    def _near(self, at: str, others: Sequence[Near]) -> Sequence[Near]:
         """Those of others that are tried for a module, the likely ones first: of one name, or of the same numbers."""
         numbers = NUMBER.findall(at)
-        back = {one for place in {other.at for other in others} for one in [place] if at in self.renames.of(place)}
-        order = sorted(others, key=lambda one: (one.at != at, one.at not in back, NUMBER.findall(one.at) != numbers))
-        return list(order[:MAX_MODULES])
+        shown = {other.at for other in others if at in self.renames.of(other.at)}
+        order = sorted(others, key=lambda one: (one.at != at, one.at not in shown, NUMBER.findall(one.at) != numbers))
+        return order[:MAX_MODULES]
 
     def _may_begin(self, name: str, there: View) -> bool:
         """Whether the first element of a part is that of the tensor that holds it first."""
         view = self.a[name]
-        if view.dtype != there.dtype or not view.numel or not there.numel:
-            return view.dtype == there.dtype
-        first = [View(one.storage, one.dtype, one.offset, (1,), (1,)) for one in (view, there)]
-        return self._sample(0, first[0]) == self._sample(1, first[1])
+        if view.dtype != there.dtype or not view.numel or there.dtype.block_elements != 1:
+            return False
+        return self._element(0, view, 0) == self._element(1, there, 0)
+
+    def _may_share_rows(self, name: str, there: View) -> bool:
+        """Whether rows of a tensor of the second can be rows of one of the first, by how some begin."""
+        view = self.a[name]
+        if view.dtype != there.dtype or not view.numel or there.dtype.block_elements != 1:
+            return False
+        if len(view.shape) != 2 or len(there.shape) != 2 or view.shape[1] != there.shape[1]:
+            return True
+        if name not in self._rows:
+            self._rows[name] = frozenset(_begins(self.sides.a.source, view))
+        sampled = (there.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS))
+        rows = (next(_begins(self.sides.b.source, _row(there, k))) for k in sampled)
+        return all(row in self._rows[name] for row in rows)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
-        fits: dict[tuple[Copy, ...], list[_Way]] = {}
-        key = NUMBER.sub("*", name)
+        fits: dict[tuple[Copy, ...], list[_Fit]] = {}
+        where: frozenset[str] = frozenset()
         for way in ways:
-            if self._failed.get(key, 0) > MAX_FAILED:
-                break
-            if not self._may_be(way):
-                self._failed[key] = self._failed.get(key, 0) + 1
-                continue
-            target = self._target(way, in_runs=False)
-            if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
-                fits.setdefault(target.copies, []).append(way)
-        if fits:
-            self._failed[key] = 0
+            if fits and frozenset(way.names.values()) != where:
+                continue  # another module is not looked at
+            for one in way.maps:
+                fit = self._fit(name, way, one)
+                target = self._target(fit, in_runs=False) if fit is not None else None
+                if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
+                    fits.setdefault(target.copies, []).append(fit)  # type: ignore[arg-type]
+                    where = frozenset(way.names.values())
         for alike in fits.values():
-            way = min(alike, key=lambda way: (way.layout != self._named.get(way.at), way.ones))
-            target = self._target(way)
+            fit = min(alike, key=lambda fit: (fit.way.layout != self._named.get(fit.way.at), fit.map.ones))
+            target = self._target(fit)
             if target is not None:
-                self._named.setdefault(way.at, way.layout)
-                others = dict.fromkeys(one.layout for one in alike if one.layout != way.layout and not one.ones)
+                layout = fit.way.layout
+                self._named.setdefault(fit.way.at, layout)
+                others = dict.fromkeys(one.way.layout for one in alike if one.way.layout != layout and not one.map.ones)
                 more = f", the same map as {', '.join(others)}" if others else ""
-                yield Proposal(target, way.layout, f"{way.how}{more}", tuple(self._repeats(way)))
+                how = f"{fit.way.before}{layout} {fit.map.words}{more}"
+                yield Proposal(target, layout, how, tuple(self._repeats(fit)))
 
-    def _may_be(self, way: _Way) -> bool:
-        """Whether some elements of a tensor are those that a map says."""
-        there = self.b[way.theirs.name]
-        mine = positions.held(way.mine)
-        chance = Random(there.numel)  # noqa: S311
-        for element in [there.numel - 1, *(chance.randrange(there.numel) for _ in range(POINTS))]:
-            place = positions.origin(element, way.theirs, mine)
-            if place is None or not there.is_contiguous:
-                return False
-            view = self.a[place.name]
-            if view.dtype != there.dtype:
-                return False
-            if not view.is_contiguous:
-                continue
-            a, b = (View(v.storage, v.dtype, v.offset + k, (1,), (1,)) for v, k in ((view, place.element), (there, element)))
-            if self._sample(0, a) != self._sample(1, b):
-                return False
-        return True
+    def _fit(self, name: str, way: _Way, one: PartMap) -> _Fit | None:
+        """A map for tensors of these names, if some elements are those that it says."""
+        there = self.b[name]
+        for element, place in one.points:
+            if place is None:
+                return None
+            view = self.a[way.names[place.name]]
+            if view.dtype != there.dtype or there.dtype.block_elements != 1:
+                return None
+            if view.is_contiguous and self._element(0, view, place.element) != self._element(1, there, element):
+                return None
+        mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
+        return _Fit(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
 
-    def _target(self, way: _Way, *, in_runs: bool = True) -> Target | None:
+    def _target(self, fit: _Fit, *, in_runs: bool = True) -> Target | None:
         try:
-            found = copies.sources("A", way.mine, self.a)
-            made = copies.target(way.theirs, found, in_runs=in_runs)
+            found = copies.sources("A", fit.mine, self.a)
+            made = copies.target(fit.theirs, found, in_runs=in_runs)
         except REFUSED:
             return None
-        there = self.b[way.theirs.name]
-        fits = there.dtype == made.dtype and there.shape == made.shape and there.is_contiguous
-        return made if fits and made.dtype.block_elements == 1 else None
+        there = self.b[fit.theirs.name]
+        return made if there.dtype == made.dtype and there.shape == made.shape else None
 
-    def _repeats(self, way: _Way) -> Iterator[Target]:
+    def _repeats(self, fit: _Fit) -> Iterator[Target]:
         """The same tensor, made of what the first checkpoint repeats."""
-        wanted = set(way.theirs.parts)
-        found = copies.sources("A", way.mine, self.a)
+        wanted = set(fit.theirs.parts)
+        found = copies.sources("A", fit.mine, self.a)
         for _, other in found.repeated:
             if other.piece.part in wanted:
                 by_part = {**found.by_part, other.piece.part: [other]}
-                yield copies.target(way.theirs, copies.Sources("A", by_part, ()))
+                yield copies.target(fit.theirs, copies.Sources("A", by_part, ()))
+
+    def _element(self, side: int, view: View, element: int) -> bytes:
+        """One element of a contiguous tensor, by its number."""
+        return self._sample(side, View(view.storage, view.dtype, view.offset + element, (1,), (1,)))
 
     def _agrees(self, found: Sequence[Copy], there: View) -> bool:
         """Whether samples of some copies are the same on both sides, the middle first."""
@@ -224,10 +244,23 @@ class PartSearch:
         return self._samples[side, view]
 
 
-def _way(
-    mine: tuple[Stored, ...], theirs: Stored, one: FusedTensorName, found: PartMap, *, at: str, before: str = ""
-) -> _Way:
-    return _Way(mine, theirs, one.layout.name, f"{before}{one.layout.name} {found.words()}", at, found.ones)
+def _shape(one: FusedTensorName, view: View) -> FusedShape:
+    return FusedShape(one.layout.name, one.layout.tensors.index(one.row), one.suffix, view.shape)
+
+
+def _shapes(group: ModuleParts, views: Views) -> PartShapes:
+    return tuple((term, len(names), views[names[0]].shape) for term, names in group.tensors.items())
+
+
+def _row(view: View, k: int) -> View:
+    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (1, view.shape[1]), view.strides)
+
+
+def _begins(source: Source, view: View) -> Iterator[bytes]:
+    """How each row of a matrix begins."""
+    count = min(BEGIN, view.shape[1])
+    first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
+    return (row.tobytes() for row in source.array(first).all())
 
 
 def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:

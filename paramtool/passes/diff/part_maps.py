@@ -8,20 +8,28 @@ Pure: which of them holds is for the bytes to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import gcd
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from math import gcd, prod
+from random import Random
 from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
 from paramtool.parts import patterns, rows, solving
+from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
-from paramtool.passes.diff.part_names import FusedModule, FusedTensorName, ModuleParts
+from paramtool.passes.diff import positions
+from paramtool.passes.diff.positions import Place
 from paramtool.passes.parts.fuse import pattern_of
 
-Shapes = Mapping[str, tuple[int, ...]]
 Made = TypeVar("Made")
+POINTS = 8
+"""Elements that are looked at before a map is made."""
+KEPT = 256
+"""Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
 MAX_DIVISORS = 48
 """The most lengths that are tried for one size; most numbers of heads and widths have fewer divisors."""
 MAX_MAPS = 2000
@@ -29,97 +37,124 @@ MAX_MAPS = 2000
 
 
 class PartMap(NamedTuple):
-    """A fused tensor and its parts, for one layout and certain sizes."""
+    """A tensor of the second checkpoint made of some of the first, for one layout and certain sizes.
 
-    fused: Stored
-    parts: tuple[Stored, ...]
-    content: str
-    sizes: Sizes
+    Parts are called by their terms, and tensors of the first by these or by `row 0`, `row 1`: the map is that of all
+    tensors of these shapes.
+    """
 
-    @property
-    def ones(self) -> int:
-        """How many sizes are 1, as of a layout with one chunk: another layout says the same in fewer words."""
-        return sum(size == 1 for word, size in solving.used(self.content, self.sizes).items() if word not in UNSAID)
+    mine: tuple[Stored, ...]
+    theirs: Stored
+    ones: int
+    """How many sizes are 1, as of a layout with one chunk: another layout says the same in fewer words."""
+    words: str
+    """The pattern and its sizes."""
+    points: tuple[tuple[int, Place | None], ...]
+    """Some elements of the second, and where they are in the first."""
 
-    def words(self) -> str:
-        """The pattern and its sizes."""
-        known = solving.used(self.content, self.sizes)
-        said = " ".join(f"{word}={size}" for word, size in known.items() if word not in UNSAID and size > 1)
-        return f"{self.content}, {said}" if said else self.content
+
+def _made(mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) -> PartMap:
+    held = tuple(mine)
+    known = {word: size for word, size in solving.used(content, sizes).items() if word not in UNSAID}
+    said = " ".join(f"{word}={size}" for word, size in known.items() if size > 1)
+    ones = sum(size == 1 for size in known.values())
+    where, numel = positions.held(held), prod(theirs.shape)
+    chance = Random(numel)  # noqa: S311
+    points = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
+    found = tuple((one, positions.origin(one, theirs, where)) for one in points)
+    return PartMap(held, theirs, ones, f"{content}, {said}" if said else content, found)
 
 
 UNSAID = ("in", "out", "half", "two", "rest", "q_rows", "k_rows", "v_rows", "taps", "width")
 """Sizes that a shape shows, or that follow from others."""
 
 
-def of_parts(one: FusedTensorName, parts: ModuleParts, shapes: Shapes, shape: tuple[int, ...]) -> Iterator[PartMap]:
-    """The maps between a fused tensor of some shape and its parts, for all sizes that their shapes allow.
+class FusedShape(NamedTuple):
+    """A fused tensor by its row of a layout and its shape."""
 
-    `shapes` are those of the parts.
+    layout: str
+    row: int
+    suffix: str
+    shape: tuple[int, ...]
+
+    def pattern(self) -> tuple[str, int]:
+        """Its pattern, and the axis along which blocks follow each other; LayoutError for a bias that has none."""
+        layout = find_part_layout(self.layout)
+        assert layout is not None
+        return pattern_of(layout.tensors[self.row], self.suffix)
+
+
+PartShapes = tuple[tuple[str, int, tuple[int, ...]], ...]
+"""(term, how many experts, the shape of one) of each part"""
+
+
+@lru_cache(maxsize=KEPT)
+def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[PartMap]:
+    """The maps between a fused tensor and its parts, for all sizes that their shapes allow.
+
+    The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
     """
     try:
-        content, along = pattern_of(one.row, one.suffix)
+        content, along = fused.pattern()
     except LayoutError:
-        return
-    if any(term not in parts.tensors for term in one.row.terms()):
-        return
-    loose = patterns.loosened(content)
+        return ()
+    content = patterns.loosened(content)
+    terms = patterns.terms(content)
     given = {
-        term: tuple(PartTensor(name, patterns.axes_of(term, loose), shapes[name]) for name in parts.tensors[term])
-        for term in one.row.terms()
+        term: tuple(PartTensor(f"{term} {k}", patterns.axes_of(term, content), shape) for k in range(count))
+        for term, count, shape in parts
+        if term in terms
     }
-    count = len(next(iter(given.values())))
-    start = Sizes({patterns.EXPERTS: count} if patterns.has_experts(loose) else {})
-    apart = tuple(whole(part.name, part.shape) for own in given.values() for part in own)
+    if len(given) != len(terms):
+        return ()
+    every = [part for own in given.values() for part in own]
+    start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
     def made(sizes: Sizes) -> PartMap:
-        sizes = solving.learned(sizes, (part for own in given.values() for part in own))
-        stored = rows.stored(one.name, loose, along, given, sizes=sizes)
-        if stored.shape != shape:
+        sizes = solving.learned(sizes, every)
+        stored = rows.stored("row 0", content, along, given, sizes=sizes)
+        if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return PartMap(stored, apart, loose, sizes)
+        if not wanted:
+            return _made((whole(part.name, part.shape) for part in every), stored, content, sizes)
+        part = next(part for part in every if part.name == wanted)
+        return _made((stored,), whole(part.name, part.shape), content, sizes)
 
-    yield from _limited(_tried(made, start, lambda word, sizes: _lengths(word, sizes, given, shape)))
+    found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
+    return tuple(islice(found, MAX_MAPS))
 
 
-def between(mine: FusedModule, other: FusedTensorName, shapes: Shapes) -> Iterator[tuple[list[Stored], PartMap]]:
-    """The maps between the fused tensors of a module and one of another layout, for all sizes that shapes allow.
-
-    `shapes` are those of both, by their names with `a ` and `b ` before them.
-    """
-    every = [*mine.tensors, other]
-    sides = ["a "] * len(mine.tensors) + ["b "]
+@lru_cache(maxsize=KEPT)
+def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap]:
+    """The maps between fused tensors of a module and one of another layout, for all sizes that their shapes allow."""
     try:
-        ways = [
-            _Laid(one, *pattern_of(one.row, one.suffix), shapes[f"{side}{one.name}"])
-            for one, side in zip(every, sides, strict=True)
-        ]
+        ways = [_Laid(f"row {k}", *one.pattern(), one.shape) for k, one in enumerate((*mine, other))]
     except LayoutError:
-        return
-    wanted = set(other.row.terms())
-    if not wanted <= mine.terms:
-        return
-    ways = [way for way in ways if wanted.intersection(way.one.row.terms())]
+        return ()
+    wanted = set(patterns.terms(ways[-1].content))
+    if not wanted <= {term for way in ways[:-1] for term in patterns.terms(way.content)}:
+        return ()
+    ways = [way for way in ways if wanted.intersection(patterns.terms(way.content))]
     lengths = sorted({length for way in ways for size in way.shape for length in divisors(size)})[:MAX_DIVISORS]
 
-    def made(sizes: Sizes) -> tuple[list[Stored], PartMap]:
+    def made(sizes: Sizes) -> PartMap:
         for way in sorted(ways, key=lambda way: (bool(way.unseen), -len(way.shape))):
             if way.unseen:
                 sizes.of(way.unseen)
-            sizes = solving.solved(way.one.name, way.content, way.along, way.shape, sizes=sizes)
+            sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
-        return [one.fused for one in held], there
+        return _made(held, there, ways[-1].content, sizes)
 
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         return _rotary(sizes.of("head_dim")) if word == "rotary" else lengths
 
-    yield from _limited(_tried(made, Sizes({}), of))
+    return tuple(islice(_tried(made, Sizes({}), of), MAX_MAPS))
 
 
 class _Laid(NamedTuple):
     """A fused tensor, its pattern and its shape."""
 
-    one: FusedTensorName
+    name: str
     content: str
     along: int
     shape: tuple[int, ...]
@@ -131,20 +166,20 @@ class _Laid(NamedTuple):
         return next((word for sign, word in words.items() if sign in self.content), "")
 
 
-def _alone(way: _Laid, sizes: Sizes) -> PartMap:
+def _alone(way: _Laid, sizes: Sizes) -> Stored:
     """A fused tensor without its parts, which are called like the terms of its pattern."""
     content = way.content
     sizes = solving.per_head(content, sizes)
     count = sizes.of(patterns.EXPERTS) if patterns.has_experts(content) else 1
     parts = {
-        term: tuple(PartTensor(f"{term}{k}", axes, solving.part_shape(axes, sizes)) for k in range(count))
+        term: tuple(PartTensor(f"{term} {k}", axes, solving.part_shape(axes, sizes)) for k in range(count))
         for term in patterns.terms(content)
         for axes in (patterns.axes_of(term, content),)
     }
-    stored = rows.stored(way.one.name, content, way.along, parts, sizes=sizes)
+    stored = rows.stored(way.name, content, way.along, parts, sizes=sizes)
     if stored.shape != way.shape:
         raise LayoutError("another shape")
-    return PartMap(stored, (), content, sizes)
+    return stored
 
 
 def _tried(
@@ -164,13 +199,6 @@ def _tried(
             yield from _tried(make, sizes.with_one(word, length), lengths)
     except LayoutError:
         return
-
-
-def _limited(maps: Iterator[Made]) -> Iterator[Made]:
-    for number, one in enumerate(maps):
-        if number >= MAX_MAPS:
-            return
-        yield one
 
 
 def _lengths(
