@@ -41,7 +41,7 @@ class Proposal(NamedTuple):
 def proposals(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """Sets of proposals: those of one set belong together, and others may be for the same tensors."""
     yield from _of_dialects(a, b)
-    yield from _of_networks(a, b)
+    yield from of_networks(a, b)
 
 
 # --- Attention, gated MLPs, experts -----------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _words(stored: Any, target: Target, names: tuple[str, str]) -> str:
 # --- Recurrent networks -----------------------------------------------------------------------------------------------
 
 
-def _of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
+def of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """The networks of the second as their layouts make them of networks of the first that compute the same."""
     mine, theirs = _networks(a), _networks(b)
     views = a.views()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramtool.commands import _diff_tables
+from paramtool.commands import _diff_explained, _diff_tables
 from paramtool.commands._diff_parts import PartSearch
 from paramtool.commands._diff_search import Search
 from paramtool.commands._differences import alias_sets, object_differences
@@ -16,7 +16,6 @@ from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, 
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.rows import forms
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
-from paramtool.engine.write.arithmetic import computed
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, NoData
@@ -40,8 +39,6 @@ from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
 
-MAX_CALCULATED_NBYTES = 256 << 20
-"""The largest tensor that is calculated to be compared."""
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
 
@@ -168,6 +165,8 @@ class _Comparing:
             self._by_casts()
         if self.left_b:
             self._by_rows()
+        if self.left_b:
+            self._by_reasons()
         self._rest()
         self._without_data()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
@@ -270,7 +269,8 @@ class _Comparing:
         """Settle a tensor if every byte is what a table says."""
         name = one.target.name
         pairs = _pairs(one.target, self.b[name])
-        if pairs is None and self._is_calculated(one):
+        sources = self.sides.a.source, self.sides.b.source
+        if pairs is None and _diff_explained.is_calculated(one.target, sources[0], self.b[name], sources[1]):
             self._explain(one)
             return
         if pairs is None or not all(self.sides.same(pairs, lambda nbytes: None).values()):
@@ -291,26 +291,14 @@ class _Comparing:
                     self.used.setdefault(copy.names[0], []).append(copy.terms[0][1])
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique)
 
-    def _is_calculated(self, one: _diff_tables.Proposal) -> bool:
-        """Whether a tensor of the second is what arithmetic makes of the first: a sum of biases, a forget bias."""
-        target, there = one.target, self.b[one.target.name]
-        if all(copy.is_plain for copy in target.copies) or target.nbytes > MAX_CALCULATED_NBYTES:
-            return False
-        if (there.shape, there.dtype) != (target.shape, target.dtype):
-            return False
-        made = computed(target, self.sides.a.source)
-        return bool(made.tobytes() == self.sides.b.source.array(there).all().tobytes())
-
     def _explain(self, one: _diff_tables.Proposal) -> None:
         """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
         names = [name for name in dict.fromkeys(n for copy in one.target.copies for n in copy.names) if name in self.a]
-        is_moved = all(len(copy.terms) <= 1 and not copy.shift for copy in one.target.copies)
-        summed = any(len(copy.terms) > 1 for copy in one.target.copies)
-        why = "a sign" if is_moved else "sums of biases" if summed else "a number that is added (a forget bias)"
+        why = _diff_explained.reason(one.target)
         for name in names:
             self.used.setdefault(name, []).append(self.a[name])
-        if is_moved and names:  # bits move, and one is flipped: they lead back
-            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, with {why}", layout=one.layout)
+        if not why and names:  # bits move, and one is flipped: they lead back
+            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, with a sign", layout=one.layout)
         elif names:
             self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
 
@@ -357,6 +345,28 @@ class _Comparing:
         for key, pair in pairs.items():
             if verdicts[pair] in (CAST, ROUNDED):
                 self._settle(verdicts[pair], key[:1], key[1], change=changes.get(key))
+
+    def _by_reasons(self) -> None:
+        """Tensors whose numbers changed for a reason that both show: norms stored less 1, sums that A holds."""
+        pairs = list(self._pairs_by_name())
+        left = self.left_a, self.left_b
+        for one in [*_diff_explained.norms(pairs, left, self.sides),
+                    *_diff_explained.read_back(*self.checkpoints, left, self.sides)]:  # fmt: skip
+            if one.name not in self.left_b:
+                continue
+            change = None
+            if self.a[one.olds[0]].shape == self.b[one.name].shape and len(one.olds) == 1:
+                (change,) = self.sides.changes([[WindowPair(self.a[one.olds[0]], self.b[one.name])]])
+            self._settle(CHANGED, one.olds, one.name, how=one.how, layout=one.layout, change=change)
+
+    def _pairs_by_name(self) -> Iterator[tuple[str, str]]:
+        """(tensor of the first, tensor of the second) without verdicts, of one name or of a name that others show."""
+        proven = {one.a[0]: name for name, one in self.found.items() if len(one.a) == 1}
+        renames = Renames(proven)
+        for name in self.left_a:
+            new = next((one for one in (name, *renames.of(name)) if one in self.left_b), None)
+            if new is not None:
+                yield name, new
 
     def _rest(self) -> None:
         """What has the same name and other numbers, and what only one of the two has."""

@@ -1,0 +1,84 @@
+"""Changes that have a known reason: sums of biases, a number that is added to a bias, a norm that is stored less 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from paramtool.commands._diff_tables import Proposal, of_networks
+from paramtool.engine.compare.shifted import shift_between
+from paramtool.engine.compare.sides import Sides
+from paramtool.engine.read.source import Source
+from paramtool.engine.write.arithmetic import computed
+from paramtool.errors import LayoutError
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Target
+from paramtool.model.view import View
+
+Views = Mapping[str, View]
+MAX_CALCULATED_NBYTES = 256 << 20
+"""The largest tensor that is calculated to be compared."""
+NORM = re.compile(r"(^|[._])(.*norm.*|ln|ln_?[0-9a-z]*|rms.*|scale|gamma)([._]|$)", re.IGNORECASE)
+"""Names of norms, as a word of a tensor's name."""
+
+
+class Explained(NamedTuple):
+    """A tensor of the second checkpoint that holds other numbers for a known reason."""
+
+    olds: tuple[str, ...]
+    name: str
+    how: str
+    layout: str = ""
+
+
+def is_calculated(target: Target, made_of: Source, there: View, source: Source) -> bool:
+    """Whether a tensor is what arithmetic makes of others: the sum of two biases, a bias and its forget bias."""
+    if all(copy.is_plain for copy in target.copies) or target.nbytes > MAX_CALCULATED_NBYTES:
+        return False
+    if (there.shape, there.dtype) != (target.shape, target.dtype):
+        return False
+    try:
+        made = computed(target, made_of)
+    except LayoutError:  # a sum that overflows
+        return False
+    return bool(made.tobytes() == source.array(there).all().tobytes())
+
+
+def reason(target: Target) -> str:
+    """What arithmetic a target needs, in words; "" where only bits move."""
+    if all(len(copy.terms) <= 1 and not copy.shift for copy in target.copies):
+        return ""
+    summed = any(len(copy.terms) > 1 for copy in target.copies)
+    return "sums of biases" if summed else "a number that is added (a forget bias)"
+
+
+def read_back(a: Checkpoint, b: Checkpoint, left: tuple[Views, Views], sides: Sides) -> Iterator[Explained]:
+    """Tensors of the second that arithmetic makes those of the first of: A has the sums of B's biases."""
+    for proposed in of_networks(b, a):
+        for one in proposed:
+            name = one.target.name
+            news = [new for new in _names(one) if new in left[1]]
+            why = reason(one.target)
+            if not news or not why or name not in left[0]:
+                continue
+            if is_calculated(one.target, sides.b.source, left[0][name], sides.a.source):
+                for new in news:
+                    yield Explained((name,), new, f"explained by {why} in A, {one.how} (B -> A)", one.layout)
+
+
+def _names(one: Proposal) -> Iterable[str]:
+    return dict.fromkeys(name for copy in one.target.copies for name in copy.names)
+
+
+def norms(pairs: Iterable[tuple[str, str]], left: tuple[Views, Views], sides: Sides) -> Iterator[Explained]:
+    """Vectors of pairs of names, each of which is the other plus or minus 1."""
+    for old, new in pairs:
+        a, b = left[0][old], left[1][new]
+        if len(a.shape) > 1 or a.shape != b.shape:
+            continue
+        shift = shift_between(sides.a.source, a, sides.b.source, b)
+        if shift:
+            what = "a zero-centred norm" if NORM.search(new) or NORM.search(old) else "a number that is added"
+            sign = "+" if shift > 0 else "-"
+            yield Explained((old,), new, f"explained by {what}: {sign} 1")
