@@ -229,7 +229,7 @@ class PartSearch:
     def _agrees(self, found: Sequence[Copy], there: View) -> bool:
         """Whether samples of some copies are the same on both sides, the middle first."""
         step = max(1, len(found) // SAMPLED_COPIES)
-        chosen = found[:: -step] if step > 1 else found
+        chosen = found[::-step] if step > 1 else found
         for number in range(SAMPLED_PLACES):
             for copy in chosen:
                 mine, theirs = _sampled(copy, there, number)
@@ -266,7 +266,7 @@ def _begins(source: Source, view: View) -> Iterator[bytes]:
 def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:
     """A few elements of a copy, at its end or at a place by chance, in the first checkpoint and in the second."""
     here, (_, mine) = copy.destination, copy.terms[0]
-    chance = Random(number)  # noqa: S311
+    chance = Random(number)
     at = [chance.randrange(size) if number else size - 1 for size in here.shape]
     count = min(SAMPLE, here.shape[-1] - at[-1]) if at else 1
     views = []

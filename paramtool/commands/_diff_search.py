@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from paramtool.commands._diff_beside import NamedRun
 from paramtool.engine.compare.rows import RowIndex, forms
-from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.engine.compare.sides import Sides
 from paramtool.model.dtype import DType
 from paramtool.model.rowmap import RowMap, RowRun, words
 from paramtool.model.view import View
@@ -97,35 +98,10 @@ class Search:
         plain = not (is_transposed or is_negated or is_cast)
         return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
 
-    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str], list[WindowPair]]]:
-        """(tensor of the second, those of the first, pairs): what stands beside a matrix, by the same map of rows.
-
-        A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
-        """
-        stem = one.name.removesuffix(".weight")
-        if stem == one.name or not one.is_plain:
-            return
-        for name, view in left_b.items():
-            if name == one.name or not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
-                continue
-            end = name[len(stem) :]
-            there = {old: self.a.get(f"{old.removesuffix('.weight')}{end}") for old in one.olds}
-            pairs = list(self._pairs(one, view, there))
-            if len(pairs) == len(one.runs):
-                yield name, [f"{old.removesuffix('.weight')}{end}" for old in one.olds], pairs
-
-    def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[WindowPair]:
-        width = view.numel // view.shape[0]
-        rows = sum(run.length for run in one.runs)
-        if rows != view.shape[0]:
-            return
-        for run in one.runs:
-            old = there[self.names[run.tensor]]
-            if old is None or not old.is_contiguous or not old.shape or old.dtype != view.dtype:
-                return
-            if old.numel // old.shape[0] != width or run.start + run.length > old.shape[0]:
-                return
-            yield WindowPair(_rows(old, run.start, run.length, width), _rows(view, run.to, run.length, width))
+    def named(self, one: FoundMap) -> list[NamedRun]:
+        """The rows of a map by the names of tensors; nothing for columns, negated or cast rows."""
+        runs = one.runs if one.is_plain else ()
+        return [NamedRun(self.names[run.tensor], run.start, run.length, run.to) for run in runs]
 
 
 def _rows(view: View, start: int, count: int, width: int) -> View:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import _diff_explained, _diff_tables
+from paramtool.commands._diff_beside import NamedRun, beside, runs_of
 from paramtool.commands._diff_parts import PartSearch
 from paramtool.commands._diff_search import Search
 from paramtool.commands._differences import alias_sets, object_differences
@@ -290,6 +291,8 @@ class _Comparing:
                 for copy in repeated.copies:
                     self.used.setdefault(copy.names[0], []).append(copy.terms[0][1])
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique)
+        if not one.repeats:
+            self._beside(self.found[name], runs_of(one.target, self.b[name], self.a))
 
     def _explain(self, one: _diff_tables.Proposal) -> None:
         """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
@@ -308,15 +311,21 @@ class _Comparing:
         for one in list(search.found()):
             if one.name not in self.left_b:
                 continue
-            beside = list(search.beside(one, self.left_b))
             for old, windows in one.used.items():
                 self.used.setdefault(old, []).extend(windows)
             self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
-            for name, olds, pairs in beside:
-                if all(self.sides.same(pairs, lambda nbytes: None).values()):
-                    self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+            self._beside(self.found[one.name], search.named(one))
         if search.missed:
             self._undecided()
+
+    def _beside(self, one: TensorDiff, runs: Sequence[NamedRun]) -> None:
+        """The bias, the scales and the low-rank factors beside a matrix, by the same rows."""
+        for followed in list(beside(one.b[0], runs, self.a, self.left_b)) if runs else ():
+            if all(self.sides.same([pair for _, pair in followed.pairs], lambda nbytes: None).values()):
+                for old, pair in followed.pairs:
+                    self.used.setdefault(old, []).append(pair.a)
+                olds = dict.fromkeys(old for old, _ in followed.pairs)
+                self._settle(LAYOUT, olds, followed.name, how=f"{one.how}, as {one.b[0]!r}", layout=one.layout)
 
     def _undecided(self) -> None:
         """Tensors that the search had no room for."""

@@ -98,7 +98,7 @@ def test_a_forget_bias(place: Path, back: bool) -> None:
     found = compared(place, a, b)
     kinds = {name: (each.kind, each.how) for each in found.tensors for name in each.b}
     assert not found.is_same()
-    assert all(kind == CHANGED and "explained by" in how for name, (kind, how) in kinds.items() if "bias" in name), kinds
+    assert all(kind == CHANGED and "explained by" in how for name, (kind, how) in kinds.items() if "bias" in name), (
+        kinds
+    )
     assert all(kind == "layout" for name, (kind, _) in kinds.items() if "bias" not in name), kinds
-
-

@@ -81,7 +81,7 @@ def is_named(one: TensorDiff, layout: str) -> bool:
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
 def test_a_planted_layout_is_found_and_named(layout: PartLayout, at: str, back: bool, tmp_path: Path) -> None:
     """Parts and fused tensors, either of which is A, in one module or in a renamed one."""
-    parts, made = planted(layout, "weight", "model.layers.3.attn")
+    parts, _ = planted(layout, "weight", "model.layers.3.attn")
     _, elsewhere = planted(layout, "weight", at)
     a, b = (elsewhere, parts) if back else (parts, elsewhere)
     found = compared(tmp_path, a, b)
@@ -103,7 +103,9 @@ def test_biases_follow(layout: PartLayout, back: bool, tmp_path: Path) -> None:
         a, b = (b, a) if back else (a, b)
         found = compared(tmp_path, a, b)
         told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
-        assert found.is_same() and (told or layout.group == "conv"), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+        assert found.is_same() and (told or layout.group == "conv"), [
+            (one.kind, one.a, one.b, one.how) for one in found.tensors
+        ]
         assert all(one.kind == LAYOUT and is_named(one, layout.name) for one in told), [
             (one.kind, one.layout, one.how) for one in told
         ]
@@ -142,3 +144,38 @@ def test_one_other_element_is_no_layout(layout: PartLayout, tmp_path: Path) -> N
     spoilt.view("u4").reshape(-1)[array.size * 2 // 3] ^= 1
     assert not compared(tmp_path, parts, {**made, name: spoilt}).is_same()
     assert not compared(tmp_path, {**made, name: spoilt}, parts).is_same()
+
+
+COMPANIONS = {
+    ".bias": (48,), ".weight_scale": (48, 1), ".weight_scale_inv": (12, 2), ".lora_B.weight": (48, 5),
+    ".lora_B.default.weight": (48, 3),
+}  # fmt: skip
+"""{what is beside a matrix of 48 rows: its shape}; a scale for each block of 4 rows"""
+
+
+@pytest.mark.parametrize("by_table", [False, True], ids=["search", "table"])
+@pytest.mark.parametrize("end", COMPANIONS)
+def test_what_is_beside_a_matrix_follows_its_map(end: str, by_table: bool, tmp_path: Path) -> None:
+    """A bias, scales, and factors of LoRA whose own rows are too short to be found: by the map of the weight."""
+    random = np.random.default_rng(0)
+    shape, names = COMPANIONS[end], ("q", "k", "v")
+    if by_table:
+        order = np.concatenate([np.arange(16 * k + 4 * h, 16 * k + 4 * h + 4) for h in range(4) for k in range(3)])
+        made = "h.0.attn.query_key_value"
+    else:
+        order = np.concatenate([np.arange(4 * k, 4 * k + 4) for k in random.permutation(12)])
+        made = "h.0.attn.mixed"
+    blocks = order.reshape(12, 4)[:, 0] // 4
+    weights, others = random.normal(size=(48, 16)).astype("f4"), random.normal(size=shape).astype("f4")
+    a = {f"h.0.attn.{n}_proj.weight": weights[16 * k : 16 * k + 16] for k, n in enumerate(names)}
+    share = len(others) // 3
+    a |= {f"h.0.attn.{n}_proj{end}": others[share * k : share * k + share] for k, n in enumerate(names)}
+    b = {f"{made}.weight": weights[order], f"{made}{end}": others[order if share == 16 else blocks]}
+    for wrong in (False, True):
+        if wrong:
+            b[f"{made}{end}"] = b[f"{made}{end}"].copy()
+            b[f"{made}{end}"].reshape(-1)[7] += 1
+        found = compared(tmp_path, a, b)
+        kinds = {name: one.kind for one in found.tensors for name in one.b}
+        assert kinds[f"{made}.weight"] == LAYOUT
+        assert (kinds[f"{made}{end}"] == LAYOUT) is not wrong and found.is_same() is not wrong

@@ -59,7 +59,7 @@ def _made(mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) ->
     said = " ".join(f"{word}={size}" for word, size in known.items() if size > 1)
     ones = sum(size == 1 for size in known.values())
     where, numel = positions.held(held), prod(theirs.shape)
-    chance = Random(numel)  # noqa: S311
+    chance = Random(numel)
     points = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
     found = tuple((one, positions.origin(one, theirs, where)) for one in points)
     return PartMap(held, theirs, ones, f"{content}, {said}" if said else content, found)
@@ -233,5 +233,3 @@ def divisors(number: int) -> Sequence[int]:
     low = [k for k in range(1, min(number, 1 << 16) + 1) if k * k <= number and not number % k]
     every = sorted({*low, *(number // k for k in low)})
     return [*every[1:], *every[:1]][:MAX_DIVISORS]
-
-

@@ -112,7 +112,9 @@ def fused_in(names: Iterable[str]) -> list[FusedTensorName]:
     found = []
     for name in names:
         for at, child, suffix in _children(name):
-            found += [(number, FusedTensorName(one, row, at, suffix, name)) for number, one, row in known.get(child, ())]
+            found += [
+                (number, FusedTensorName(one, row, at, suffix, name)) for number, one, row in known.get(child, ())
+            ]
     return [one for _, one in sorted(found, key=lambda item: item[0])]
 
 

@@ -1,6 +1,6 @@
 """Where one element of a tensor is in others that hold the same parts, without making the map of all elements.
 
-    B[5, 7] of qkv_proj  ->  k[1, 7]  ->  A[1, 7] of k_proj
+B[5, 7] of qkv_proj  ->  k[1, 7]  ->  A[1, 7] of k_proj
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Place(NamedTuple):
     element: int
 
 
-def origin(element: int, theirs: Stored, mine: Mapping[str, Sequence[tuple[str, Piece, tuple[int, ...]]]]) -> Place | None:
+def origin(
+    element: int, theirs: Stored, mine: Mapping[str, Sequence[tuple[str, Piece, tuple[int, ...]]]]
+) -> Place | None:
     """Where an element of a tensor is among pieces {part: [(tensor, piece, shape of the tensor)]}; None if nowhere."""
     strides = contiguous_strides(theirs.shape)
     for piece in theirs.pieces:
