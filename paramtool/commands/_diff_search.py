@@ -70,9 +70,13 @@ class Search:
         for form in forms(view):
             for sign, dtype in self._ways(view):
                 made = self._index.find(self.sides.b.source, form, sign=sign, dtype=dtype)
-                if made is not None:
+                if made is not None and self._is_of(made, dtype):
                     return self._described(name, view, made, (form.is_transposed, sign < 0, form.view.shape[1]))
         return None
+
+    def _is_of(self, made: RowMap, dtype: DType | None) -> bool:
+        """Whether rows cast to a type were found in tensors of this type: two casts can round to the same numbers."""
+        return dtype is None or all(self.a[self.names[run.tensor]].dtype == dtype for run in made.runs)
 
     def _ways(self, view: View) -> Iterator[tuple[int, DType | None]]:
         """(sign, the type that rows are cast to) of what is tried: plain, negated, rounded to a type of the first."""

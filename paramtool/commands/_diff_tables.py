@@ -36,6 +36,8 @@ class Proposal(NamedTuple):
     """The map in words."""
     repeats: tuple[Target, ...] = ()
     """The same tensor, as the first checkpoint holds it once more: a gate that is repeated for each element."""
+    constants: tuple[tuple[View, float], ...] = ()
+    """What the first has and the second's layout lacks, which computes the same if it is this number: biases."""
 
 
 def proposals(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
@@ -139,7 +141,10 @@ def of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     for other in mine:
         for made, names in _written(other, views, b):
             how = f"{other.network.layout.name} -> {made.layout.name}"
-            yield [Proposal(replace(one, name=names[one.name]), made.layout.name, how) for one in made.targets]
+            constants = _constants(made)
+            yield [
+                Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants) for one in made.targets
+            ]
     for one in theirs:
         for made, names in _written(one, b.views(), a):
             yield from _read_as(made, names, one, a)
@@ -219,9 +224,17 @@ def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
         return []
     names = {tensor: new.tensors[own] for own, tensor in made.tensors.items() if own in new.tensors}
     how = f"{old.layout.name} -> {new.layout.name}"
+    constants = _constants(made)
     return [
-        Proposal(replace(one, name=names[one.name]), new.layout.name, how) for one in made.targets if one.name in names
+        Proposal(replace(one, name=names[one.name]), new.layout.name, how, constants=constants)
+        for one in made.targets
+        if one.name in names
     ]
+
+
+def _constants(made: Converted) -> tuple[tuple[View, float], ...]:
+    """What a conversion leaves out, since the new layout lacks it: it must be zero, or a forget bias."""
+    return tuple((one.view, one.shift) for one in made.requires if not one.terms)
 
 
 MIN_VECTOR = 64

@@ -16,7 +16,7 @@ from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.rows import forms
-from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
+from paramtool.engine.compare.sides import Sides, WindowPair, is_constant, is_number
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, NoData
@@ -158,7 +158,7 @@ class _Comparing:
         self._by_name(advance)
         if self.left_b:
             self._by_content()
-        if self.left_b:
+        if self.left_b or self.left_a:
             self._by_tables()
         if self.left_b:
             self._by_parts()
@@ -252,6 +252,36 @@ class _Comparing:
             for one in proposed:
                 if one.target.name in self.left_b:
                     self._try(one)
+            self._constants(proposed)
+
+    def _constants(self, proposed: Sequence[_diff_tables.Proposal]) -> None:
+        """Numbers that only one of two layouts has, of a network whose other tensors are all found: zero biases."""
+        made = [one for one in proposed if not any(copy.terms for copy in one.target.copies)]
+        rest = [self.found.get(one.target.name) for one in proposed if one not in made]
+        if not rest or any(one is None or one.kind not in (SAME, RENAMED, LAYOUT) for one in rest):
+            return
+        sources = self.sides.a.source, self.sides.b.source
+        for one in made:
+            name = one.target.name
+            if name in self.left_b and _diff_explained.is_calculated(one.target, sources[0], self.b[name], sources[1]):
+                how = f"{one.how}, constants that A's layout leaves out"
+                view = self.left_b.pop(name)
+                dtypes, shapes = ("", view.dtype.name), (None, view.shape)
+                self.found[name] = TensorDiff(LAYOUT, (), (name,), dtypes, shapes, how, one.layout, nbytes=view.nbytes)
+        for window, number in dict.fromkeys(constant for one in proposed for constant in one.constants):
+            if is_number(sources[0], window, number):
+                self._leave_out(window, f"{proposed[0].how}, constants that B's layout leaves out")
+
+    def _leave_out(self, window: View, how: str) -> None:
+        """What only the first has, and whose absence changes nothing."""
+        for name, view in self.a.items():
+            if view.storage != window.storage or not view.byte_start <= window.byte_start < view.byte_stop:
+                continue
+            self.used.setdefault(name, []).append(window)
+            if name in self.left_a and not unread(view, self.used[name]):
+                dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
+                self.gone.append(TensorDiff(LAYOUT, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
+                del self.left_a[name]
 
     def _by_parts(self) -> None:
         """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
@@ -301,7 +331,7 @@ class _Comparing:
         for name in names:
             self.used.setdefault(name, []).append(self.a[name])
         if not why and names:  # bits move, and one is flipped: they lead back
-            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, with a sign", layout=one.layout)
+            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, {_with(one.target)}", layout=one.layout)
         elif names:
             self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
 
@@ -387,7 +417,7 @@ class _Comparing:
             self._settle(CHANGED, [name], name, change=found.get(name))
         for name, view in list(self.left_b.items()):
             self.found[name] = TensorDiff(
-                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), self.twins.get(("b", name), ""),
+                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), self._twin("b", name, self.b),
                 nbytes=view.nbytes,
             )  # fmt: skip
         for name, windows in self.used.items():
@@ -397,10 +427,16 @@ class _Comparing:
         for name, view in self.left_a.items():
             self.gone.append(
                 TensorDiff(
-                    REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), self.twins.get(("a", name), ""),
+                    REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), self._twin("a", name, self.a),
                     nbytes=view.nbytes,
                 )
             )  # fmt: skip
+
+    def _twin(self, side: str, name: str, views: Mapping[str, View]) -> str:
+        """Of a name that one side lacks: which tensor it shares memory with, or whose bytes it has."""
+        both = self.a.keys() & self.b.keys()
+        other = next((one for one, view in views.items() if view == views[name] and one != name and one in both), None)
+        return self.twins.get((side, name), "") if other is None else f"shares memory with {other!r}, which both have"
 
     def _without_data(self) -> None:
         """Names that have no tensor in one of the two: their kinds are compared."""
@@ -412,6 +448,12 @@ class _Comparing:
         for name in a:
             if isinstance(a[name].value, NoData) and name not in b:
                 self.gone.append(TensorDiff(REMOVED, (name,)))
+
+
+def _with(target: Target) -> str:
+    """What a map has beside moved bits."""
+    signs = any(sign < 0 for copy in target.copies for sign, _ in copy.terms)
+    return "with a sign" if signs else "with constants that A's layout leaves out"
 
 
 def _pairs(target: Target, there: View) -> list[WindowPair] | None:

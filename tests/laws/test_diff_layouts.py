@@ -1,4 +1,4 @@
-"""Planted maps: each part layout, made by array operations of its reference, is found and named by `diff` without hints.
+"""Planted maps: each part layout, made by array operations of its reference, is found and named without hints.
 
 No config.json is beside the files, and no option says a layout or a size.
 """

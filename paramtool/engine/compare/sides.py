@@ -46,6 +46,10 @@ RUN_NBYTES = 16 << 20
 """The most bytes of neighbours that are compared together: where they differ, they are compared one by one."""
 
 
+CONSTANT_NBYTES = 256 << 20
+"""Larger windows are no biases."""
+
+
 class Sides:
     """Two open checkpoints, for several threads.  A context manager."""
 
@@ -158,6 +162,14 @@ def is_constant(source: Source, view: View) -> bool:
     first = sample(source, view, 0)[:width]
     samples = (sample(source, view, place) for place in (0, 1, 2))
     return all(one == first * (len(one) // width) for one in samples)
+
+
+def is_number(source: Source, view: View, number: float) -> bool:
+    """Whether every element of a window of moderate size is one number."""
+    kinds = number_types(view, view)
+    if kinds is None or view.nbytes > CONSTANT_NBYTES:
+        return False
+    return bool((source.array(view).all().view(kinds[0]) == number).all())
 
 
 def _range_of(checkpoint: Checkpoint, view: View) -> PlainRange | None:
