@@ -50,6 +50,7 @@ VLLM = vllm==0.33.0
 # Meta's code of Llama 3, and the last transformers whose wheel has the script that reads Meta's folders.
 META = llama-models==0.3.0 transformers==4.46.3
 AWQ = autoawq==0.2.9
+SARIF = @microsoft/jest-sarif@1.0.0-beta.0
 GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
 HARDER = faults hostile fuzz contracts laws formats layouts passes
@@ -163,6 +164,12 @@ build/packed/stamp: $(VENV)/stamp-pip
 	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) --no-binary :all: '$(AWQ)'
 	touch $@
 
+# The schema of SARIF: a package of npm, which has to be installed; without it, that test is skipped.
+build/sarif/stamp: $(VENV)/stamp-pip
+	@mkdir -p $(@D)
+	cd $(@D) && npm pack --silent '$(SARIF)' && tar xzf microsoft-jest-sarif-*.tgz
+	touch $@
+
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
@@ -189,7 +196,7 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp cudnn
+    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
