@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -26,19 +27,20 @@ MAX_RESULTS, MAX_SHOWN = 25_000, 5_000
 MAX_MESSAGE, MAX_NAMES, MAX_NAME = 1000, 20, 200
 """Characters of a message, names of a result, and characters of each."""
 MAX_ERRORS = 1000
+_LINK = re.compile(r"\[(?=[^\]]*\]\()")
+"""What would begin a link in a message (section 3.11.6)."""
 LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
 FINGERPRINTS = ("primaryLocationLineHash", "paramtool/v1")
 """The first is the one that code scanning reads: two results of one line are two alerts only if it differs."""
 
 
-def document(report: CheckReport, version: str, folder: str = "") -> dict[str, Any]:
-    """The document; paths below `folder`, an absolute one, become relative to it."""
-    return _SarifMaker(report, version, folder).made()
-
-
 def text(report: CheckReport, version: str, folder: str = "") -> str:
-    """The document as ASCII; `##[`, which a log on GitHub obeys, is not in it."""
-    return json.dumps(document(report, version, folder), indent=1).replace("##[", "#\\u0023[")
+    """The document as ASCII; paths below `folder`, an absolute one, become relative to it.
+
+    `##[`, which a log on GitHub obeys, is not in it.
+    """
+    made = _SarifMaker(report, version, folder).made()
+    return json.dumps(made, indent=1).replace("##[", "#\\u0023[")
 
 
 class _SarifMaker:
@@ -97,7 +99,7 @@ class _SarifMaker:
         made: dict[str, Any] = {
             "ruleId": one_line(finding.id or finding.rule, MAX_NAME),
             "level": LEVELS[finding.severity],
-            "message": {"text": one_line(message, MAX_MESSAGE) or "-"},
+            "message": {"text": _LINK.sub(r"\\[", one_line(message, MAX_MESSAGE)) or "-"},
             "locations": [self.location(place)],
             "partialFingerprints": dict.fromkeys(FINGERPRINTS, self.fingerprint(finding)),
             "properties": self.properties(finding),
