@@ -63,7 +63,8 @@ def too_large(found: Inspection, limit: int) -> Iterator[Judged]:
     """A finding where the files are larger than `limit` bytes."""
     nbytes = file_nbytes(found)
     if nbytes > limit:
-        yield f"{nbytes} bytes in {plural(len(found.checkpoint.files), 'file')} ({size(nbytes)}), more than {size(limit)}", ()
+        files = plural(len(found.checkpoint.files), "file")
+        yield f"{nbytes} bytes in {files} ({size(nbytes)}), more than {size(limit)}", ()
 
 
 def wrong_count(found: Inspection, wanted: Range) -> Iterator[Judged]:
@@ -82,14 +83,14 @@ def not_finite(found: Inspection, patterns: Sequence[str] | None) -> Iterator[Ju
     for name, view in found.checkpoint.windows():
         if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns):
             names.setdefault(view, []).append(name)
-    from paramtool.engine.read.finite import Counts, counted, has_nonfinite
+    from paramtool.engine.read.finite import NotFinite, counted, has_nonfinite
     from paramtool.engine.read.source import Source
 
     if not (views := [view for view in names if has_nonfinite(view.dtype)]):
         return
     with Source(found.checkpoint) as source:
         for view in views:
-            counts: Counts = counted(source, view)
+            counts: NotFinite = counted(source, view)
             if counts.total:
                 what = f"holds {counts} of {plural(view.numel, 'number')}, the first at {counts.place(view.shape)}"
                 yield f"{quoted(names[view][0])} {what}", tuple(names[view]), what

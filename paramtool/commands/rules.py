@@ -68,8 +68,8 @@ class Rule:
 
     def findings(self, found: Inspection) -> Iterator[Finding]:
         """What it finds; nothing where it holds."""
-        found_by = self.kind.judge(found, self.asked)
-        return (Finding(self.text, *judged, id=self.kind.rule_id) for judged in found_by)
+        for message, names, *what in self.kind.judge(found, self.asked):
+            yield Finding(self.text, message, names, what=what[0] if what else "", id=self.kind.rule_id)
 
     def assumptions(self, found: Inspection) -> Iterator[str]:
         """Where it holds by more than the file shows: what is assumed."""
@@ -235,19 +235,19 @@ def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[Judged]:
 
 
 KINDS: tuple[Kind[Any], ...] = (
-    Kind("untied", "PT103", ":A=B", "A and B do not share memory; a missing name counts as present if config.json ties it "
-         "to a name in the file", _pair, _untied, _by_config),
+    Kind("untied", "PT103", ":A=B", "A and B do not share memory; a missing name counts as present if config.json ties "
+         "it to a name in the file", _pair, _untied, _by_config),
     Kind("wrong-dtype", "PT208", ":PATTERN=DTYPE", "a tensor whose name matches is not of that dtype, or none matches",
          _pattern_and_dtype, _dtype),
     Kind("missing", "PT202", ":NAME", "the file has no tensor of that name", _name, _missing),
     Kind("unsafe", "PT301", "", "a pickle calls or names what is not known to be data", _none, _unsafe),
-    Kind("unknown-class", "PT302", "", "a pickle calls or names what is not known, or a class that only holds data and was not "
-         "allowed", _none, _unknown),
+    Kind("unknown-class", "PT302", "", "a pickle calls or names what is not known, or a class that only holds data and "
+         "was not allowed", _none, _unknown),
     Kind("duplicate-bytes", "PT205", ">SIZE", "more than SIZE bytes are stored more than once", _limit, _duplicate,
          needs_content=True),
     Kind("unused-bytes", "PT204", ">SIZE", "more than SIZE bytes belong to no tensor", _limit, _unused),
-    Kind("config-ties", "PT104", "", "a tie that config.json declares has diverged, or shares what it says is untied", _none,
-         _config_ties, needs_config=True),
+    Kind("config-ties", "PT104", "", "a tie that config.json declares has diverged, or shares what it says is untied",
+         _none, _config_ties, needs_config=True),
     Kind("size", "PT206", ">SIZE", "the files have more than SIZE bytes", _size, too_large),
     Kind("parameters", "PT207", "=RANGE", "the model has another number of parameters: N, A..B, A.. or ..B",
          parse_range, wrong_count),

@@ -43,7 +43,8 @@ def test_each_place() -> None:
         ("a",): "a.b", ("a", "b"): "b =", ("quoted A = [",): '"quoted', ('literal"',): "'literal",
         ('literal"', "x"): "x =", ('literal"', "y]", 0): '"a,b"', ('literal"', "y]", 2, 1): "1.5e3", ("m",): 'm = """',
         ("n",): "n =", ("l",): "l =", ("t",): "t .", ("t", "u.v"): '"u.v"', ("t", "u.v", "k", 1): "2,",
-        ("rows", 0, "z"): "z = true", ("rows", 1, "z"): "z = false", ("rows", 1): "[[rows", ("rows", 1, "inner", "q"): "q",
+        ("rows", 0, "z"): "z = true", ("rows", 1, "z"): "z = false", ("rows", 1): "[[rows",
+        ("rows", 1, "inner", "q"): "q",
     }  # fmt: skip
     for key, begin in begins.items():
         line, column = found[key]

@@ -17,6 +17,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, refuse_string
 from paramtool.formats import hf_config, policy
 from paramtool.lazy_dataclass import dataclass
+from paramtool.lockfile.lock import NAME
 from paramtool.model.finding import OFF, Finding
 from paramtool.model.inflating import limiting
 from paramtool.model.rule_ids import BY_ID, BY_NAME
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from paramtool.commands.inspect import Inspection
     from paramtool.lockfile.lock import Lock
-
-LOCK = "paramtool.lock"
 
 
 @limiting
@@ -58,7 +57,9 @@ def check(
     said = _policy(config)
     locked = _lock(lock, said)
     allowing = policy.checked(allow_class)
-    about = _Check(said, locked, _settings(said, locked, content_only), allowing, allow_unknown, _today(today), progress)
+    about = _Check(
+        said, locked, _settings(said, locked, content_only), allowing, allow_unknown, _today(today), progress
+    )
     given = [os.fspath(path) for path in paths]
     files = tuple(about.file(target) for target in _targets(given, said, locked))
     return Checked(
@@ -76,8 +77,8 @@ def _lock(lock: Path | None, said: Policy) -> Lock | None:
         path = os.fspath(lock)
     elif said.lock:
         path = os.path.join(said.folder, said.lock)
-    elif os.path.lexists(LOCK):
-        path = LOCK
+    elif os.path.lexists(NAME):
+        path = NAME
     else:
         return None
     from paramtool.lockfile.read import read
@@ -132,12 +133,13 @@ class _Check:
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
-        path, findings, notes, names = target.path, [], [], [""]
-        error = target.error
+        findings: list[Finding] = []
+        notes: list[str] = []
+        names = [""]
+        path, error = target.path, target.error
         if error is None:
             try:
-                for finding in self._judged(path, notes, names):
-                    findings.append(finding)
+                findings.extend(self._judged(path, notes, names))
             except ParamtoolError as caught:
                 error = caught
             except (MemoryError, RecursionError) as caught:

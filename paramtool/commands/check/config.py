@@ -12,7 +12,7 @@ from datetime import date, datetime
 from typing import Any
 
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
-from paramtool.commands.check.settings import ALWAYS, KEYS, strings
+from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
 from paramtool.errors import NoSuchFileError, UsageError, nearest
 from paramtool.model.finding import SEVERITIES, FileLine
 from paramtool.model.rule_ids import BY_ID, BY_NAME
@@ -21,8 +21,6 @@ from paramtool.toml_text import Key, Position, parsed, positions
 FILE, PYPROJECT = "paramtool.toml", "pyproject.toml"
 MAX_TEXT = 1 << 20
 """The largest file, in characters."""
-MAX_SHOWN = 60
-"""Characters that a message shows of a value."""
 TOP = ("files", "lock", "severity", "allow", "paths")
 """The keys of a file that are not of `settings.KEYS`."""
 ALLOW = ("rule", "path", "tensors", "reason", "until")
@@ -49,8 +47,8 @@ def _tools(path: str) -> Mapping[str, Any]:
 def read(path: str) -> Policy:
     """The configuration in a file; UsageError with file, line and column of what it cannot say."""
     text = _text(path)
-    tables = parsed(text, path, MAX_TEXT)
-    where = _Reader(path, positions(text))
+    tables: Any = parsed(text, path, MAX_TEXT)
+    where = _ConfigReader(path, positions(text))
     above: Key = ()
     if os.path.basename(path) == PYPROJECT:
         above = ("tool", "paramtool")
@@ -79,7 +77,7 @@ def _text(path: str) -> str:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-class _Reader:
+class _ConfigReader:
     """Tables of one file, with the places of their keys."""
 
     def __init__(self, path: str, places: Mapping[Key, Position]) -> None:
@@ -103,15 +101,12 @@ class _Reader:
             return make(value)
         except TypeError:
             text = f"{_name(key)} is {shown(value)}; expected {expected}"
-        except UsageError as error:
-            text = f"{_name(key)} is {shown(value)}: {error.message}; expected {expected}"
-        except ValueError as error:
-            text = f"{_name(key)} is {shown(value)}: {error}; expected {expected}"
-        raise self.refuse(self.wrong_part(key, value), text) from None
-
-    def wrong_part(self, key: Key, value: Any) -> Key:
-        """The key itself: the parts of a value have places of their own only in a message about them."""
-        return key
+        except PartError as error:
+            raise self.refuse((*key, error.part), f"{_name(key)}: {error}; expected {expected}") from None
+        except ValueError as error:  # a UsageError is one
+            said = error.message if isinstance(error, UsageError) else str(error)
+            text = f"{_name(key)} is {shown(value)}: {said}; expected {expected}"
+        raise self.refuse(key, text) from None
 
     def table(self, value: Any, key: Key, expected: str) -> Mapping[str, Any]:
         """A table."""
@@ -138,8 +133,8 @@ class _Reader:
     def policy(self, table: Mapping[str, Any], above: Key) -> Policy:
         """The whole file."""
         self.unknown(table, above, (*KEYS, *TOP))
-        files = self.optional(table, above, "files", 'a list of paths or patterns, as in ["models/*.pt"]', strings, ())
-        lock = self.optional(table, above, "lock", 'a path, as in "paramtool.lock"', string, "")
+        files = self.optional((*above, "files"), table, FILES, ())
+        lock = self.optional((*above, "lock"), table, LOCK, "")
         return Policy(
             self.path,
             ALWAYS.joined(self.settings(table, above)),
@@ -149,12 +144,9 @@ class _Reader:
             lock,
         )
 
-    def optional(
-        self, table: Mapping[str, Any], above: Key, key: str, expected: str, make: Callable[[Any], Any],
-        default: Any,
-    ) -> Any:  # fmt: skip
-        """The value of a key, or the default."""
-        return self.taken((*above, key), table[key], expected, make) if key in table else default
+    def optional(self, key: Key, table: Mapping[str, Any], value: Value, default: Any) -> Any:
+        """The value of the last part of a key in a table, or the default."""
+        return self.taken(key, table[str(key[-1])], *value) if key[-1] in table else default
 
     def settings(self, table: Mapping[str, Any], above: Key, patterns: tuple[str, ...] = ()) -> Settings:
         """The rules and severities of a table."""
@@ -199,13 +191,12 @@ class _Reader:
         for needed in ("rule", "reason"):
             if needed not in table:
                 raise self.refuse(key, f'{needed} is missing; expected {needed} = "..." in [[allow]]')
-        patterns = 'a list of patterns, as in ["models/*"]'
         return Allowance(
             self.rule_id((*key, "rule"), table["rule"]),
             self.taken((*key, "reason"), table["reason"], "a string that says why", string),
-            self.optional(table, key, "path", patterns, one_or_more, ()),
-            self.optional(table, key, "tensors", patterns, one_or_more, ()),
-            self.optional(table, key, "until", "a date, as in 2027-01-31", day, None),
+            self.optional((*key, "path"), table, PATTERNS, ()),
+            self.optional((*key, "tensors"), table, PATTERNS, ()),
+            self.optional((*key, "until"), table, DAY, None),
             self.place(key),
         )
 
@@ -213,14 +204,6 @@ class _Reader:
 def _name(key: Key) -> str:
     """A key as it is written, cut off where it is long."""
     return ".".join(str(one)[:MAX_SHOWN] for one in key if not isinstance(one, int)) or "the file"
-
-
-def shown(value: object) -> str:
-    """A value for a message, cut off where it is long."""
-    if isinstance(value, (dict, list)) and len(value) > MAX_SHOWN:
-        return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 def string(value: Any) -> str:
@@ -244,3 +227,11 @@ def day(value: Any) -> date:
     if not isinstance(value, date) or isinstance(value, datetime):
         raise TypeError
     return value
+
+
+Value = tuple[str, Callable[[Any], Any]]
+"""What a value has to be, in words, and the function that takes it."""
+FILES: Value = ('a list of paths or patterns, as in ["models/*.pt"]', strings)
+LOCK: Value = ('a path, as in "paramtool.lock"', string)
+PATTERNS: Value = ('a pattern or a list of patterns, as in ["models/*"]', one_or_more)
+DAY: Value = ("a date, as in 2027-01-31", day)

@@ -47,6 +47,27 @@ def asked_rules(settings: Settings) -> list[AskedRule]:
     ]
 
 
+class PartError(ValueError):
+    """What is wrong with one part of a value."""
+
+    def __init__(self, part: str | int, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+        """Its key, or its position in a list."""
+
+
+MAX_SHOWN = 60
+"""Characters that a message shows of a value."""
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut off where it is long."""
+    if isinstance(value, (dict, list)) and len(value) > MAX_SHOWN:
+        return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+
+
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
@@ -58,28 +79,31 @@ def _flag(value: Any) -> bool:
 
 def strings(value: Any) -> tuple[str, ...]:
     """A list of strings, of which none is empty."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list):
         raise TypeError
-    if "" in value:
-        raise ValueError("a name or pattern is empty")
+    for number, one in enumerate(value):
+        if not isinstance(one, str) or not one:
+            raise PartError(number, f"{shown(one)} is {'empty' if one == '' else 'no string'}")
     return tuple(value)
 
 
 def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise TypeError
-    groups = tuple(map(strings, value))
-    if any(len(set(group)) < 2 for group in groups):
-        raise ValueError("a tie has to name two or more tensors")
-    return groups
+    for number, one in enumerate(value):
+        if not isinstance(one, list) or not all(isinstance(name, str) and name for name in one):
+            raise PartError(number, f"{shown(one)} is no list of names")
+        if len(set(one)) < 2:
+            raise PartError(number, f"{shown(one)} names fewer than two tensors")
+    return tuple(map(tuple, value))
 
 
 def _dtypes(value: Any) -> Mapping[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    if not isinstance(value, dict):
         raise TypeError
-    for dtype in value.values():
-        if dtype not in DTYPES:
-            raise ValueError(f"{dtype!r} is an unknown dtype{_nearest(dtype)}")
+    for pattern, dtype in value.items():
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise PartError(pattern, f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}")
     return dict(value)
 
 

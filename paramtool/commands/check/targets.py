@@ -1,4 +1,4 @@
-"""Which checkpoints are checked: paths, patterns that the shell did not expand, and what a lock or configuration names."""
+"""Which checkpoints are checked: paths, and patterns that the shell did not expand."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The bits are those of IEEE 754 for float16, float32 and float64, of bfloat16 (the upper half of a float32), of the OCP
 8-bit floating point specification for float8_e4m3fn and float8_e5m2, of https://arxiv.org/abs/2206.02915 for the types
-whose names end with fnuz, and of the OCP microscaling specification for float8_e8m0fnu.  float4 and float6 have neither.
+whose names end with fnuz, and of the OCP microscaling specification for float8_e8m0fnu.  float4 and float6 have
+neither.  A test compares all of them with ml_dtypes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ BITS = {
 """{name of a real type: its bits}; all other types are integers, bits, or finite."""
 
 
-class Counts(NamedTuple):
+class NotFinite(NamedTuple):
     """How many numbers of a view are not finite, and where the first is."""
 
     nan: int = 0
@@ -60,7 +61,7 @@ class Counts(NamedTuple):
     def place(self, shape: tuple[int, ...]) -> list[int]:
         """The index of the first.
 
-        >>> Counts(1, 0, 5).place((2, 3))
+        >>> NotFinite(1, 0, 5).place((2, 3))
         [1, 2]
         """
         rest, found = self.first, []
@@ -79,12 +80,12 @@ def has_nonfinite(dtype: DType) -> bool:
     return (dtype.component or dtype).name in BITS
 
 
-def counted(source: Source, view: View) -> Counts:
+def counted(source: Source, view: View) -> NotFinite:
     """Read a view once, in blocks; a complex number counts as not finite if a part of it is.  CRCs are checked."""
     part = view.dtype.component or view.dtype
     bits, per = BITS[part.name], 2 if view.dtype.component else 1
     size = part.block_bytes * per
-    found, done, rest = Counts(), 0, b""
+    found, done, rest = NotFinite(), 0, b""
     if not prod(view.shape):
         return found
     for block in source.row_major(view):
@@ -93,23 +94,23 @@ def counted(source: Source, view: View) -> Counts:
         counts = _block(data[:whole], bits, f"u{part.block_bytes}", per)
         if counts.total:
             first = found.first if found.total else done + counts.first
-            found = Counts(found.nan + counts.nan, found.infinite + counts.infinite, first)
+            found = NotFinite(found.nan + counts.nan, found.infinite + counts.infinite, first)
         done, rest = done + whole // size, bytes(data[whole:])
     return found
 
 
-def _block(data: memoryview, bits: Bits, kind: str, per: int) -> Counts:
+def _block(data: memoryview, bits: Bits, kind: str, per: int) -> NotFinite:
     """The same of whole numbers in memory."""
     import numpy as np
 
     array: Array = np.frombuffer(data, kind)
     bad = (array & array.dtype.type(bits.mask)) == bits.value
     if not bad.any():
-        return Counts()
+        return NotFinite()
     infinite = np.zeros_like(bad)
     if bits.infinity is not None:
         sign = array.dtype.type(1 << (array.dtype.itemsize * 8 - 1))
         infinite = bad & ((array & ~sign) == bits.infinity)
     nan = (bad & ~infinite).reshape(-1, per).any(1)
     both = infinite.reshape(-1, per).any(1) & ~nan
-    return Counts(int(nan.sum()), int(both.sum()), int(np.flatnonzero(nan | both)[0]))
+    return NotFinite(int(nan.sum()), int(both.sum()), int(np.flatnonzero(nan | both)[0]))
