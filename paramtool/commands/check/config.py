@@ -48,7 +48,7 @@ def read(path: str) -> Policy:
     """The configuration in a file; UsageError with file, line and column of what it cannot say."""
     text = _text(path)
     tables: Any = parsed(text, path, MAX_TEXT)
-    where = _ConfigReader(path, positions(text))
+    where = _PolicyReader(path, positions(text))
     above: Key = ()
     if os.path.basename(path) == PYPROJECT:
         above = ("tool", "paramtool")
@@ -77,7 +77,7 @@ def _text(path: str) -> str:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-class _ConfigReader:
+class _PolicyReader:
     """Tables of one file, with the places of their keys."""
 
     def __init__(self, path: str, places: Mapping[Key, Position]) -> None:
