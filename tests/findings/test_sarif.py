@@ -69,8 +69,6 @@ def test_any_report_is_valid(report: CheckReport) -> None:
         assert not re.search(r"(?<!\\)\[[^\]]*\]\(", shown)
         expected = one_line(before + finding.message, sarif.MAX_MESSAGE) or "-"
         assert shown.replace("\\[", "[") == expected.replace("\\[", "[")
-            "\\[", "["
-        )
     notes = run["invocations"][0]["toolExecutionNotifications"]
     assert [one["message"]["text"] for one in notes] == [one_line(x, 1000) for x in report.errors.values()]
     assert run["invocations"][0]["executionSuccessful"] == (not report.errors)
