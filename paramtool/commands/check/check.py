@@ -12,10 +12,11 @@ from paramtool.commands.check import config as configuring
 from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import Checked, CheckedFile
 from paramtool.commands.check.settings import ALWAYS, BARE, AskedRule, asked_rules
-from paramtool.commands.check.targets import CheckTarget, targets
+from paramtool.commands.check.targets import CheckTarget, inside, targets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, refuse_string
+from paramtool.errors import FormatError, NoSuchFileError, ParamtoolError, UsageError, plural, refuse_string
 from paramtool.formats import hf_config, policy
+from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
 from paramtool.model.finding import OFF, Finding
@@ -61,7 +62,7 @@ def check(
         said, locked, _settings(said, locked, content_only), allowing, allow_unknown, _today(today), progress
     )
     given = [os.fspath(path) for path in paths]
-    files = tuple(about.file(target) for target in _targets(given, said, locked))
+    files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
     return Checked(
         files, locked.path if locked else "", said.path, tuple(about.expired()), tuple(about.notes(given, files))
     )
@@ -112,11 +113,17 @@ def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[Chec
     if lock is not None:
         from paramtool.commands.check.against import place_of
 
-        return [one for name in lock.models for one in targets([place_of(lock, name)])]
+        return [_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in lock.models.items()]
     raise UsageError(
         "no path is given, and no configuration or lock names one",
         hint="paramtool check model.safetensors; or files = [...] in paramtool.toml",
     )
+
+
+def _named(path: str, where: str) -> CheckTarget:
+    """A checkpoint that a line of the lock names; no pattern."""
+    is_there = os.path.lexists(path)
+    return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,15 @@ class _Check:
     allow_unknown: bool
     today: date
     progress: Progress
+
+    def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
+        """One checkpoint, or those in a folder that is none itself."""
+        found = self.file(target)
+        is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError))
+        if is_refused and not found.locked and is_folder(target.path) and (inner := inside(target.path)):
+            yield from (self.file(CheckTarget(path)) for path in inner)
+        else:
+            yield found
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
