@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from datetime import date
@@ -394,3 +395,26 @@ def test_strings_are_no_lists(at: Path) -> None:
     bad: Any = "tied.pt"
     with pytest.raises(ValueError, match="paths is the string"):
         paramtool.check(bad)
+
+
+# --- pointers ------------------------------------------------------------------------------------------------------
+
+
+def pointer(path: Path, digest: str, nbytes: int) -> None:
+    """A pointer of git-LFS in place of a file."""
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {nbytes}\n")
+
+
+def test_pointers_are_compared_without_the_file(at: Path) -> None:
+    """The hash of the file; and 3 where nothing is known of the file, since no lock names it."""
+    data = (at / "plain.safetensors").read_bytes()
+    paramtool.lock(["plain.safetensors", "tied.pt"])
+    pointer(at / "plain.safetensors", hashlib.sha256(data).hexdigest(), len(data))
+    policy(at, "no-nan = true")
+    found = paramtool.check()
+    assert found.findings == () and found.exit_code == 0 and "only pointers" in found.files[0].notes[0]
+    pointer(at / "plain.safetensors", "0" * 64, len(data))
+    found = paramtool.check(["plain.safetensors"])
+    assert ids(found) == [("plain.safetensors", "PT404")] and found.exit_code == 1
+    (at / "paramtool.lock").unlink()
+    assert paramtool.check(["plain.safetensors"]).exit_code == 3
