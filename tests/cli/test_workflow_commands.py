@@ -21,8 +21,10 @@ NAMES = ["##[add-mask]x", "::set-env name=a::b", " ::stop-commands::t", "a\n::er
 
 @pytest.mark.parametrize(
     "words",
-    [("inspect", "--tensors"), ("inspect", "--tensors", "--json"), ("inspect", "--fail-on", "missing:##[x]"), ("lock", "-o", "-"),
-     ("lock", "-o", "-", "--json"), ("diff", "m.safetensors"), ("export",), ("guess",)],
+    [
+        ("inspect", "--tensors"), ("inspect", "--tensors", "--json"), ("inspect", "--fail-on", "missing:##[x]"),
+        ("lock", "-o", "-"), ("lock", "-o", "-", "--json"), ("diff", "m.safetensors"), ("export",), ("guess",),
+    ],
 )  # fmt: skip
 def test_no_name_is_a_command_of_a_workflow(words: tuple[str, ...], tmp_path: Path) -> None:
     save_file({name: np.arange(k + 3, dtype="f4") for k, name in enumerate(NAMES)}, tmp_path / "m.safetensors")
