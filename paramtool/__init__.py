@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed, guess
     from paramtool.commands.inspect import Inspection, alias_graph, inspect
     from paramtool.commands.load import load_file
+    from paramtool.commands.lock import Locked, lock
     from paramtool.commands.opening import Each
     from paramtool.commands.progress import Path, Progress
     from paramtool.commands.relayout import Relayouted, convert, fuse, unfuse
@@ -68,12 +69,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Alias", "AliasGraph", "BaseFound", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects",
-    "Diffed", "Each", "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form",
-    "FormatError", "Guess", "Guessed", "Inspection", "Layout", "LayoutError", "MissingFileError", "ModelError",
+    "Diffed", "Each", "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form", "FormatError",
+    "Guess", "Guessed", "Inspection", "Layout", "LayoutError", "Locked", "MissingFileError", "ModelError",
     "NoSuchFileError", "OutputError", "ParamtoolError", "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard",
     "TensorRule", "TieError", "UnknownSizesError", "UnreadableError", "UnsafeError", "UsageError", "Variant",
     "Verified", "View", "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "diff",
-    "export", "export_each", "find_base", "fuse", "guess", "inspect", "load_file", "read", "register_layout",
+    "export", "export_each", "find_base", "fuse", "guess", "inspect", "load_file", "lock", "read", "register_layout",
     "unfuse", "variants", "verify", "verify_each",
 ]  # fmt: skip
 _PLACES = {
@@ -85,6 +86,7 @@ _PLACES = {
     "commands.guess": "Considered Guessed guess",
     "commands.inspect": "Inspection alias_graph inspect",
     "commands.load": "load_file",
+    "commands.lock": "Locked lock",
     "commands.opening": "Each",
     "commands.relayout": "Relayouted convert fuse unfuse",
     "commands.relayout_options": "RelayoutOptions",

@@ -30,6 +30,7 @@ COMMANDS = {
     "guess": "convert networks, attention and experts",
     "layouts": "convert networks, attention and experts",
     "diff": "prove",
+    "lock": "prove",
     "verify": "prove",
     "verify-layout": "prove",
 }
@@ -64,6 +65,7 @@ EXAMPLES = {
         "say how two checkpoints differ, also across layouts and dialects",
         "paramtool diff base/ finetuned/",
     ),
+    "lock": ("pin checkpoints in git: a line for each tensor, with its digest", "paramtool lock model.safetensors"),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
