@@ -58,10 +58,7 @@ def css() -> str:
     light = "".join(f"--{name}:{shades.light};" for name, shades in every.items())
     dark = "".join(f"--{name}:{shades.dark};" for name, shades in every.items())
     fills = "".join(f".t-{name}{{fill:var(--{name});background:var(--{name})}}" for name in TINTS)
-    halos = "".join(
-        f"svg .k-{name}{{stroke:var(--{name});stroke-width:4px;paint-order:stroke;stroke-linejoin:round}}"
-        for name in TINTS
-    )
+    halos = "".join(f"svg .k-{name}{{stroke:var(--{name})}}" for name in TINTS)
     heat = "".join(f".h{k}{{fill:var(--heat{k});background:var(--heat{k})}}" for k in range(len(HEAT)))
     return (
         f":root{{color-scheme:light dark;{light}}}"

@@ -45,7 +45,7 @@ class TreemapNode:
     children: list[TreemapNode] = field(default_factory=list)
 
 
-class Box(NamedTuple):
+class DrawnNode(NamedTuple):
     """Where a node is drawn, in pixels."""
 
     node: TreemapNode
@@ -62,12 +62,13 @@ Rect = tuple[float, float, float, float]
 """(x, y, width, height)"""
 
 
-def squarify(values: Sequence[float], x: float, y: float, width: float, height: float) -> list[Rect]:
+def squarify(values: Sequence[float], rect: Rect) -> list[Rect]:
     """Rectangles of areas in the ratio of positive values, which descend, that fill one; as square as can be.
 
-    >>> squarify([2, 1, 1], 0, 0, 4, 4)
+    >>> squarify([2, 1, 1], (0, 0, 4, 4))
     [(0, 0.0, 2.0, 4.0), (2.0, 0, 2.0, 2.0), (2.0, 2.0, 2.0, 2.0)]
     """
+    x, y, width, height = rect
     found: list[Rect] = []
     total = float(sum(values))
     k = 0
@@ -112,9 +113,9 @@ def _worst(most: float, least: float, row: float, side: float, *, scale: float) 
     return max(side * side * most * scale / (area * area), area * area / (side * side * least * scale))
 
 
-def boxes(root: TreemapNode, width: float, height: float) -> Iterator[Box]:
+def boxes(root: TreemapNode, width: float, height: float) -> Iterator[DrawnNode]:
     """The rectangles of everything inside a module, a module before what is inside it."""
-    stack = [Box(root, 0.0, 0.0, width, height, 0, True)]
+    stack = [DrawnNode(root, 0.0, 0.0, width, height, 0, True)]
     while stack:
         box = stack.pop()
         if box.depth:
@@ -123,18 +124,18 @@ def boxes(root: TreemapNode, width: float, height: float) -> Iterator[Box]:
             stack += reversed(list(_inside(box)))
 
 
-def _inside(box: Box) -> Iterator[Box]:
+def _inside(box: DrawnNode) -> Iterator[DrawnNode]:
     if box.depth:
         head = HEAD if has_head(box.width, box.height) else PAD
         place = (box.x + PAD, box.y + head, box.width - 2 * PAD, box.height - head - PAD)
     else:
         place = (box.x, box.y, box.width, box.height)
     nodes = sorted((one for one in box.node.children if one.nbytes > 0), key=lambda one: -one.nbytes)
-    for node, (x, y, width, height) in zip(nodes, squarify([one.nbytes for one in nodes], *place), strict=True):
+    for node, (x, y, width, height) in zip(nodes, squarify([one.nbytes for one in nodes], place), strict=True):
         if min(width, height) < MIN_SIDE:
             continue
         opens = bool(node.children) and min(width, height) >= LEAST and box.depth + 1 < MAX_DEPTH
-        yield Box(node, x, y, width, height, box.depth + 1, opens)
+        yield DrawnNode(node, x, y, width, height, box.depth + 1, opens)
 
 
 def has_head(width: float, height: float) -> bool:
@@ -212,7 +213,7 @@ def picture(root: TreemapNode, label: str, *, width: float = 1040.0, height: flo
     )  # fmt: skip
 
 
-def _drawn(box: Box) -> Markup:
+def _drawn(box: DrawnNode) -> Markup:
     inside = {"x": box.x, "y": box.y, "width": max(0.5, box.width - 1), "height": max(0.5, box.height - 1)}
     node = box.node
     mark = tag("rect", **inside, class_=f"m-{node.marks}") if node.marks and not box.is_open else EMPTY
@@ -223,7 +224,7 @@ def _drawn(box: Box) -> Markup:
     )  # fmt: skip
 
 
-def _label(box: Box) -> Markup:
+def _label(box: DrawnNode) -> Markup:
     letters = int((box.width - 8) / LETTER)
     has_room = has_head(box.width, box.height) if box.is_open else box.height >= LINE + 2
     text = short(box.node.name, letters) if has_room else ""

@@ -7,12 +7,14 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
+
+from tests.patience import PATIENCE
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -44,7 +46,7 @@ class Browser:
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> Any:
         request = urllib.request.Request(self._base + path, body, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)["value"]
 
     def open(self, page: Path) -> None:
@@ -120,7 +122,7 @@ def browser() -> Iterator[Browser]:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
             except OSError:
-                time.sleep(0.05)
+                Event().wait(0.05)
         made = Browser(port)
         try:
             yield made

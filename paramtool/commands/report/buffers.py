@@ -19,7 +19,7 @@ MAX_SEGMENTS = 240
 """Parts of one ruler; neighbours behind these are drawn as one."""
 
 
-class Buffer(NamedTuple):
+class StorageRuler(NamedTuple):
     """A storage, its parts, and how many others look like it."""
 
     words: str
@@ -32,7 +32,7 @@ class Buffer(NamedTuple):
     unused: int
 
 
-def buffers(found: Inspection) -> list[Buffer]:
+def buffers(found: Inspection) -> list[StorageRuler]:
     """Every storage of several tensors, the largest first; those that look alike are one."""
     alike: dict[object, list[FusedBlock]] = {}
     for block in found.graph.fused:
@@ -43,7 +43,7 @@ def buffers(found: Inspection) -> list[Buffer]:
     return sorted(made, key=lambda one: -one.nbytes)
 
 
-def _buffer(blocks: Sequence[FusedBlock], found: Inspection) -> Buffer:
+def _buffer(blocks: Sequence[FusedBlock], found: Inspection) -> StorageRuler:
     block = blocks[0]
     tints = _tints(name for name, _, _ in block.parts)
     segments = [
@@ -60,7 +60,9 @@ def _buffer(blocks: Sequence[FusedBlock], found: Inspection) -> Buffer:
     unused = sum(stop - start for start, stop in gaps)
     segments.sort(key=lambda one: one.start)
     kinds = tuple(dict.fromkeys((tint, kind) for kind, tint in tints.items()))
-    return Buffer(_words(block, found), block.nbytes, _bounded(segments), kinds, block.parts, len(blocks) - 1, unused)
+    return StorageRuler(
+        _words(block, found), block.nbytes, _bounded(segments), kinds, block.parts, len(blocks) - 1, unused
+    )
 
 
 def _words(block: FusedBlock, found: Inspection) -> str:

@@ -109,10 +109,8 @@ def _strip(one: ChangedRows) -> Markup:
     some = sum(1 for bin_ in one.bins if bin_.level)
     worst = max(one.bins, key=lambda bin_: bin_.level)
     rows = one.diff.change.row_count if one.diff.change else 0
-    label = (
-        f"{_name(one.diff)}: {plural(rows, 'row')} differ, in {some} of {len(one.bins)} parts; most in {worst.words}"
-    )
-    return joined((heat(one.bins, label),))
+    parts = f"in {some} of {len(one.bins)} parts; most in {worst.words}"
+    return heat(one.bins, f"{_name(one.diff)}: {plural(rows, 'row differs', 'rows differ')}, {parts}")
 
 
 def _numbers(one: TensorDiff) -> tuple[str, str, str]:

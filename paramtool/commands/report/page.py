@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.report.buffers import Buffer, buffers
+from paramtool.commands.report.buffers import StorageRuler, buffers
 from paramtool.commands.report.findings import findings
 from paramtool.commands.report.gates import NetworkFigure, network_figures
 from paramtool.commands.report.heads import PartsFigure, parts_figures
@@ -173,7 +173,7 @@ def _sharing_table(made: Sequence[tuple[str, str, str, str]]) -> Markup:
     return table(columns, made[:MAX_ROWS], f"Names that are views of other tensors{cut}")
 
 
-def _buffers(blocks: Sequence[Buffer]) -> Markup:
+def _buffers(blocks: Sequence[StorageRuler]) -> Markup:
     hidden = len(blocks) - MAX_BUFFERS
     return joined((
         paragraph("Each ruler is one storage, from its first byte to its last; crossed bytes belong to no tensor.  "
@@ -183,7 +183,7 @@ def _buffers(blocks: Sequence[Buffer]) -> Markup:
     ))  # fmt: skip
 
 
-def _buffer(one: Buffer) -> Markup:
+def _buffer(one: StorageRuler) -> Markup:
     more = f", and {one.alike} more that look alike" if one.alike else ""
     gaps = f", {size(one.unused)} unused" if one.unused else ", no gap"
     text = f"{one.words}; {size(one.nbytes)}{gaps}{more}"

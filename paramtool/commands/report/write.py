@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from paramtool import __version__
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
@@ -15,8 +14,7 @@ from paramtool.commands.report import page as page_of
 from paramtool.drawing.document import PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.engine.write.places import check_place
-from paramtool.engine.write.sink import Sink
-from paramtool.engine.write.staging import Staged
+from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, size
@@ -81,8 +79,11 @@ def report(
         )
     made += page_of.sections(found, " (A)" if second is not None else "")
     text = page(_title(found, second), _head(found, second), made, _foot(found, second))
-    nbytes = _write(text, place, force, inputs)
-    return PageReport(place, nbytes, found, tuple(one.title for one in made), "" if second is None else second.path)
+    content = text.encode("utf-8", "backslashreplace")
+    write_small(place, content, force=force, inputs=inputs)
+    return PageReport(
+        place, len(content), found, tuple(one.title for one in made), "" if second is None else second.path
+    )
 
 
 def _looked(
@@ -167,14 +168,4 @@ def _foot(*found: Inspection | None) -> Markup:
         for one in found
         if one
     ]
-    return tag("p", f"Made by paramtool {__version__} from {' and '.join(files)}.  Nothing in them was run.")
-
-
-def _write(text: str, place: str, force: bool, inputs: Sequence[str]) -> int:
-    """Write a complete page or nothing."""
-    content = text.encode("utf-8", "backslashreplace")
-    with Staged(place, False, force, inputs) as staged:
-        with Sink(staged, "", lambda nbytes: None) as sink:
-            sink.write(content)
-        staged.commit()
-    return len(content)
+    return tag("p", f"Made by paramtool from {' and '.join(files)}.  Nothing in them was run.")
