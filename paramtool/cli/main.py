@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import click
@@ -31,6 +32,7 @@ COMMANDS = {
     "layouts": "convert networks, attention and experts",
     "diff": "prove",
     "lock": "prove",
+    "check": "prove",
     "verify": "prove",
     "verify-layout": "prove",
 }
@@ -64,6 +66,10 @@ EXAMPLES = {
     "diff": (
         "say how two checkpoints differ, also across layouts and dialects",
         "paramtool diff base/ finetuned/",
+    ),
+    "check": (
+        "check checkpoints by rules and a lock, for CI",
+        "paramtool check models/*.safetensors --lock paramtool.lock",
     ),
     "lock": ("pin checkpoints in git: a line for each tensor, with its digest", "paramtool lock model.safetensors"),
     "verify": (
@@ -220,9 +226,10 @@ def _code_of(error: BaseException) -> int:
 
 
 def _wants_json() -> bool:
-    """Whether the command line has --json, also where it is wrong in another place."""
+    """Whether the command line has --json or --format json, also where it is wrong in another place."""
     words = sys.argv[1:]
-    return "--json" in words[: words.index("--") if "--" in words else None]
+    words = words[: words.index("--") if "--" in words else None]
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _print_document(failed: Failure) -> None:

@@ -62,6 +62,7 @@ VALUES: dict[str, Callable[[Path], Displayed]] = {
     "AliasGraph": lambda at: paramtool.alias_graph(paramtool.read(at / "b.pt")),
     "Plan": lambda at: paramtool.dedup(at / "b.pt", dry_run=True).plan,
     "Inspection": lambda at: paramtool.inspect(at / "b.pt", equal=True, fail_on=["missing:q", "unused-bytes>0"]),
+    "Checked": lambda at: paramtool.check([at / "a.pt", at / "b.pt"]),
     "Deduped": lambda at: paramtool.dedup(at / "b.pt", dry_run=True),
     "Exported": lambda at: paramtool.export(at / "b.pt", at / "o.safetensors", all_names=True, dry_run=True),
     "Relayouted": lambda at: paramtool.fuse(at / "a.pt", layout="cudnn", dry_run=True),

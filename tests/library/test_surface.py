@@ -116,6 +116,7 @@ FUNCTIONS = {
     "fuse": ["fuse"],
     "unfuse": ["unfuse"],
     "guess": ["guess"],
+    "check": ["check"],
     "diff": ["diff"],
     "report": ["report"],
     "verify": ["verify"],
@@ -136,12 +137,13 @@ WITHOUT_FLAG = {
     "dedup": {"options", "progress"},
     "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
+    "check": {"progress", "today"},
     **{
         command: {"progress"}
         for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify", "report")
     },
 }
-VERDICT = {"diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
+VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
 DEFAULTS_ALIKE = (None, "", (), False)
 """What a flag that was not given is, in click and in Python."""
