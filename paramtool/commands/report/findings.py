@@ -45,7 +45,7 @@ def _unsafe(found: Inspection) -> Iterator[Row]:
 
 def _rules(found: Inspection) -> Iterator[Row]:
     for one in found.findings or ():
-        yield (one.severity if one.severity in (ERROR, WARNING) else NOTE), one.id or one.rule, one.message
+        yield (one.severity if one.severity in (ERROR, WARNING) else NOTE), f"{one.id} {one.rule}".strip(), one.message
 
 
 def _bytes(found: Inspection) -> Iterator[Row]:
