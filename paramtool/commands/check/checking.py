@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paramtool.lockfile.lock import Lock, LockedModel
 
 
-class _Draft:
+class _SoFar:
     """What is known of a checkpoint so far."""
 
     def __init__(self, path: str) -> None:
@@ -59,7 +59,7 @@ class Checking:
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
-        draft, path, error = _Draft(target.path), target.path, target.error
+        draft, path, error = _SoFar(target.path), target.path, target.error
         if error is None:
             try:
                 self._judge(draft)
@@ -72,7 +72,7 @@ class Checking:
             error = error.located(path)
         return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
 
-    def _judge(self, draft: _Draft) -> None:
+    def _judge(self, draft: _SoFar) -> None:
         """The findings of one checkpoint; those before an error stay.
 
         Where only pointers to its files are there, they are compared with the lock, and no rule is judged.
@@ -94,7 +94,7 @@ class Checking:
         if compares:
             self._add(draft, self._differences(found, settings), settings)
 
-    def _add(self, draft: _Draft, findings: Iterable[Finding], settings: Settings) -> None:
+    def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:
         """Findings, each with its severity and the exception that allows it; not those that are off."""
         for finding in findings:
             severity = settings.severities.get(finding.id, finding.severity)
