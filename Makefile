@@ -1,6 +1,7 @@
 # On a fresh machine with Python 3.10 or later and nothing else:
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
+#   make quick    run the tests of the model, the passes and the tables, which need no torch: under a minute
 #   make test     run every test; the tests of reflinks only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
 #   make check    run the linter, the formatter, the type checker and the import contracts
 #   make hard     test every fault instead of a sample: each system call of each command fails, each boundary gets each
@@ -18,6 +19,9 @@
 #                 nothing is installed (docs/gpu.md)
 #   make bench    measure time and memory beside other tools (20 GB in TMPDIR at GB=4)
 #   make scale    measure very large checkpoints, into docs/performance.md
+#   make dist     build the wheel, the sdist and paramtool.pyz, and test each in an empty environment
+#   make lowest   run the tests with the oldest versions of the packages that pyproject.toml allows
+#   make help     print this
 #
 # PYTHON=python3.12 chooses another interpreter, which gets its own environment.  ORACLE_PYTHON makes the environments of
 # the frameworks, by default python3.11 if it exists: MXNet and Chainer need 3.11 or older, others 3.11 or later.
@@ -46,12 +50,22 @@ VLLM = vllm==0.33.0
 # Meta's code of Llama 3, and the last transformers whose wheel has the script that reads Meta's folders.
 META = llama-models==0.3.0 transformers==4.46.3
 AWQ = autoawq==0.2.9
+SARIF = @microsoft/jest-sarif@1.0.0-beta.0
 GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
 HARDER = faults hostile fuzz contracts laws formats layouts passes
 
-.PHONY: demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+# Rooms whose tests import no torch, but for these modules.
+QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_imports.py tests/cli/test_table.py \
+    tests/cli/test_json_text.py tests/contracts/test_class_names.py tests/contracts/test_functions.py \
+    tests/contracts/test_private.py
+NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
+
+.PHONY: help quick dist lowest demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
+
+help:
+	@sed -n '/^[^#]/q; /^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 # 25.1: `pip install --group`
 $(VENV)/stamp-pip:
@@ -75,6 +89,21 @@ $(VENV)/stamp-check: $(VENV)/stamp-test
 	$(BIN)/python -m pip install --quiet --group check
 	touch $@
 
+# An environment without torch: what is run here cannot need it.
+$(VENV)-quick/stamp: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet -e . --group quick
+	touch $@
+
+$(VENV)-dist/stamp:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 'build>=1.2'
+	touch $@
+
+dist: $(VENV)-dist/stamp
+	$(<D)/bin/python packaging/dist.py
+
 demo: $(VENV)/stamp-paramtool
 	$(BIN)/paramtool inspect $(FIXTURE)
 	@mkdir -p build
@@ -83,6 +112,9 @@ demo: $(VENV)/stamp-paramtool
 
 test: $(VENV)/stamp-test
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+
+quick: $(VENV)-quick/stamp
+	$(<D)/bin/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal $(QUICK) $(NEED_TORCH:%=--ignore=%)
 
 hard: $(VENV)/stamp-test
 	PARAMTOOL_HARD=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal \
@@ -140,6 +172,12 @@ build/packed/stamp: $(VENV)/stamp-pip
 	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) --no-binary :all: '$(AWQ)'
 	touch $@
 
+# The schema of SARIF: a package of npm, which has to be installed; without it, that test is skipped.
+build/sarif/stamp: $(VENV)/stamp-pip
+	@mkdir -p $(@D)
+	cd $(@D) && npm pack --silent '$(SARIF)' && tar xzf microsoft-jest-sarif-*.tgz
+	touch $@
+
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
@@ -166,7 +204,7 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp cudnn
+    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py

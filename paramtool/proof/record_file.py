@@ -11,8 +11,7 @@ from typing import Any
 from paramtool import layouts
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.places import check_place
-from paramtool.engine.write.sink import Sink
-from paramtool.engine.write.staging import Staged
+from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, UsageError
 from paramtool.layouts.layout import Layout
 from paramtool.proof.cudnn import asking, grid, record
@@ -60,8 +59,4 @@ def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Pa
 
 def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
     """Write a complete record or nothing; OutputError if the file exists already."""
-    path = os.fspath(output)
-    with Staged(path, False, force) as staged:
-        with Sink(staged, "", lambda nbytes: None) as sink:
-            sink.write((json.dumps(document, indent=1) + "\n").encode())
-        staged.commit()
+    write_small(os.fspath(output), (json.dumps(document, indent=1) + "\n").encode(), force=force)

@@ -1,0 +1,28 @@
+"""`paramtool lock --json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paramtool.commands.lock import Locked
+from paramtool.lockfile.lock import LockedModel
+
+
+def locked(found: Locked) -> dict[str, Any]:
+    """The document."""
+    return {"schema": "paramtool.lock/1", "output": found.output, "models": [_model(one) for one in found.models]}
+
+
+def _model(one: LockedModel) -> dict[str, Any]:
+    return {
+        "path": one.path,
+        "files": [{"name": f.name, "nbytes": f.nbytes, "sha256": f.sha256 or None} for f in one.files],
+        "content": one.content,
+        "unnamed": one.unnamed,
+        "dialect": one.dialect or None,
+        "ties": [{"names": list(tie.names), "kind": tie.kind} for tie in one.ties],
+        "objects": [{"key": o.key, "digest": o.digest, "words": o.words} for o in one.objects.values()],
+        "tensors": [
+            {"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "digest": t.digest} for t in one.tensors.values()
+        ],
+    }

@@ -1,0 +1,52 @@
+"""`paramtool lock`: what checkpoints hold, written as text for git."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from paramtool.cli import _display, _render
+from paramtool.cli._allow import allowing
+from paramtool.cli._help import Command
+from paramtool.cli._table import whole
+from paramtool.cli._text import FILES, plural
+from paramtool.commands import lock as lock_command
+from paramtool.lockfile.lock import NAME
+
+EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
+
+
+@click.command("lock", cls=Command, epilog=EPILOG)
+@click.argument("paths", type=FILES, nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
+)
+@click.option("--force", is_flag=True, help="Replace an existing lock.")
+@click.option(
+    "--headers", is_flag=True, help="Read no tensor: lock names, types and shapes, and nothing about numbers."
+)
+@allowing
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
+def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: Any) -> None:
+    """Write a lock file: one line for each tensor, with its digest, for git and for `paramtool check`.
+
+    \b
+    $ paramtool lock model.safetensors
+    $ paramtool lock models/*.safetensors -o models.lock
+    """
+    found = lock_command.lock(paths, output, progress=_render.progress, **options)
+    if as_json:
+        from paramtool.cli._json_lock import locked
+
+        _render.json_text(locked(found))
+    elif output == "-":
+        _render.text([found.text])
+    else:
+        _render.rows(
+            [
+                ("lock", whole(found.output), plural(len(found.models), "model")),
+                *(("model", whole(one.path), plural(len(one.tensors), "tensor"), one.content) for one in found.models),
+            ]
+        )

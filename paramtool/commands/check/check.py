@@ -1,0 +1,115 @@
+"""Checking checkpoints: by the rules of a configuration, and against a lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramtool.commands.check import config as configuring
+from paramtool.commands.check.checking import Checking
+from paramtool.commands.check.policy import Policy, Setting, Settings
+from paramtool.commands.check.report import Checked
+from paramtool.commands.check.settings import ALWAYS, BARE
+from paramtool.commands.check.targets import CheckTarget, targets
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.errors import NoSuchFileError, UsageError, refuse_string
+from paramtool.formats import policy
+from paramtool.lockfile.lock import NAME
+from paramtool.model.inflating import limiting
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from paramtool.lockfile.lock import Lock
+
+
+@limiting
+def check(
+    paths: Sequence[Path] = (),
+    *,
+    lock: Path | None = None,
+    config: Path | None = None,
+    content_only: bool = False,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated: int | None = None,
+    today: date | None = None,
+    progress: Progress = silent,
+) -> Checked:
+    """Check checkpoints, files or folders, by the rules of a configuration and against a lock.
+
+    `config` is a `paramtool.toml` or `pyproject.toml`; without it, those of the working directory are looked for.
+    `lock` is a lock file; without it, that of the configuration, or else `paramtool.lock` in the working directory.
+    Patterns among `paths` are expanded.  Without paths, those that the configuration or the lock names are checked.
+    `content_only` compares only tensors with the lock.  `today` decides which exceptions have expired.
+
+    A checkpoint that cannot be read stops no other: its error is in `CheckedFile.error`.  Nothing is raised for
+    findings; `Checked.exit_code` is what the command line exits with.  UsageError where the configuration cannot be
+    read or no path is known, FormatError where the lock is damaged.
+    """
+    refuse_string("paths", paths)
+    said = _policy(config)
+    locked = _lock(lock, said)
+    asked = _settings(said, locked, content_only)
+    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, _today(today), progress)
+    given = [os.fspath(path) for path in paths]
+    files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
+    return Checked(files, locked.path if locked else "", said.path, tuple(about.expired()), tuple(about.notes(files)))
+
+
+def _policy(config: Path | None) -> Policy:
+    path = os.fspath(config) if config is not None else configuring.found()
+    return configuring.read(path) if path else Policy()
+
+
+def _lock(lock: Path | None, said: Policy) -> Lock | None:
+    if lock is not None:
+        path = os.fspath(lock)
+    elif said.lock:
+        path = os.path.join(said.folder, said.lock)
+    elif os.path.lexists(NAME):
+        path = NAME
+    else:
+        return None
+    from paramtool.lockfile.read import read
+
+    return read(path)
+
+
+def _settings(said: Policy, lock: Lock | None, content_only: bool) -> Policy:
+    """The configuration, or what holds without one."""
+    if not said.path:
+        said = replace(said, settings=ALWAYS if lock else BARE)
+    if not content_only:
+        return said
+    return replace(said, settings=said.settings.joined(Settings({"content-only": Setting(True)})))
+
+
+def _today(today: date | None) -> date:
+    from datetime import date as days
+
+    return today if today is not None else days.today()
+
+
+def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[CheckTarget]:
+    """What is checked; UsageError where nothing says it."""
+    if given:
+        return targets(given)
+    if said.files:
+        return targets(said.files, said.folder)
+    if lock is not None:
+        from paramtool.commands.check.against import place_of
+
+        return [_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in lock.models.items()]
+    raise UsageError(
+        "no path is given, and no configuration or lock names one",
+        hint="paramtool check model.safetensors; or files = [...] in paramtool.toml",
+    )
+
+
+def _named(path: str, where: str) -> CheckTarget:
+    """A checkpoint that a line of the lock names; no pattern."""
+    is_there = os.path.lexists(path)
+    return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))

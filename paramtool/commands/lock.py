@@ -1,0 +1,76 @@
+"""Writing a lock file: what checkpoints hold, as text for git."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from paramtool.commands.locked_model import LockReading, locked_model
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.write.small import write_small
+from paramtool.errors import OutputError, UsageError, refuse_string
+from paramtool.formats import policy
+from paramtool.lazy_dataclass import dataclass
+from paramtool.lockfile import write
+from paramtool.lockfile.lock import NAME, LockedModel
+from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.inflating import limiting
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Locked(Displayed):
+    """What `lock` wrote."""
+
+    output: str
+    """The lock file; `-` where it was printed."""
+    models: tuple[LockedModel, ...]
+    text: str
+    """The lock file as text."""
+
+    def _rows(self, most: int) -> Iterator[Row]:
+        yield "lock", self.output
+        yield from some_rows(most, "model", (f"{one.path}: {one.content}" for one in self.models), what="models")
+
+
+@limiting
+def lock(
+    paths: Sequence[Path],
+    output: Path = NAME,
+    *,
+    force: bool = False,
+    headers: bool = False,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated: int | None = None,
+    progress: Progress = silent,
+) -> Locked:
+    """Write a lock file of checkpoints, files or folders; `output` is `-` for text that is returned and not written.
+
+    `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock exists, without
+    `force`; UsageError where no path is given, or one twice; FormatError and UnsafeError as of `read`.
+    """
+    refuse_string("paths", paths)
+    if not paths:
+        raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")
+    where = os.fspath(output)
+    if where != "-" and not force and os.path.lexists(where):
+        raise OutputError(f"{where} exists already", hint="--force replaces it")
+    reading = LockReading(headers, allow_class=policy.checked(allow_class), allow_unknown=allow_unknown)
+    models: dict[str, LockedModel] = {}
+    for path in paths:
+        name = name_in(where, os.fspath(path))
+        if name in models:
+            raise UsageError(f"{os.fspath(path)} is given twice")
+        models[name] = locked_model(path, name, reading, progress)
+    text = write.text(models.values())
+    if where != "-":
+        write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
+    return Locked(where, tuple(models.values()), text)
+
+
+def name_in(lock_path: str, path: str) -> str:
+    """What a lock file calls a checkpoint: its path from the folder of the lock, with `/`; as given where it is `-`."""
+    if lock_path == "-":
+        return os.path.normpath(path).replace(os.sep, "/")
+    folder = os.path.dirname(os.path.abspath(lock_path))
+    return os.path.relpath(os.path.abspath(path), folder).replace(os.sep, "/")

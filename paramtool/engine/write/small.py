@@ -1,0 +1,16 @@
+"""Small outputs that are made in memory: records, locks, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paramtool.engine.write.sink import Sink
+from paramtool.engine.write.staging import Staged
+
+
+def write_small(path: str, data: bytes, *, force: bool = False, inputs: Iterable[str] = ()) -> None:
+    """Write a complete file or nothing; OutputError if it exists and `force` is not given, or is one of the inputs."""
+    with Staged(path, False, force, inputs) as staged:
+        with Sink(staged, "", lambda nbytes: None) as sink:
+            sink.write(data)
+        staged.commit()

@@ -1,0 +1,107 @@
+"""The values of a lock file.
+
+    model    a checkpoint that was locked: a path, its files, its digests
+    tied     names that share memory, and why
+    object   one top-level key of everything that is not a tensor
+    tensor   a name, an element type, a shape and a digest
+
+Every value has the line of the lock file that it is on, 0 where it was made from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+from paramtool.lazy_dataclass import dataclass
+
+VERSION = 1
+NAME = "paramtool.lock"
+FULL, HEADERS = "b3", "b3-headers"
+"""What a content digest covers: names, types, shapes and bytes, or only what is in headers."""
+UNREAD = "-"
+"""In place of a digest: `--headers` read no tensor."""
+NO_DATA = "no-data"
+"""In place of a digest: the checkpoint has the name and no bytes for it."""
+STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
+"""Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
+
+
+class LockedFile(NamedTuple):
+    """A file of a model."""
+
+    name: str
+    """Its path inside the folder of the model, with `/`; its own name where the model is one file."""
+    nbytes: int
+    sha256: str
+    """In hexadecimal; empty where no byte was read."""
+    line: int = 0
+
+
+class LockedTensor(NamedTuple):
+    """A tensor, or a part of one (`name/part`)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    """blake3 of its elements in row-major order, in hexadecimal, or with `span:` before it; or UNREAD, or NO_DATA."""
+    line: int = 0
+
+
+class LockedTie(NamedTuple):
+    """Names that share memory, or that a config ties."""
+
+    names: tuple[str, ...]
+    """Sorted."""
+    kind: str
+    """One of TIES."""
+    line: int = 0
+
+
+class LockedObject(NamedTuple):
+    """A top-level key of what is not a tensor."""
+
+    key: str
+    digest: str
+    """blake3 of its value as canonical JSON."""
+    words: str
+    """The value in short, for people."""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LockedModel:
+    """A checkpoint, as it is now or as it was when it was locked."""
+
+    path: str
+    """As in the lock file: relative to its folder where it is inside, with `/`."""
+    files: tuple[LockedFile, ...]
+    content: str
+    """`b3:` and 64 digits: names, types, shapes and bytes.  `b3-headers:` where no tensor was read."""
+    unnamed: str
+    """The same without the names."""
+    tensors: Mapping[str, LockedTensor]
+    """By name, sorted."""
+    ties: tuple[LockedTie, ...] = ()
+    objects: Mapping[str, LockedObject] = field(default_factory=dict)
+    dialect: str = ""
+    """The dialect of its names; empty where none was recognised."""
+    line: int = 0
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """{word: line} of `content`, `unnamed` and `dialect`."""
+
+    @property
+    def is_headers_only(self) -> bool:
+        """Whether no tensor was read for it, so that it cannot say whether numbers changed."""
+        return self.content.startswith(f"{HEADERS}:")
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock file."""
+
+    path: str
+    models: Mapping[str, LockedModel]
+    """By path, sorted."""

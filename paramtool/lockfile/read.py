@@ -1,0 +1,231 @@
+"""Reading a lock file, strictly: what a person edited is refused where it cannot be what `paramtool lock` wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from paramtool.errors import FormatError, NoSuchFileError
+from paramtool.lockfile import digests
+from paramtool.lockfile.lock import (
+    CONFIG,
+    NO_DATA,
+    TIES,
+    UNREAD,
+    UNTIED,
+    VERSION,
+    Lock,
+    LockedFile,
+    LockedModel,
+    LockedObject,
+    LockedTensor,
+    LockedTie,
+)
+from paramtool.lockfile.words import count_of, shape_of, split, unquoted
+from paramtool.lockfile.write import FIRST_LINE
+
+AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
+_VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
+_HEX = re.compile(r"[0-9a-f]{64}")
+_DTYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:.+-]*")
+ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "object", "tensor")
+"""The words that lines begin with, in the order in which a model has them."""
+
+
+def read(path: str) -> Lock:
+    """The lock file at a path; FormatError says the line, what was found and what was expected."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        raise NoSuchFileError(path, "no such lock", "`paramtool lock PATH` writes one") from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return parse(data.decode("ascii"), path)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FormatError(f"{path}:{line}: a byte that is not ASCII; `paramtool lock` escapes names", AGAIN) from None
+
+
+def parse(text: str, path: str = "paramtool.lock") -> Lock:
+    """The lock that a text is; FormatError as of `read`."""
+    lines = text.split("\n")
+    _check_version(lines[0], path)
+    if lines[-1]:
+        raise FormatError(f"{path}:{len(lines)}: the last line does not end: the file is truncated", AGAIN)
+    models: dict[str, LockedModel] = {}
+    for draft in _drafts(lines, path):
+        model = draft.model()
+        if model.path in models:
+            raise FormatError(f"{path}:{model.line}: {model.path!r} is locked twice", AGAIN)
+        models[model.path] = model
+    if list(models) != sorted(models):
+        raise FormatError(f"{path}: the models are not sorted by their paths", AGAIN)
+    return Lock(path, models)
+
+
+def _check_version(line: str, path: str) -> None:
+    found = _VERSION.match(line)
+    if found is None:
+        raise FormatError(
+            f"{path}:1: not a lock of paramtool: found {line[:60]!r}, expected {FIRST_LINE[:28]!r}", AGAIN
+        )
+    if int(found[1]) != VERSION:
+        hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
+        raise FormatError(f"{path}:1: a lock of version {int(found[1])}; this paramtool reads version {VERSION}", hint)
+
+
+def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
+    draft: _Draft | None = None
+    for number, line in enumerate(lines[1:-1], 2):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            word, *words = split(line)
+            if word == "model":
+                if draft is not None:
+                    yield draft
+                draft = _Draft(path, number, _name(words))
+            elif draft is None:
+                raise FormatError(f"found {word!r:.40}, expected a line `model PATH` first")
+            else:
+                draft.add(word, words, number)
+        except FormatError as error:
+            raise FormatError(f"{path}:{number}: {error.message}", error.hint or AGAIN) from None
+    if draft is not None:
+        yield draft
+
+
+def _name(words: list[str]) -> str:
+    _count(words, 1)
+    return unquoted(words[0])
+
+
+def _count(words: list[str], least: int, most: int | None = None) -> None:
+    if not least <= len(words) <= (most or least):
+        raise FormatError(f"found {len(words)} words after the first, expected {least}")
+
+
+def _digest(word: str, *prefixes: str) -> str:
+    prefix, _, digits = word.partition(":")
+    if prefix not in prefixes or not _HEX.fullmatch(digits.removeprefix("span:")):
+        raise FormatError(f"{word!r:.80} is not a digest: expected {prefixes[0]}: and 64 hexadecimal digits")
+    return digits
+
+
+@dataclass
+class _Draft:
+    """A model while its lines are read."""
+
+    path: str
+    line: int
+    name: str
+    files: list[LockedFile] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    ties: list[LockedTie] = field(default_factory=list)
+    objects: dict[str, LockedObject] = field(default_factory=dict)
+    tensors: dict[str, LockedTensor] = field(default_factory=dict)
+    last: str = "model"
+
+    def add(self, word: str, words: list[str], line: int) -> None:
+        """Read one line of it."""
+        read: dict[str, Callable[[list[str], int], None]] = {
+            "file": self._file, "content": self._content, "unnamed": self._unnamed, "dialect": self._dialect,
+            "tied": self._tied, "object": self._object, "tensor": self._tensor,
+        }  # fmt: skip
+        if word not in read:
+            raise FormatError(f"found {word!r:.40}, expected one of {', '.join(ORDER)}")
+        if ORDER.index(word) < ORDER.index(self.last):
+            raise FormatError(f"a line `{word}` after a line `{self.last}`: the lines of a model are not in order")
+        self.last = word
+        read[word](words, line)
+
+    def _once(self, word: str, value: str, line: int) -> None:
+        if word in self.values:
+            raise FormatError(f"a second line `{word}`; the first is line {self.lines[word]}")
+        self.values[word], self.lines[word] = value, line
+
+    def _content(self, words: list[str], line: int) -> None:
+        _count(words, 1)
+        _digest(words[0], "b3", "b3-headers")
+        self._once("content", words[0], line)
+
+    def _unnamed(self, words: list[str], line: int) -> None:
+        _count(words, 1)
+        _digest(words[0], "b3", "b3-headers")
+        self._once("unnamed", words[0], line)
+
+    def _dialect(self, words: list[str], line: int) -> None:
+        self._once("dialect", _name(words), line)
+
+    def _file(self, words: list[str], line: int) -> None:
+        _count(words, 2, 3)
+        sha256 = _digest(words[2], "sha256") if len(words) == 3 else ""
+        self.files.append(LockedFile(unquoted(words[0]), count_of(words[1]), sha256, line))
+        _check_sorted([file.name for file in self.files[-2:]], "file")
+
+    def _tied(self, words: list[str], line: int) -> None:
+        if not words:
+            raise FormatError("found nothing after `tied`, expected names and a kind")
+        *names, kind = words
+        least = 1 if kind in (CONFIG, UNTIED) else 3  # a config may tie a name to one that the file does not store
+        if kind not in TIES or len(names) < least or len(names) % 2 == 0 or {*names[1::2]} - {"="}:
+            raise FormatError(f"expected `tied A = B KIND`, where KIND is one of {', '.join(TIES)}")
+        tie = LockedTie(tuple(map(unquoted, names[::2])), kind, line)
+        for one, other in zip(tie.names, tie.names[1:], strict=False):
+            _check_sorted([one, other], "name")
+        self.ties.append(tie)
+
+    def _object(self, words: list[str], line: int) -> None:
+        _count(words, 3)
+        one = LockedObject(unquoted(words[0]), _digest(words[1], "b3"), unquoted(words[2]), line)
+        _check_sorted([*list(self.objects)[-1:], one.key], "object")
+        self.objects[one.key] = one
+
+    def _tensor(self, words: list[str], line: int) -> None:
+        _count(words, 4)
+        name, dtype, shape, digest = words
+        if not _DTYPE.fullmatch(dtype):
+            raise FormatError(f"{dtype!r:.40} is not an element type")
+        if digest not in (UNREAD, NO_DATA):
+            digest = _digest(digest, "b3")
+        one = LockedTensor(unquoted(name), dtype, shape_of(shape), digest, line)
+        if (first := self.tensors.get(one.name)) is not None:
+            raise FormatError(f"tensor {one.name!r} a second time; the first is line {first.line}")
+        if self.tensors and next(reversed(self.tensors)) > one.name:
+            raise FormatError(f"tensor {one.name!r} is not in its place: tensors are sorted by their names")
+        self.tensors[one.name] = one
+
+    def model(self) -> LockedModel:
+        """The model, once its last line is read; its digests have to be those of its lines."""
+        where = f"{self.path}:{self.line}: model {self.name!r}"
+        for word in ("content", "unnamed"):
+            if word not in self.values:
+                raise FormatError(f"{where} has no line `{word}`", AGAIN)
+        found = {"content": digests.content(self.tensors.values()), "unnamed": digests.unnamed(self.tensors.values())}
+        for word, digest in found.items():
+            if self.values[word] != digest:
+                at, says = f"{self.path}:{self.lines[word]}", f"the line says {self.values[word]}"
+                what = f"the tensors of {self.name!r} have the digest {digest}, and {says}"
+                raise FormatError(f"{at}: {what}: lines were edited, added or lost", AGAIN)
+        if not self.files:
+            raise FormatError(f"{where} has no line `file`", AGAIN)
+        return LockedModel(
+            self.name, tuple(self.files), self.values["content"], self.values["unnamed"], self.tensors,
+            tuple(self.ties), self.objects, self.values.get("dialect", ""), self.line, self.lines,
+        )  # fmt: skip
+
+
+def _check_sorted(names: list[str], what: str) -> None:
+    if len(names) == 2 and names[0] >= names[1]:
+        raise FormatError(f"{what} {names[1]!r} is there twice, or not sorted")
+
+
+def find(folder: str) -> str | None:
+    """The path of `paramtool.lock` in a folder; None where there is none."""
+    path = os.path.join(folder, "paramtool.lock")
+    return path if os.path.isfile(path) else None

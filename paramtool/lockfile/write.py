@@ -1,0 +1,35 @@
+"""A lock as text: ASCII, sorted, one fact a line, so that git shows what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from paramtool.lockfile.lock import VERSION, LockedModel
+from paramtool.lockfile.words import quoted, shape_text
+
+FIRST_LINE = f"# paramtool.lock, version {VERSION}: `paramtool lock` writes it, `paramtool check` reads it"
+
+
+def text(models: Iterable[LockedModel]) -> str:
+    """The whole file."""
+    lines = [FIRST_LINE]
+    for model in sorted(models, key=lambda one: one.path):
+        lines += ["", *_lines(model)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(model: LockedModel) -> Iterator[str]:
+    yield f"model {quoted(model.path)}"
+    for file in sorted(model.files):
+        yield f"file {quoted(file.name)} {file.nbytes}" + (f" sha256:{file.sha256}" if file.sha256 else "")
+    yield f"content {model.content}"
+    yield f"unnamed {model.unnamed}"
+    if model.dialect:
+        yield f"dialect {quoted(model.dialect)}"
+    for tie in sorted(model.ties):
+        yield f"tied {' = '.join(map(quoted, tie.names))} {tie.kind}"
+    for one in sorted(model.objects.values()):
+        yield f"object {quoted(one.key)} b3:{one.digest} {quoted(one.words)}"
+    for tensor in sorted(model.tensors.values()):
+        digest = tensor.digest if tensor.digest in ("-", "no-data") else f"b3:{tensor.digest}"
+        yield f"tensor {quoted(tensor.name)} {tensor.dtype} {shape_text(tensor.shape)} {digest}"

@@ -1,0 +1,1 @@
+"""A checkpoint compared with what a lock file says of it."""

@@ -1,0 +1,185 @@
+"""What differs between a model of a lock file and the checkpoint that is there now, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from paramtool.errors import plural, some
+from paramtool.lockfile.lock import CONFIG, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
+from paramtool.lockfile.words import shape_text
+from paramtool.model.finding import WARNING, FileLine, Finding
+from paramtool.model.rule_ids import BY_NAME
+
+MANY = 4
+"""The most names that a message lists."""
+MEMORY = ("storage", "declared")
+"""Kinds of ties that the checkpoint itself has."""
+SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
+"""What a config says of names, by the kind of its tie."""
+
+
+def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: bool = False) -> Iterator[Finding]:
+    """What differs from the lock; `lock` is the path of the lock file.
+
+    With `content_only` the tensors alone are compared: not the ties, the objects, the dialect and the files.
+    """
+    judge = _Judge(locked, now, lock)
+    yield from judge.tensors()
+    if not content_only:
+        yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
+
+
+class _Judge:
+    """Compares one model."""
+
+    def __init__(self, locked: LockedModel, now: LockedModel, lock: str) -> None:
+        self.locked, self.now, self.lock = locked, now, lock
+        self.is_renamed = locked.content != now.content and locked.unnamed == now.unnamed and not self._changed()
+
+    def _changed(self) -> bool:
+        """Whether a name that both have has something else: exchanged tensors are no new names."""
+        both = self.locked.tensors.keys() & self.now.tensors.keys()
+        return any(self.locked.tensors[name][1:4] != self.now.tensors[name][1:4] for name in both)
+
+    def find(self, rule: str, line: int, message: str, names: tuple[str, ...] = (), *, severity: str = "") -> Finding:
+        """One finding, at a line of the lock."""
+        kind = BY_NAME[rule]
+        return Finding(
+            rule, message, names, id=kind.id, severity=severity or kind.severity, path=self.now.path,
+            place=FileLine(self.lock, line or self.locked.line),
+        )  # fmt: skip
+
+    def tensors(self) -> Iterator[Finding]:
+        """Tensors that changed, are gone or are new; one finding for a model that was renamed as a whole."""
+        if self.is_renamed:
+            names = sorted(set(self.locked.tensors) - set(self.now.tensors))
+            count = plural(len(names), "tensor")
+            same = "types and shapes" if self.locked.is_headers_only else "types, shapes and bytes"
+            message = f"{count} under other names, with the same {same}: {some(names, MANY)}"
+            yield self.find("renamed", self.locked.lines.get("content", 0), message)
+        else:
+            yield from self._by_name()
+        if self.locked.is_headers_only or self.now.is_headers_only:
+            line = self.locked.lines.get("content", 0)
+            yield self.find("not-checked", line, "only names, types and shapes were compared")
+
+    def _by_name(self) -> Iterator[Finding]:
+        """Each tensor by its name."""
+        for name, was in self.locked.tensors.items():
+            found = self.now.tensors.get(name)
+            if found is None and (other := self._tied_by_config(was)):
+                message = f"{name!r} is not stored; config.json ties it to {other!r}, which has its bytes"
+                yield self.find("missing", was.line, message, (name,), severity=WARNING)
+            elif found is None:
+                yield self.find("missing", was.line, f"{name!r} is not there", (name,))
+            elif difference := _difference(was, found):
+                yield self.find("changed", was.line, f"{name!r}: {difference}", (name,))
+        for name in self.now.tensors:
+            if name not in self.locked.tensors:
+                yield self.find("added", 0, f"{name!r} is not in the lock", (name,))
+
+    def _tied_by_config(self, was: LockedTensor) -> str:
+        """A name that is there with the bytes of one that is not, to which the config ties it; or nothing."""
+        known = {name for tie in self.locked.ties if was.name in tie.names for name in tie.names}
+        for tie in self.now.ties:
+            for name in tie.names if tie.kind == CONFIG else ():
+                found = self.now.tensors.get(name)
+                is_partner = name in known or was.name in tie.names
+                if is_partner and found is not None and found[1:4] == was[1:4] and was.digest not in (UNREAD, NO_DATA):
+                    return name
+        return ""
+
+    def ties(self) -> Iterator[Finding]:
+        """Names that shared memory and do not, and the other way round, of those that both have."""
+        if self.is_renamed:
+            return
+        both = self.locked.tensors.keys() & self.now.tensors.keys()
+        then, today = _heads(self.locked), _heads(self.now)
+        for tie in self.locked.ties:
+            if tie.kind in MEMORY:
+                yield from self._apart(tie, [name for name in tie.names if name in both], today, "tie-lost")
+        for tie in self.now.ties:
+            if tie.kind in MEMORY:
+                yield from self._apart(tie, [name for name in tie.names if name in both], then, "tie-gained")
+
+    def _apart(self, tie: LockedTie, names: list[str], other: dict[str, str], rule: str) -> Iterator[Finding]:
+        for name in names[1:]:
+            if other.get(name, name) != other.get(names[0], names[0]):
+                if rule == "tie-lost":
+                    message = f"{name!r} shared memory with {names[0]!r}, and does not any more"
+                else:
+                    message = f"{name!r} shares memory with {names[0]!r}, and did not before"
+                yield self.find(rule, tie.line, message, (names[0], name))
+
+    def declared(self) -> Iterator[Finding]:
+        """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
+        then, today = ({name: tie for tie in _of_config(model) for name in tie.names} for model in self._both())
+        groups: dict[tuple[str, str, int], list[str]] = {}
+        for name in sorted(self.locked.tensors.keys() & self.now.tensors.keys()):
+            was, found = then.get(name), today.get(name)
+            key = was.kind if was else "", found.kind if found else "", was.line if was else 0
+            if key[0] != key[1]:
+                groups.setdefault(key, []).append(name)
+        for (one, other, line), names in groups.items():
+            message = f"{some(names, MANY)}: config.json {SAYS[other]}, and {SAYS[one]} when it was locked"
+            yield self.find("declared-ties", line, message, tuple(names), severity="" if then else WARNING)
+
+    def _both(self) -> tuple[LockedModel, LockedModel]:
+        return self.locked, self.now
+
+    def objects(self) -> Iterator[Finding]:
+        """Keys that are not tensors and have another value; one warning where the container has no room for any."""
+        was, now = self.locked.objects, self.now.objects
+        if was and not now:
+            line, names = next(iter(was.values())).line, some(list(was), MANY)
+            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}", severity=WARNING)
+            return
+        for key, one in was.items():
+            found = now.get(key)
+            if found is None:
+                yield self.find("objects-changed", one.line, f"object {key!r} is not there; it was {one.words}")
+            elif found[:3] != one[:3]:
+                values = f"was {one.words}, is {found.words}" if one.words != found.words else f"({one.words})"
+                yield self.find("objects-changed", one.line, f"object {key!r} has another value: {values}")
+        for key, found in now.items():
+            if key not in was:
+                yield self.find("objects-changed", 0, f"object {key!r} is not in the lock; it is {found.words}")
+
+    def dialect(self) -> Iterator[Finding]:
+        """Names of another dialect."""
+        if self.locked.dialect != self.now.dialect:
+            was, found = (model.dialect or "none that is known" for model in self._both())
+            line = self.locked.lines.get("dialect", 0)
+            yield self.find("dialect-changed", line, f"the names were those of {was}, and are those of {found}")
+
+    def files(self) -> Iterator[Finding]:
+        """Files of other bytes; where every tensor is the same, that is another container or sharding."""
+        was = {(file.name, file.nbytes, file.sha256) for file in self.locked.files}
+        found = {(file.name, file.nbytes, file.sha256) for file in self.now.files}
+        if was != found and all(file.sha256 for file in (*self.locked.files, *self.now.files)):
+            names = sorted({name for name, _, _ in was ^ found})
+            same = "; every tensor is the same" if self.locked.content == self.now.content else ""
+            line = next((file.line for file in self.locked.files if file.name in names), 0)
+            yield self.find("file-changed", line, f"{some(names, MANY)}: not the bytes of the lock{same}")
+
+
+def _difference(was: LockedTensor, found: LockedTensor) -> str:
+    if was.dtype != found.dtype:
+        return f"was {was.dtype}, is {found.dtype}"
+    if was.shape != found.shape:
+        return f"had the shape {shape_text(was.shape)}, has {shape_text(found.shape)}"
+    if was.digest == found.digest or UNREAD in (was.digest, found.digest):
+        return ""
+    if NO_DATA in (was.digest, found.digest):
+        return "had no bytes, has some" if was.digest == NO_DATA else "had bytes, has none"
+    return "has other numbers"
+
+
+def _of_config(model: LockedModel) -> Iterator[LockedTie]:
+    return (tie for tie in model.ties if tie.kind in (CONFIG, UNTIED))
+
+
+def _heads(model: LockedModel) -> dict[str, str]:
+    """{name: the first name that it shares memory with}."""
+    return {name: tie.names[0] for tie in model.ties if tie.kind in MEMORY for name in tie.names}

@@ -1,0 +1,113 @@
+"""Laws of the text of a lock file: what is written is what is read, and no line can be edited unseen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from paramtool.errors import FormatError
+from paramtool.lockfile import digests, read, write
+from paramtool.lockfile.lock import (
+    CONFIG,
+    NO_DATA,
+    TIES,
+    UNTIED,
+    LockedFile,
+    LockedModel,
+    LockedObject,
+    LockedTensor,
+    LockedTie,
+)
+from paramtool.passes.lock.compare import findings
+
+NAMES = st.text(max_size=12) | st.sampled_from(
+    ["a b", '"', "#", "\x1b[31m", "a\nb", "\udc80", "-", "a=b", "=", "::set-env"]
+)
+DTYPES = st.sampled_from(["float32", "bfloat16"])
+HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
+SHAPES = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> LockedModel:
+    """A model with any names."""
+    names = draw(st.lists(NAMES, unique=True, max_size=6))
+    tensors = {
+        name: LockedTensor(
+            name, draw(st.sampled_from(["float32", "bfloat16"])), draw(SHAPES), draw(HEX | st.just(NO_DATA))
+        )
+        for name in sorted(names)
+    }
+    files = draw(st.dictionaries(NAMES, st.tuples(st.integers(0, 2**60), HEX), min_size=1, max_size=3))
+    ties: set[LockedTie] = set()
+    if len(names) > 1:
+        ties = draw(st.sets(st.builds(LockedTie, st.just(tuple(sorted(names))), st.sampled_from(TIES)), max_size=2))
+    if names and draw(st.booleans()):
+        ties.add(LockedTie((names[0],), draw(st.sampled_from([CONFIG, UNTIED]))))
+    objects = draw(st.dictionaries(NAMES, st.tuples(HEX, NAMES), max_size=2))
+    return LockedModel(
+        draw(NAMES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),
+        digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors, tuple(sorted(ties)),
+        {key: LockedObject(key, *rest) for key, rest in sorted(objects.items())}, draw(st.sampled_from(["", "vllm"])),
+    )  # fmt: skip
+
+
+@given(st.lists(models(), max_size=3, unique_by=lambda one: one.path))
+def test_what_is_written_is_what_is_read(made: list[LockedModel]) -> None:
+    text = write.text(made)
+    lock = read.parse(text)
+    assert text.isascii()
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert write.text(lock.models.values()) == text
+    assert {path: _values(model) for path, model in lock.models.items()} == {one.path: _values(one) for one in made}
+
+
+def _values(one: LockedModel) -> tuple[object, ...]:
+    """A model without its lines."""
+    tensors = {name: tensor[:4] for name, tensor in one.tensors.items()}
+    objects = {key: value[:3] for key, value in one.objects.items()}
+    files = [file[:3] for file in one.files]
+    return files, one.content, one.unnamed, tensors, [tie[:2] for tie in one.ties], objects, one.dialect
+
+
+@given(models(), st.data())
+def test_no_character_of_a_lock_changes_unseen(model: LockedModel, data: st.DataObject) -> None:
+    """A changed character is refused, or is found when the model is compared with the lock."""
+    text = write.text([model])
+    start = text.index("\nmodel ") + len("\nmodel ")  # what follows the path is about the model
+    start = text.index("\n", start) + 1
+    assume(start < len(text))
+    at = data.draw(st.integers(start, len(text) - 1))
+    edited = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]
+    assume(edited != text)
+    try:
+        lock = read.parse(edited)
+    except FormatError:
+        return
+    assert list(findings(lock.models[model.path], model, "paramtool.lock"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("version 1", "version 2"), r"paramtool.lock:1: a lock of version 2"),
+        (lambda text: "hello\n" + text, r":1: not a lock of paramtool"),
+        (lambda text: text[:-1], r"truncated"),
+        (lambda text: text + text[text.rindex("tensor") :], r":\d+: tensor 'b' a second time; the first is line \d+"),
+        (lambda text: text.replace("[2]", "[3]"), r"lines were edited"),
+        (lambda text: text.replace("file ", "fill "), r":4: found 'fill', expected one of model, file"),
+        (lambda text: text + "\n" + text[text.index("model") :], r"locked twice"),
+        (lambda text: text[: text.index("content")], r"no line `content`"),
+    ],
+)
+def test_a_damaged_lock_is_refused(change: object, message: str) -> None:
+    tensors = {name: LockedTensor(name, "float32", (2,), "0" * 64) for name in "ab"}
+    model = LockedModel(
+        "m.pt", (LockedFile("m.pt", 9, "1" * 64),), digests.content(tensors.values()),
+        digests.unnamed(tensors.values()), tensors,
+    )  # fmt: skip
+    text = write.text([model])
+    assert read.parse(text).models
+    with pytest.raises(FormatError, match=message):
+        read.parse(change(text))  # type: ignore[operator]
