@@ -60,7 +60,7 @@ class _Way(NamedTuple):
     """What is said before the map."""
 
 
-class _Fit(NamedTuple):
+class _AgreeingMap(NamedTuple):
     """A map whose samples agree."""
 
     way: _Way
@@ -168,7 +168,7 @@ class PartSearch:
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
-        fits: dict[tuple[Copy, ...], list[_Fit]] = {}
+        fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
         where: frozenset[str] = frozenset()
         for way in ways:
             if fits and frozenset(way.names.values()) != where:
@@ -190,7 +190,7 @@ class PartSearch:
                 how = f"{fit.way.before}{layout} {fit.map.words}{more}"
                 yield Proposal(target, layout, how, tuple(self._repeats(fit)))
 
-    def _fit(self, name: str, way: _Way, one: PartMap) -> _Fit | None:
+    def _fit(self, name: str, way: _Way, one: PartMap) -> _AgreeingMap | None:
         """A map for tensors of these names, if some elements are those that it says."""
         there = self.b[name]
         for element, place in one.points:
@@ -202,9 +202,9 @@ class PartSearch:
             if view.is_contiguous and self._element(0, view, place.element) != self._element(1, there, element):
                 return None
         mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
-        return _Fit(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
+        return _AgreeingMap(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
 
-    def _target(self, fit: _Fit, *, in_runs: bool = True) -> Target | None:
+    def _target(self, fit: _AgreeingMap, *, in_runs: bool = True) -> Target | None:
         try:
             found = copies.sources("A", fit.mine, self.a)
             made = copies.target(fit.theirs, found, in_runs=in_runs)
@@ -213,7 +213,7 @@ class PartSearch:
         there = self.b[fit.theirs.name]
         return made if there.dtype == made.dtype and there.shape == made.shape else None
 
-    def _repeats(self, fit: _Fit) -> Iterator[Target]:
+    def _repeats(self, fit: _AgreeingMap) -> Iterator[Target]:
         """The same tensor, made of what the first checkpoint repeats."""
         wanted = set(fit.theirs.parts)
         found = copies.sources("A", fit.mine, self.a)

@@ -10,10 +10,12 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paramtool.commands._diff_beside import runs_of
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
+from paramtool.model.rowmap import RowRun, words
 from paramtool.model.view import View
 from paramtool.passes.diff.names import NUMBER, short
 from paramtool.passes.rnn.find import Found, NetworkRequest
@@ -114,13 +116,26 @@ def _joined(
             target = copies.target(one, sources)
         except REFUSED:
             continue
-        found.append(Proposal(target, names[1], _words(one, target, names)))
+        found.append(Proposal(target, names[1], _words(one, target, names, _turns(target, there[one.name], views))))
     return found
 
 
-def _words(stored: Any, target: Target, names: tuple[str, str]) -> str:
+def _turns(target: Target, there: View, views: Views) -> str:
+    """The order of whole rows of several tensors, where they take turns; "" elsewhere."""
+    runs = runs_of(target, there, views)
+    olds = list(dict.fromkeys(run.old for run in runs))
+    if not len(olds) < len(runs):
+        return ""
+    known = short(olds)
+    rows = [RowRun(olds.index(run.old), run.start, run.length, run.to) for run in runs]
+    return words(rows, [known[old] for old in olds])
+
+
+def _words(stored: Any, target: Target, names: tuple[str, str], turns: str) -> str:
     """Which parts a tensor is made of, from where their names differ, and between which dialects."""
     which = names[1] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
+    if turns:
+        return f"{turns}, {which}"
     parts = short(stored.parts)
     seen = list(dict.fromkeys(NUMBER.sub("*", one) for one in parts.values()))
     if len(parts) == 1:
@@ -143,7 +158,8 @@ def of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
             how = f"{other.network.layout.name} -> {made.layout.name}"
             constants = _constants(made)
             yield [
-                Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants) for one in made.targets
+                Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants)
+                for one in made.targets
             ]
     for one in theirs:
         for made, names in _written(one, b.views(), a):

@@ -1,7 +1,7 @@
 """Random pairs of checkpoints whose truth is known, judged by NumPy alone: `python -m tests.laws.diff_trials 100000`.
 
 A verdict is false if
-  - `same`, `renamed`, `layout` or `cast` is said of a tensor whose elements are not all among those of the tensors named,
+  - `same`, `renamed`, `layout` or `cast` is said of a tensor with elements that the tensors named do not have,
     or of bytes that are other ones (for `same` and `renamed`: any byte; for `cast`: any number),
   - `is_same()` is said of a pair in which something was lost or changed,
   - what was planted (a rename, a layout, a cast) is said to be changed, undecided, only in A or only in B.
@@ -147,7 +147,9 @@ def faults(one: Trial, found: Diffed) -> list[str]:
 def _is_true(kind: str, olds: list[Array], new: Array) -> bool:
     """What a verdict says of the numbers, by NumPy."""
     if kind in ("same", "renamed"):
-        return len(olds) == 1 and olds[0].shape == new.shape and olds[0].tobytes() == np.ascontiguousarray(new).tobytes()
+        return (
+            len(olds) == 1 and olds[0].shape == new.shape and olds[0].tobytes() == np.ascontiguousarray(new).tobytes()
+        )
     if kind == "layout":
         there = Counter(_elements(new))
         here = sum((Counter(_elements(old)) for old in olds), Counter())

@@ -1,4 +1,4 @@
-"""Planted maps of recurrent networks: each layout that holds a network of PyTorch's is found and named without hints."""
+"""Planted maps of recurrent networks: each layout that holds a network of PyTorch's is found without hints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def files(place: Path, name: str, spec: Spec) -> tuple[Path, Path]:
 
 
 ONE_WAY = {
-    "torch.cell": "has every tensor twice, and copies that PyTorch's names lack are told",
+    "paddle": "has every tensor under two names, and those that PyTorch lacks are told",
+    "flux.old": "stores a first state of zeros, which no layout of PyTorch leaves out",
     "lasagne": "a network with peepholes of zero is not read as one without",
 }
 

@@ -22,7 +22,7 @@ from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
 from paramtool.passes.diff import positions
-from paramtool.passes.diff.positions import Place
+from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts.fuse import pattern_of
 
 Made = TypeVar("Made")
@@ -49,7 +49,7 @@ class PartMap(NamedTuple):
     """How many sizes are 1, as of a layout with one chunk: another layout says the same in fewer words."""
     words: str
     """The pattern and its sizes."""
-    points: tuple[tuple[int, Place | None], ...]
+    points: tuple[tuple[int, ElementPlace | None], ...]
     """Some elements of the second, and where they are in the first."""
 
 

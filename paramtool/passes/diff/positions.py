@@ -13,7 +13,7 @@ from paramtool.model.view import contiguous_strides
 from paramtool.parts.pieces import Digits, Piece, Stored
 
 
-class _Axis(NamedTuple):
+class _DigitStep(NamedTuple):
     """A digit of a part's index, as steps in a flat tensor."""
 
     step: int
@@ -23,7 +23,7 @@ class _Axis(NamedTuple):
     """How much one of it counts in the index along that axis of the part."""
 
 
-class Place(NamedTuple):
+class ElementPlace(NamedTuple):
     """An element of a tensor, counted row by row."""
 
     name: str
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 def origin(
     element: int, theirs: Stored, mine: Mapping[str, Sequence[tuple[str, Piece, tuple[int, ...]]]]
-) -> Place | None:
+) -> ElementPlace | None:
     """Where an element of a tensor is among pieces {part: [(tensor, piece, shape of the tensor)]}; None if nowhere."""
     strides = contiguous_strides(theirs.shape)
     for piece in theirs.pieces:
@@ -42,7 +42,7 @@ def origin(
         for name, held, shape in mine.get(piece.part, ()):
             there = _element(index, held, contiguous_strides(shape))
             if there is not None:
-                return Place(name, there)
+                return ElementPlace(name, there)
     return None
 
 
@@ -69,13 +69,13 @@ def _index(element: int, piece: Piece, strides: Sequence[int]) -> list[int] | No
     return None if rest else index
 
 
-def _axes(digits: Sequence[Digits], strides: Sequence[int]) -> Iterable[_Axis]:
+def _axes(digits: Sequence[Digits], strides: Sequence[int]) -> Iterable[_DigitStep]:
     for part_axis, own in enumerate(digits):
         weight = prod(digit.length for digit in own)
         for digit in own:
             weight //= digit.length
             if digit.length > 1:
-                yield _Axis(digit.step * strides[digit.axis], digit.length, part_axis, weight)
+                yield _DigitStep(digit.step * strides[digit.axis], digit.length, part_axis, weight)
 
 
 def _element(index: Sequence[int], piece: Piece, strides: Sequence[int]) -> int | None:
