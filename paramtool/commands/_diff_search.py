@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.commands.progress import Advance
-from paramtool.engine.compare.rows import RowIndex, RowWay, forms
+from paramtool.engine.compare.row_proof import Claim, RowForm, RowWay, is_proved
+from paramtool.engine.compare.rows import RowIndex, forms
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
 from paramtool.model.rowmap import RowMap, RowRun, covered, words
@@ -41,6 +42,7 @@ class Search:
         self.names = list(a)
         self.missed: list[str] = []
         """Tensors of the first that did not fit into memory."""
+        self._memory = memory
         self._index = RowIndex(memory)
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
         self._sources = list(self._added())
@@ -119,35 +121,42 @@ class Search:
         plain = not (is_transposed or is_negated or is_cast)
         return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
 
-    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str], list[WindowPair]]]:
-        """(tensor of the second, those of the first, pairs): what stands beside a matrix, by the same map of rows.
+    def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:
+        """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of rows.
 
         A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
         """
         stem = one.name.removesuffix(".weight")
         if stem == one.name or not one.is_plain:
             return
-        for name, view in left_b.items():
-            if not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
+        for name, view in list(left_b.items()):
+            if name == one.name or not name.startswith(f"{stem}.") or not view.shape or not view.is_contiguous:
                 continue
-            end = name[len(stem) :]
-            there = {old: self.a.get(f"{old.removesuffix('.weight')}{end}") for old in one.olds}
-            pairs = list(self._pairs(one, view, there))
-            if len(pairs) == len(one.runs):
-                yield name, [f"{old.removesuffix('.weight')}{end}" for old in one.olds], pairs
+            ends = {old: f"{old.removesuffix('.weight')}{name[len(stem) :]}" for old in one.olds}
+            claim = self._claim(one, view, ends)
+            if claim is None:
+                continue
+            pairs = [WindowPair(old, view) for old in claim.olds.values()]
+            if all(self.sides.map(is_proved, [(claim, pairs)])):
+                yield name, list(ends.values())
 
-    def _pairs(self, one: FoundMap, view: View, there: Mapping[str, View | None]) -> Iterator[WindowPair]:
-        width = view.numel // view.shape[0]
+    def _claim(self, one: FoundMap, view: View, ends: Mapping[str, str]) -> Claim | None:
+        """That a tensor is made by the map of another one; None where shapes or types say no."""
         rows = sum(run.length for run in one.runs)
-        if rows != view.shape[0]:
-            return
-        for run in one.runs:
-            old = there[self.names[run.tensor]]
+        if rows != view.shape[0] or not view.numel or view.dtype.block_elements != 1:
+            return None
+        width = view.numel // rows
+        olds: dict[int, View] = {}
+        for number in {run.tensor for run in one.runs}:
+            old = self.a.get(ends[self.names[number]])
             if old is None or not old.is_contiguous or not old.shape or old.dtype != view.dtype:
-                return
-            if old.numel // old.shape[0] != width or run.start + run.length > old.shape[0]:
-                return
-            yield WindowPair(_rows(old, run.start, run.length, width), _rows(view, run.to, run.length, width))
+                return None
+            if old.numel != old.shape[0] * width:
+                return None
+            olds[number] = _rows(old, 0, old.shape[0], width)
+        if any(run.start + run.length > olds[run.tensor].shape[0] for run in one.runs):
+            return None
+        return Claim(RowWay(RowForm(_rows(view, 0, rows, width))), olds, one.runs, self._memory)
 
 
 def _rows(view: View, start: int, count: int, width: int) -> View:

@@ -310,9 +310,8 @@ class _Comparing:
         for old, windows in one.used.items():
             self.used.setdefault(old, []).extend(windows)
         self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
-        for name, olds, pairs in beside:
-            if all(self.sides.same(pairs, lambda nbytes: None).values()):
-                self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+        for name, olds in beside:
+            self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 
     def _undecided(self) -> None:
         """Tensors that the search had no room for."""

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.row_hashes import BLOCK_NBYTES, RowHashes, changed, raw_rows
+from paramtool.engine.compare.row_hashes import RowHashes
+from paramtool.engine.compare.row_proof import Claim, RowForm, RowKind, RowWay, is_proved
 from paramtool.engine.compare.row_table import RowTable
-from paramtool.engine.read.elements import ELEMENTS
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import same
-from paramtool.model.dtype import DType
-from paramtool.model.rowmap import RowMap, RowRun
+from paramtool.model.rowmap import RowMap
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -28,47 +26,6 @@ MIN_ROW_NBYTES = 32
 SAMPLES = 8
 ENTRY_NBYTES = 128
 """About what one row takes in the index while it is sorted, and in the maps that are found."""
-LONG_NBYTES = 64 << 10
-"""Runs of this many bytes are read one by one; shorter ones are gathered."""
-GATHERED_NBYTES = 16 << 20
-"""The most bytes of rows that are gathered at a time."""
-GATHERS = 16
-"""Into how many parts the memory is divided, of which each gathered block is one."""
-
-
-class RowForm(NamedTuple):
-    """How a tensor is cut into rows."""
-
-    view: View
-    """[rows, elements of a row]"""
-    is_transposed: bool = False
-
-
-class RowKind(NamedTuple):
-    """What rows have to share to be equal."""
-
-    dtype: str
-    width: int
-
-
-class RowWay(NamedTuple):
-    """How the rows of a tensor are read, to be found."""
-
-    form: RowForm
-    sign: int = 1
-    dtype: DType | None = None
-    """The type they are cast to."""
-
-    @property
-    def kind(self) -> RowKind:
-        """Of which rows they are looked for."""
-        return RowKind((self.dtype or self.form.view.dtype).name, self.form.view.shape[1])
-
-    def rows(self, source: Source, start: int, stop: int) -> Array:
-        """Some rows, in one piece."""
-        return changed(
-            raw_rows(source, self.form.view, start, stop), self.form.view.dtype, sign=self.sign, dtype=self.dtype
-        )
 
 
 def forms(view: View) -> Iterator[RowForm]:
@@ -93,12 +50,12 @@ class RowIndex:
 
     def __init__(self, memory: int) -> None:
         """`memory` is the most bytes that the index may take."""
+        self.memory = memory
         self.hashes = RowHashes()
         self._parts: dict[RowKind, list[tuple[int, Array]]] = {}
         self._tables: dict[RowKind, RowTable] = {}
-        self._forms: dict[int, RowForm] = {}
+        self._views: dict[int, View] = {}
         self._left = memory // ENTRY_NBYTES
-        self._gathered = max(BLOCK_NBYTES, min(GATHERED_NBYTES, memory // GATHERS))
 
     def has_room(self, rows: int) -> bool:
         """Whether so many rows fit into memory; if so, they are counted."""
@@ -110,7 +67,7 @@ class RowIndex:
     def add(self, number: int, way: RowWay, hashes: Array) -> None:
         """The rows of one tensor."""
         self._parts.setdefault(way.kind, []).append((number, hashes))
-        self._forms[number] = way.form
+        self._views[number] = way.form.view
 
     def sort(self) -> None:
         """Called once, before anything is looked for, and after everything was added."""
@@ -128,76 +85,7 @@ class RowIndex:
         if not all(table.has(self.hashes.of_rows(way.rows(b_source, k, k + 1))) for k in sampled):
             return None
         found = table.find(self.hashes.of(b_source, way.form.view, sign=way.sign, dtype=way.dtype))
-        return found if found is not None and self._is_proved(a_source, b_source, way, found) else None
-
-    def _is_proved(self, a_source: Source, b_source: Source, way: RowWay, found: RowMap) -> bool:
-        """Whether every byte of the rows is what the map says."""
-        for source, view in [(b_source, way.form.view)] + [
-            (a_source, self._forms[number].view) for number in {one.tensor for one in found.runs}
-        ]:
-            source.prove_later(int(view.storage))
-        nbytes = way.form.view.shape[1] * way.form.view.dtype.block_bytes
-        is_long = nbytes * way.form.view.shape[0] >= LONG_NBYTES * len(found.runs)
-        blocks = _blocks_of_runs(found.runs, max(1, (BLOCK_NBYTES if is_long else self._gathered) // nbytes), is_long)
-        compared = (
-            same(_bytes(self._taken(a_source, way, runs)), _bytes(way.rows(b_source, *_span(runs)))) for runs in blocks
-        )
-        is_same = all(compared)
-        a_source.settle()
-        b_source.settle()
-        return is_same
-
-    def _taken(self, source: Source, way: RowWay, runs: Sequence[RowRun]) -> Array:
-        """The rows of the first that some runs name, in the type of the comparison."""
-        if len(runs) == 1:
-            (one,) = runs
-            view = self._forms[one.tensor].view
-            return self._cast(raw_rows(source, view, one.start, one.start + one.length), view, way)
-        import numpy as np
-
-        tensors, starts, lengths = (np.array(column) for column in list(zip(*runs, strict=True))[:3])
-        owner = np.repeat(tensors, lengths)
-        ends = np.cumsum(lengths)
-        row = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
-        made: Array | None = None
-        for number in np.unique(tensors).tolist():
-            view = self._forms[number].view
-            here = np.flatnonzero(owner == number)
-            nbytes = view.shape[1] * view.dtype.block_bytes
-            part = source.take(int(view.storage), view.byte_start + row[here] * nbytes, nbytes)
-            part = self._cast(part.view(ELEMENTS[view.dtype.block_bytes]), view, way)
-            if len(here) == len(row):
-                return part
-            made = np.empty((len(row), part.view("u1").shape[1]), "u1") if made is None else made
-            made[here] = part.view("u1")
-        assert made is not None
-        return made
-
-    @staticmethod
-    def _cast(rows: Array, view: View, way: RowWay) -> Array:
-        return changed(rows, view.dtype, dtype=way.dtype or way.form.view.dtype)
-
-
-def _bytes(rows: Array) -> Array:
-    return rows.reshape(-1).view("u1")
-
-
-def _span(runs: Sequence[RowRun]) -> tuple[int, int]:
-    """The rows of the second that runs give."""
-    return runs[0].to, runs[-1].to + runs[-1].length
-
-
-def _blocks_of_runs(runs: Sequence[RowRun], most: int, is_long: bool) -> Iterator[list[RowRun]]:
-    """Runs in blocks of at most `most` rows, cut where they are longer; long ones are blocks of their own."""
-    block: list[RowRun] = []
-    count = 0
-    for run in runs:
-        for at in range(0, run.length, most):
-            one = RowRun(run.tensor, run.start + at, min(most, run.length - at), run.to + at)
-            if block and (is_long or count + one.length > most):
-                yield block
-                block, count = [], 0
-            block.append(one)
-            count += one.length
-    if block:
-        yield block
+        if found is None:
+            return None
+        claim = Claim(way, {one.tensor: self._views[one.tensor] for one in found.runs}, found.runs, self.memory)
+        return found if is_proved(a_source, b_source, claim) else None
