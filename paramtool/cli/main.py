@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import click
@@ -21,6 +22,7 @@ from paramtool.cli._streams import prepare_streams, quoted
 COMMANDS = {
     "inspect": "look",
     "variants": "look",
+    "report": "look",
     "dedup": "shrink",
     "export": "load elsewhere",
     "convert": "convert networks, attention and experts",
@@ -30,6 +32,7 @@ COMMANDS = {
     "layouts": "convert networks, attention and experts",
     "diff": "prove",
     "lock": "prove",
+    "check": "prove",
     "verify": "prove",
     "verify-layout": "prove",
 }
@@ -39,6 +42,10 @@ EXAMPLES = {
     "variants": (
         "say which variants of a model can load a file",
         "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
+    ),
+    "report": (
+        "write one page about a checkpoint, or about how another differs",
+        "paramtool report base/ finetuned/ -o change.html",
     ),
     "dedup": ("write every byte once and keep every name", "paramtool dedup model.pt"),
     "export": (
@@ -59,6 +66,10 @@ EXAMPLES = {
     "diff": (
         "say how two checkpoints differ, also across layouts and dialects",
         "paramtool diff base/ finetuned/",
+    ),
+    "check": (
+        "check checkpoints by rules and a lock, for CI",
+        "paramtool check models/*.safetensors --lock paramtool.lock",
     ),
     "lock": ("pin checkpoints in git: a line for each tensor, with its digest", "paramtool lock model.safetensors"),
     "verify": (
@@ -215,9 +226,10 @@ def _code_of(error: BaseException) -> int:
 
 
 def _wants_json() -> bool:
-    """Whether the command line has --json, also where it is wrong in another place."""
+    """Whether the command line has --json or --format json, also where it is wrong in another place."""
     words = sys.argv[1:]
-    return "--json" in words[: words.index("--") if "--" in words else None]
+    words = words[: words.index("--") if "--" in words else None]
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _print_document(failed: Failure) -> None:

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
+from paramtool.commands._rule_numbers import Share, file_nbytes, not_finite, parse_range, too_large, wrong_count
 from paramtool.commands._rule_ties import MissingTie, alias_sets, elsewhere, is_one_tensor
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
@@ -39,6 +40,8 @@ class Kind(Generic[A]):
     """A row of the table of rules; `A` is what a rule asks for."""
 
     id: str
+    rule_id: str
+    """The stable id of what it finds (`model/rule_ids.py`)."""
     form: str
     """What follows the id, in words for it: `:A=B`, `>SIZE`, or nothing."""
     words: str
@@ -65,7 +68,8 @@ class Rule:
 
     def findings(self, found: Inspection) -> Iterator[Finding]:
         """What it finds; nothing where it holds."""
-        return (Finding(self.text, *judged) for judged in self.kind.judge(found, self.asked))
+        for message, names, *what in self.kind.judge(found, self.asked):
+            yield Finding(self.text, message, names, what=what[0] if what else "", id=self.kind.rule_id)
 
     def assumptions(self, found: Inspection) -> Iterator[str]:
         """Where it holds by more than the file shows: what is assumed."""
@@ -109,6 +113,12 @@ def _size(text: str) -> int:
         raise UsageError(str(error)) from None
 
 
+def _limit(text: str) -> int | Share:
+    """A size, or a share of the files: `1%`."""
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)%", text)
+    return Share(float(found[1])) if found and float(found[1]) <= 100 else _size(text)
+
+
 def _name(text: str) -> str:
     if not text:
         raise UsageError("a name is missing after the colon")
@@ -132,17 +142,21 @@ def _pattern_and_dtype(text: str) -> tuple[str, str]:
 # --- judging ---------------------------------------------------------------------------------------------------------
 
 
-def _duplicate(found: Inspection, limit: int) -> Iterator[Judged]:
-    return _over("duplicate bytes", found.duplicate_nbytes, limit)
+def _duplicate(found: Inspection, limit: int | Share) -> Iterator[Judged]:
+    return _over("duplicate bytes", found.duplicate_nbytes, _of_files(limit, found))
 
 
-def _unused(found: Inspection, limit: int) -> Iterator[Judged]:
-    return _over("unused bytes", found.unused_nbytes, limit)
+def _unused(found: Inspection, limit: int | Share) -> Iterator[Judged]:
+    return _over("unused bytes", found.unused_nbytes, _of_files(limit, found))
 
 
 def _over(what: str, found: int, limit: int) -> Iterator[Judged]:
     if found > limit:
         yield f"{found} {what} ({size(found)}), more than {size(limit)}", ()
+
+
+def _of_files(limit: int | Share, found: Inspection) -> int:
+    return limit if isinstance(limit, int) else int(file_nbytes(found) * limit.percent / 100)
 
 
 def _unknown(found: Inspection, asked: None) -> Iterator[Judged]:
@@ -221,21 +235,25 @@ def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[Judged]:
 
 
 KINDS: tuple[Kind[Any], ...] = (
-    Kind("untied", ":A=B", "A and B do not share memory; a missing name counts as present if config.json ties it "
-         "to a name in the file", _pair, _untied, _by_config),
-    Kind("wrong-dtype", ":PATTERN=DTYPE", "a tensor whose name matches is not of that dtype, or none matches",
+    Kind("untied", "PT103", ":A=B", "A and B do not share memory; a missing name counts as present if config.json ties "
+         "it to a name in the file", _pair, _untied, _by_config),
+    Kind("wrong-dtype", "PT208", ":PATTERN=DTYPE", "a tensor whose name matches is not of that dtype, or none matches",
          _pattern_and_dtype, _dtype),
-    Kind("missing", ":NAME", "the file has no tensor of that name", _name, _missing),
-    Kind("unsafe", "", "a pickle calls or names what is not known to be data", _none, _unsafe),
-    Kind("unknown-class", "", "a pickle calls or names what is not known, or a class that only holds data and was not "
-         "allowed", _none, _unknown),
-    Kind("duplicate-bytes", ">SIZE", "more than SIZE bytes are stored more than once", _size, _duplicate,
+    Kind("missing", "PT202", ":NAME", "the file has no tensor of that name", _name, _missing),
+    Kind("unsafe", "PT301", "", "a pickle calls or names what is not known to be data", _none, _unsafe),
+    Kind("unknown-class", "PT302", "", "a pickle calls or names what is not known, or a class that only holds data and "
+         "was not allowed", _none, _unknown),
+    Kind("duplicate-bytes", "PT205", ">SIZE", "more than SIZE bytes are stored more than once", _limit, _duplicate,
          needs_content=True),
-    Kind("unused-bytes", ">SIZE", "more than SIZE bytes belong to no tensor", _size, _unused),
-    Kind("config-ties", "", "a tie that config.json declares has diverged, or shares what it says is untied", _none,
-         _config_ties, needs_config=True),
-    Kind("not-tied", ":A=B", "the older spelling of untied", _pair, _untied, _by_config),
-    Kind("dtype", ":PATTERN=DTYPE", "the older spelling of wrong-dtype: finds what is not of that dtype",
+    Kind("unused-bytes", "PT204", ">SIZE", "more than SIZE bytes belong to no tensor", _limit, _unused),
+    Kind("config-ties", "PT104", "", "a tie that config.json declares has diverged, or shares what it says is untied",
+         _none, _config_ties, needs_config=True),
+    Kind("size", "PT206", ">SIZE", "the files have more than SIZE bytes", _size, too_large),
+    Kind("parameters", "PT207", "=RANGE", "the model has another number of parameters: N, A..B, A.. or ..B",
+         parse_range, wrong_count),
+    Kind("nan", "PT209", "", "a tensor holds a NaN or an infinity", _none, not_finite),
+    Kind("not-tied", "PT103", ":A=B", "the older spelling of untied", _pair, _untied, _by_config),
+    Kind("dtype", "PT208", ":PATTERN=DTYPE", "the older spelling of wrong-dtype: finds what is not of that dtype",
          _pattern_and_dtype, _dtype),
 )  # fmt: skip
 """Every kind of rule, in the order of the documents."""

@@ -1,1 +1,1 @@
-"""Findings as other programs take them: GitHub's annotations, SARIF, JUnit and Markdown."""
+"""Findings as other programs read them: one module for each format, and nothing that reads a checkpoint."""

@@ -1,61 +1,85 @@
-"""Findings as workflow commands, which GitHub shows as annotations.
+"""Workflow commands of GitHub Actions: an annotation for each finding.
 
-The syntax, the escapes and the number that is shown (ten of a kind for a step) are in GitHub's documentation, "Workflow
-commands for GitHub Actions".  The runner reads a line as a command if it begins with `::`, blanks aside, and if it has
-`##[` anywhere (ActionCommand.cs of actions/runner), so no other line may have either.
+The runner obeys a line that begins with `::`, after any blanks, and otherwise one that has `##[` anywhere
+(actions/runner, src/Runner.Common/ActionCommand.cs).  So every line here is a command of ours, whose values have their
+percent signs, line breaks, colons and commas escaped, or has no stranger's word in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
-from paramtool.findings.words import counted, printable, severest_first, title
-from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+from paramtool.errors import plural
+from paramtool.findings.report import ORDER, CheckReport, kind, one_line
+from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
 
-SHOWN = 10
-"""Annotations of one kind that GitHub shows for a step."""
+MOST = 10
+"""Annotations of one severity that GitHub shows for a step; it drops the others."""
+MAX_MESSAGE, MAX_PATH = 2000, 1000
+"""Characters of a message, and of a path."""
 COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
-_MESSAGE = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_PROPERTY = {**_MESSAGE, ":": "%3A", ",": "%2C"}
 
 
-def text(findings: Sequence[Finding], paths: Sequence[str]) -> str:
-    """A command for each finding that GitHub can show, and a line that counts."""
-    return "".join(f"{line}\n" for line in _lines(findings, paths))
+def lines(report: CheckReport) -> Iterator[str]:
+    """The lines to print: commands, and the summary at the end.
 
-
-def _lines(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str]:
-    for severity, command in COMMANDS.items():
-        own = [one for one in severest_first(findings) if one.severity == severity and not one.allowed]
-        shown = own if len(own) <= SHOWN else own[: SHOWN - 1]
-        for one in shown:
-            yield _command(command, one)
-        if len(own) > len(shown):
-            more = f"{len(own) - len(shown)} more of this kind; --format json or sarif has all"
-            yield f"::{command} title=paramtool check::{_escaped(more, _MESSAGE)}"
-    for one in findings:
-        if one.allowed:
-            yield plain(f"allowed: {one.path}: {title(one)}: {one.message} ({one.allowed})")
-    yield counted(findings, paths)
-
-
-def _command(command: str, one: Finding) -> str:
-    place = one.place
-    properties = {"file": one.path} if place is None else {"file": place.path, "line": place.line, "col": place.column}
-    properties["title"] = title(one)
-    joined = ",".join(f"{key}={_escaped(str(value), _PROPERTY)}" for key, value in properties.items() if value != "")
-    return f"::{command} {joined}::{_escaped(f'{one.path}: {one.message}' if one.path else one.message, _MESSAGE)}"
-
-
-def plain(line: str) -> str:
-    """A line that the runner does not read as a command, whatever it has.
-
-    >>> plain("::set-env name=a::b"), plain("a ##[error]b")
-    (':\\u200b:set-env name=a::b', 'a ##\\u200b[error]b')
+    Of each severity nine findings, and one line that counts the rest by rule.  Findings that are allowed are only
+    counted.
     """
-    shown = printable(line).replace("##[", "##\u200b[")
-    return f":\u200b{shown.lstrip()[1:]}" if shown.lstrip().startswith("::") else shown
+    errors = [_command("error", FileLine(path, 0, 0), "not checked", text) for path, text in report.errors.items()]
+    for severity in ORDER:
+        found = [one for one in report.findings if one.severity == severity and not one.allowed]
+        made = errors if severity == ERROR else []
+        yield from _first(COMMANDS[severity], made, found)
+    yield report.summary
 
 
-def _escaped(value: str, escapes: dict[str, str]) -> str:
-    return "".join(escapes.get(c, c) for c in printable(value))
+def _first(command: str, made: list[str], found: list[Finding]) -> Iterator[str]:
+    """Commands that are made already and those of findings, as many as are shown."""
+    count = len(made) + len(found)
+    shown = count if count <= MOST else MOST - 1
+    yield from made[:shown]
+    yield from (annotation(one) for one in found[: max(0, shown - len(made))])
+    if count > shown:
+        rest = Counter(
+            kind(Finding(one.rule.partition(":")[0], "", id=one.id)) for one in found[max(0, shown - len(made)) :]
+        )
+        rest.update({"not checked": len(made[shown:])})
+        yield f"::{command} title=more::{plural(count - shown, 'more', 'more')}: {_data(_counted(rest))}"
+
+
+def _counted(rest: Counter[str], most: int = 8) -> str:
+    words = [f"{number} {what}" for what, number in rest.most_common() if number]
+    return ", ".join(words[:most]) + (f" and {plural(len(words) - most, 'other kind')}" if len(words) > most else "")
+
+
+def annotation(finding: Finding) -> str:
+    """The command for one finding: at its line of the lock or configuration, otherwise at its checkpoint."""
+    place, message = finding.place, finding.message
+    if place is not None and finding.path:
+        message = f"{finding.path}: {message}"
+    return _command(COMMANDS[finding.severity], place or FileLine(finding.path, 0, 0), kind(finding), message)
+
+
+def _command(command: str, place: FileLine, title: str, message: str) -> str:
+    line, column = (str(number or "") for number in place[1:])
+    said = {"file": one_line(place.path, MAX_PATH), "line": line, "col": column, "title": title}
+    values = ",".join(f"{key}={_property(value)}" for key, value in said.items() if value)
+    return f"::{command} {values}::{_data(one_line(message, MAX_MESSAGE))}"
+
+
+def _data(text: str) -> str:
+    """A message as the runner reads it back."""
+    return _replaced(text, "%\r\n")
+
+
+def _property(text: str) -> str:
+    """A value before the message, as the runner reads it back."""
+    return _replaced(text, "%\r\n:,")
+
+
+def _replaced(text: str, characters: Iterable[str]) -> str:
+    for character in characters:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

@@ -1,78 +1,97 @@
-"""Findings as JUnit's XML, which GitLab, Jenkins and others show: a suite for each path, a case for each kind."""
+"""JUnit's XML, as GitLab, Jenkins and others show it: a suite for each path, a case for each rule with findings.
+
+A case fails where one of its findings fails, is skipped where all are allowed, and otherwise passes with its warnings
+as its output.  Characters that XML 1.0 lacks are written as Python's escapes.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from xml.etree import ElementTree as Xml
+from collections.abc import Iterator
 
-from paramtool.findings.words import printable, title
+from paramtool.errors import plural
+from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import Finding
 
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to write (section 2.2)."""
+MAX_LINES, MAX_LINE = 1000, 2000
+"""Findings that a case lists, and characters of each."""
+GENERAL = "configuration"
+"""The suite of findings that are about no checkpoint."""
 
 
-def text(findings: Sequence[Finding], paths: Sequence[str]) -> str:
-    """The document.  Errors are failures, what is allowed is skipped, and warnings and notes are output."""
-    root = Xml.Element("testsuites", name="paramtool check")
-    by_path: dict[str, list[Finding]] = {path: [] for path in paths}
-    for one in findings:
-        by_path.setdefault(one.path, []).append(one)
-    for path, found in by_path.items():
-        root.append(_suite(path, found))
-    for count in ("tests", "failures", "skipped"):
-        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
-    Xml.indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
+def lines(report: CheckReport) -> Iterator[str]:
+    """The lines of the document."""
+    of: dict[str, dict[str, list[Finding]]] = {path: {} for path in (*report.paths, *report.errors)}
+    for finding in report.findings:
+        of.setdefault(finding.path, {}).setdefault(kind(finding), []).append(finding)
+    suites = [_JunitSuite(path, rules, report.errors.get(path)) for path, rules in of.items()]
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield f'<testsuites name="paramtool check"{_counts(suites)}>'
+    for suite in suites:
+        yield from suite.lines()
+    yield "</testsuites>"
 
 
-def _suite(path: str, findings: Sequence[Finding]) -> Xml.Element:
-    suite = Xml.Element("testsuite", name=clean(path))
-    by_title: dict[str, list[Finding]] = {}
-    for one in findings:
-        by_title.setdefault(title(one), []).append(one)
-    for name, own in by_title.items():
-        suite.append(_case(path, name, own))
-    if not by_title:
-        suite.append(Xml.Element("testcase", classname=clean(path), name="check"))
-    suite.set("tests", str(len(suite)))
-    suite.set("failures", str(len(suite.findall("testcase/failure"))))
-    suite.set("errors", "0")
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    return suite
+class _JunitSuite:
+    """The cases of one path."""
+
+    def __init__(self, path: str, rules: dict[str, list[Finding]], error: str | None) -> None:
+        self.path, self.rules, self.error = path or GENERAL, rules, error
+        found = rules.values()
+        self.failures = sum(any(one.fails for one in group) for group in found)
+        self.skipped = sum(all(one.allowed for one in group) for group in found)
+        self.errors = int(error is not None)
+        self.tests = len(rules) + self.errors or 1
+
+    def lines(self) -> Iterator[str]:
+        """Its element."""
+        yield f" <testsuite name={quoted(self.path)}{_counts([self])}>"
+        if self.error is not None:
+            yield from self._case("readable", f"<error message={quoted(self.error)}/>")
+        for rule, found in self.rules.items():
+            yield from self._case(rule, _outcome(rule, found))
+        if not self.rules and self.error is None:
+            yield from self._case("check", "")
+        yield " </testsuite>"
+
+    def _case(self, name: str, inner: str) -> Iterator[str]:
+        head = f"  <testcase classname={quoted(self.path)} name={quoted(name)}"
+        if not inner:
+            yield f"{head}/>"
+            return
+        yield from (f"{head}>", f"   {inner}", "  </testcase>")
 
 
-def _case(path: str, name: str, findings: Sequence[Finding]) -> Xml.Element:
-    case = Xml.Element("testcase", classname=clean(path), name=clean(name))
-    failing = [one for one in findings if one.fails]
-    allowed = [one for one in findings if one.allowed]
-    others = [one for one in findings if not one.fails and not one.allowed]
-    if failing:
-        part = Xml.SubElement(case, "failure", message=clean(_short(failing)), type=clean(failing[0].id or "finding"))
-        part.text = clean("\n".join(_line(one) for one in failing))
-    elif allowed and not others:
-        Xml.SubElement(case, "skipped", message=clean(f"allowed: {allowed[0].allowed}"))
-    said = [_line(one) for one in others] + [f"{_line(one)} (allowed: {printable(one.allowed)})" for one in allowed]
-    if said:
-        Xml.SubElement(case, "system-out").text = clean("\n".join(said))
-    return case
+def _counts(suites: list[_JunitSuite]) -> str:
+    words = ("tests", "failures", "errors", "skipped")
+    return "".join(f' {word}="{sum(getattr(suite, word) for suite in suites)}"' for word in words)
 
 
-def _short(findings: Sequence[Finding]) -> str:
-    more = len(findings) - 1
-    return findings[0].message + (f" (and {more} more)" if more else "")
+def _outcome(rule: str, found: list[Finding]) -> str:
+    """What a case holds: a failure, that it was skipped, or its output."""
+    if all(one.allowed for one in found):
+        return f"<skipped message={quoted(f'allowed {found[0].allowed}')}/>"
+    listed = "\n".join(map(_line, found[:MAX_LINES]))
+    if len(found) > MAX_LINES:
+        listed += f"\nand {len(found) - MAX_LINES} more"
+    if failing := [one for one in found if one.fails]:
+        first = failing[0].message if len(failing) == 1 else plural(len(failing), "finding")
+        return f"<failure type={quoted(rule)} message={quoted(first)}>{escaped(listed)}</failure>"
+    return f"<system-out>{escaped(listed)}</system-out>"
 
 
-def _line(one: Finding) -> str:
-    where = f"{one.place.path}:{one.place.line}: " if one.place else ""
-    return printable(f"{where}{one.severity}: {one.message}")
+def _line(finding: Finding) -> str:
+    place = f"{finding.place.path}:{finding.place.line}: " if finding.place is not None else ""
+    allowed = f" (allowed {finding.allowed})" if finding.allowed else ""
+    return one_line(f"{finding.severity}: {place}{finding.message}{allowed}", MAX_LINE)
 
 
-def clean(value: str) -> str:
-    """A text that XML 1.0 can hold: escapes in place of other characters.
+def escaped(text: str) -> str:
+    """Text of printable characters and line breaks between tags, without `##[`, which a log on GitHub obeys."""
+    for character, name in {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "##[": "#&#35;["}.items():
+        text = text.replace(character, name)
+    return text
 
-    >>> print(clean("a\\x1b[31m"))
-    a\\x1b[31m
-    """
-    return _ILLEGAL.sub(lambda found: repr(found[0])[1:-1], value)
+
+def quoted(text: str) -> str:
+    """Any text as the value of an attribute."""
+    return f'"{escaped(one_line(text, MAX_LINE))}"'

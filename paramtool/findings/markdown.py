@@ -1,65 +1,62 @@
-"""Findings as Markdown, for the summary of a job.
+"""A table in Markdown, for the summary of a job on GitHub.
 
-Every word that a file chose is in a code span: nothing in one is a link, a mention, an image or HTML (CommonMark 0.31,
-section 6.1).  A step's summary has at most 1 MiB (GitHub's documentation, "Job summaries").
+Strangers' words are in `<code>`, each character of them that is not a letter, a digit or a blank as a character
+reference: so no parser of Markdown sees structure in them, and GitHub's mentions and links skip code.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from paramtool.errors import plural
-from paramtool.findings.words import counted, printable, severest_first, title
+from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import Finding
 
-MAX_NBYTES = 900_000
-"""Bytes of the summary."""
-MAX_MESSAGE = 600
-"""Characters of a message."""
+MAX_BYTES = 900_000
+"""GitHub takes 1 MiB from a step (docs.github.com, "Workflow commands"); other lines of it need room, too."""
+MAX_ROWS = 1000
+MAX_CELL = 500
+"""Characters of a cell, before they are escaped."""
 
 
-def text(findings: Sequence[Finding], paths: Sequence[str]) -> str:
-    """The summary: a heading, a list for each path with findings, and what was left out."""
-    out, nbytes, shown = [f"### paramtool check: {counted(findings, paths)}\n"], 0, 0
-    for is_finding, line in _lines(findings):
-        nbytes += len(line.encode()) + 1
-        if nbytes > MAX_NBYTES:
-            out.append(f"\nand {plural(len(findings) - shown, 'more finding')}")
+def lines(report: CheckReport) -> Iterator[str]:
+    """The lines of the summary: a heading, how many of what, and a table, bounded in rows and in bytes."""
+    yield from ("### paramtool check", "", f"{report.summary}.")
+    rows = [*_errors(report), *map(_row, report.failing_first)]
+    if not rows:
+        return
+    yield from ("", "| | rule | where | finding |", "|---|---|---|---|")
+    left, shown = MAX_BYTES, 0
+    for row in rows[:MAX_ROWS]:
+        left -= len(row.encode()) + 1
+        if left < 0:
             break
-        out.append(line)
-        shown += is_finding
-    return "\n".join(out) + "\n"
+        yield row
+        shown += 1
+    if shown < len(rows):
+        yield from ("", f"Not shown: {len(rows) - shown} more.")
 
 
-def _lines(findings: Sequence[Finding]) -> Iterator[tuple[bool, str]]:
-    by_path: dict[str, list[Finding]] = {}
-    for one in severest_first(findings):
-        by_path.setdefault(one.path, []).append(one)
-    for path, found in by_path.items():
-        if path:
-            yield False, f"\n{code(path)}\n"
-        for one in found:
-            severity = "allowed" if one.allowed else one.severity
-            why = f" ({code(one.allowed)})" if one.allowed else ""
-            place = f" at {code(f'{one.place.path}:{one.place.line}')}" if one.place else ""
-            yield True, f"- **{severity}** {code(title(one))}{place}: {code(_cut(one.message))}{why}"
+def _errors(report: CheckReport) -> Iterator[str]:
+    for path, text in report.errors.items():
+        yield f"| **not checked** | | {code(path)} | {code(text)} |"
 
 
-def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
+def _row(finding: Finding) -> str:
+    where = code(finding.path)
+    if finding.place is not None:
+        where += f"{'<br>' if where else ''}{code(f'{finding.place.path}:{finding.place.line}')}"
+    allowed = f"<br>allowed {code(finding.allowed)}" if finding.allowed else ""
+    severity = "allowed" if finding.allowed else f"**{finding.severity}**" if finding.fails else finding.severity
+    return f"| {severity} | {code(kind(finding))} | {where} | {code(finding.message)}{allowed} |"
 
 
-def code(value: str) -> str:
-    """A text as a code span.
+def code(text: str) -> str:
+    """Any text as code in a cell of a table; nothing for an empty one.
 
-    >>> print(code("a"), code("`"), code(""))
-    `a` `` ` `` ` `
+    >>> print(code("<b>|`x"))
+    <code>&#60;b&#62;&#124;&#96;x</code>
     """
-    shown = printable(value)
-    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
-    fence = "`" * (longest + 1)
-    if not shown.strip():
-        return f"`{shown or ' '}`"
-    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
-    return f"{fence}{pad}{shown}{pad}{fence}"
+    shown = one_line(text, MAX_CELL)
+    inner = re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", shown)
+    return f"<code>{inner}</code>" if inner else ""

@@ -1,134 +1,163 @@
-"""Findings as SARIF 2.1.0, within what GitHub's code scanning takes.
+"""SARIF 2.1.0, within the limits of GitHub's code scanning.
 
-The form is the standard's (OASIS, SARIF 2.1.0).  The limits are GitHub's ("SARIF results exceed one or more limits"):
-25,000 results of a run are taken, of which the 5,000 severest are shown.
+Source of the fields: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0", section 3; of the
+limits: docs.github.com, "SARIF results exceed one or more limits".  A result is at its line of the lock or
+configuration, and otherwise at line 1 of its checkpoint.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import posixpath
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 from paramtool.errors import plural
-from paramtool.findings.words import printable, severest_first
-from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
-from paramtool.model.rule_ids import RULE_IDS
+from paramtool.findings.report import CheckReport, one_line
+from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
+from paramtool.model.rule_ids import RULE_IDS, RuleId
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-MAX_RESULTS = 25_000
-SHOWN = 5_000
-MAX_MESSAGE = 4_000
-"""Characters of a message."""
-HELP = "docs/check.md of paramtool explains"
-LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+MAX_RESULTS, MAX_SHOWN = 25_000, 5_000
+"""Results that code scanning takes from a run, and that it shows."""
+MAX_MESSAGE, MAX_NAMES, MAX_NAME = 1000, 20, 200
+"""Characters of a message, names of a result, and characters of each."""
+MAX_ERRORS = 1000
 _LINK = re.compile(r"\[(?=[^\]]*\]\()")
 """What would begin a link in a message (section 3.11.6)."""
+LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
+FINGERPRINTS = ("primaryLocationLineHash", "paramtool/v1")
+"""The first is the one that code scanning reads: two results of one line are two alerts only if it differs."""
 
 
-def text(findings: Sequence[Finding], paths: Sequence[str], version: str) -> str:
-    """The document: one run of this version of paramtool over the paths."""
-    return json.dumps(document(findings, paths, version), indent=1) + "\n"
+def text(report: CheckReport, version: str, folder: str = "") -> str:
+    """The document as ASCII; paths below `folder`, an absolute one, become relative to it.
 
-
-def document(findings: Sequence[Finding], paths: Sequence[str], version: str) -> dict[str, Any]:
-    """The same as JSON data."""
-    ordered = severest_first(findings)
-    kept = ordered[:MAX_RESULTS]
-    rules = _rules(kept)
-    numbers = {one["id"]: k for k, one in enumerate(rules)}
-    run = {
-        "tool": {"driver": {"name": "paramtool", "semanticVersion": version, "rules": rules}},
-        "automationDetails": {"id": "paramtool-check/"},
-        "columnKind": "unicodeCodePoints",
-        "artifacts": [{"location": {"uri": uri(path)}} for path in dict.fromkeys(paths)],
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notifications(len(ordered))}],
-        "results": [_result(one, numbers) for one in kept],
-    }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _rules(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """The kinds that were found, by their ids; a finding without an id is a rule of its own words."""
-    found = {_id(one): one for one in findings}
-    known = {one.id: one for one in RULE_IDS}
-    rules = []
-    for key in sorted(found):
-        row = known.get(key)
-        words = row.words if row else found[key].rule
-        rules.append(
-            {
-                "id": key,
-                "name": row.name if row else key,
-                "shortDescription": {"text": printable(words)},
-                "help": {"text": f"{HELP} {row.name if row else 'rules'}"},
-                "defaultConfiguration": {"level": LEVELS[row.severity if row else ERROR]},
-            }
-        )
-    return rules
-
-
-def _id(one: Finding) -> str:
-    return one.id or printable(one.rule)
-
-
-def _result(one: Finding, numbers: dict[str, int]) -> dict[str, Any]:
-    message = printable(f"{one.path}: {one.message}" if one.path else one.message)
-    if len(message) > MAX_MESSAGE:
-        message = f"{message[:MAX_MESSAGE]}..."
-    result: dict[str, Any] = {
-        "ruleId": _id(one),
-        "ruleIndex": numbers[_id(one)],
-        "level": LEVELS[one.severity],
-        "message": {"text": _LINK.sub(r"\\[", message)},
-        "locations": [_location(one)],
-        "partialFingerprints": {"paramtool/v1": _fingerprint(one)},
-    }
-    if one.allowed:
-        result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": printable(one.allowed)}]
-    return result
-
-
-def _location(one: Finding) -> dict[str, Any]:
-    path, line, column = one.place or (one.path or ".", 1, 1)
-    found: dict[str, Any] = {
-        "physicalLocation": {
-            "artifactLocation": {"uri": uri(path)},
-            "region": {"startLine": line, "startColumn": column},
-        }
-    }
-    if one.names:
-        found["logicalLocations"] = [
-            {"fullyQualifiedName": printable(name), "kind": "object"} for name in one.names[:100] if name
-        ]
-    return found
-
-
-def _fingerprint(one: Finding) -> str:
-    """The same in every run as long as the kind, the checkpoint and the tensors are: numbers in messages change."""
-    import hashlib
-
-    parts = (_id(one), one.path, *(one.names or (one.message,)))
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _notifications(count: int) -> list[dict[str, Any]]:
-    """What is not in the document, or will not be shown."""
-    found = []
-    if count > MAX_RESULTS:
-        found.append(f"{plural(count - MAX_RESULTS, 'finding')} of {count} left out: a run has at most {MAX_RESULTS}")
-    if count > SHOWN:
-        found.append(f"GitHub shows {SHOWN} of {count} findings, the severest; --format json has all")
-    return [{"level": "warning", "message": {"text": text}} for text in found]
-
-
-def uri(path: str) -> str:
-    """A path as a relative reference, or as a file URI where it is absolute.
-
-    >>> uri("models/a b.pt"), uri("/x/%.pt")
-    ('models/a%20b.pt', 'file:///x/%25.pt')
+    `##[`, which a log on GitHub obeys, is not in it.
     """
-    quoted = quote(path.replace("\\", "/").encode("utf-8", "surrogateescape"))
-    return f"file://{quoted}" if quoted.startswith("/") else quoted.removeprefix("./")
+    made = _SarifMaker(report, version, folder).made()
+    return json.dumps(made, indent=1).replace("##[", "#\\u0023[")
+
+
+class _SarifMaker:
+    """Makes one document."""
+
+    def __init__(self, report: CheckReport, version: str, folder: str) -> None:
+        self.report, self.version, self.folder = report, version, folder
+        self.ids = {one.id: number for number, one in enumerate(RULE_IDS)}
+        self.seen: Counter[str] = Counter()
+
+    def made(self) -> dict[str, Any]:
+        """The whole."""
+        kept = self.report.failing_first[:MAX_RESULTS]
+        run = {
+            "tool": {
+                "driver": {
+                    "name": "paramtool",
+                    "semanticVersion": self.version,
+                    "rules": [_rule(one) for one in RULE_IDS],
+                }
+            },
+            "invocations": [
+                {
+                    "executionSuccessful": not self.report.errors,
+                    "toolExecutionNotifications": [*self.left_out(), *self.errors()],
+                }
+            ],
+            "automationDetails": {"id": "paramtool check/"},
+            "columnKind": "unicodeCodePoints",
+            "results": [self.result(one) for one in kept],
+        }
+        return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+    def left_out(self) -> Iterator[dict[str, Any]]:
+        """What is not there, and what will not be shown."""
+        count = len(self.report.findings)
+        if count > MAX_RESULTS:
+            more = f"{plural(count - MAX_RESULTS, 'finding')} of {count} left out: code scanning takes {MAX_RESULTS}"
+            yield _notification("warning", more)
+        if count > MAX_SHOWN:
+            yield _notification("note", f"code scanning shows {MAX_SHOWN} of {min(count, MAX_RESULTS)} results")
+
+    def errors(self) -> Iterator[dict[str, Any]]:
+        """Checkpoints that could not be checked."""
+        for path, error in [*self.report.errors.items()][:MAX_ERRORS]:
+            yield {**_notification("error", error), "locations": [self.location(FileLine(path, 1))]}
+        if len(self.report.errors) > MAX_ERRORS:
+            yield _notification("error", f"{len(self.report.errors) - MAX_ERRORS} more files could not be checked")
+
+    def result(self, finding: Finding) -> dict[str, Any]:
+        """One finding."""
+        message = finding.message
+        if finding.place is not None and finding.path:
+            message = f"{finding.path}: {message}"
+        place = finding.place or FileLine(finding.path or next(iter(self.report.paths), "."), 1)
+        made: dict[str, Any] = {
+            "ruleId": one_line(finding.id or finding.rule, MAX_NAME),
+            "level": LEVELS[finding.severity],
+            "message": {"text": _LINK.sub(r"\\[", one_line(message, MAX_MESSAGE)) or "-"},
+            "locations": [self.location(place)],
+            "partialFingerprints": dict.fromkeys(FINGERPRINTS, self.fingerprint(finding)),
+            "properties": self.properties(finding),
+        }
+        if finding.id in self.ids:
+            made["ruleIndex"] = self.ids[finding.id]
+        if finding.place is not None and finding.path:
+            made["analysisTarget"] = {"uri": self.uri(finding.path)}
+        if finding.allowed:
+            made["suppressions"] = [{"kind": "external", "justification": one_line(finding.allowed, MAX_MESSAGE)}]
+        return made
+
+    def properties(self, finding: Finding) -> dict[str, Any]:
+        """The rule as it was written, and the first tensors; how many there are, if that is not all."""
+        names = [one_line(name, MAX_NAME) for name in finding.names[:MAX_NAMES]]
+        more = {"tensorCount": len(finding.names)} if len(finding.names) > MAX_NAMES else {}
+        return {"rule": one_line(finding.rule, MAX_NAME), "tensors": names, **more}
+
+    def location(self, place: FileLine) -> dict[str, Any]:
+        """A line of a file."""
+        region = {"startLine": max(1, place.line), "startColumn": max(1, place.column)}
+        return {"physicalLocation": {"artifactLocation": {"uri": self.uri(place.path)}, "region": region}}
+
+    def uri(self, path: str) -> str:
+        """A path as a reference: relative ones as they are, absolute ones as file URIs; any byte is escaped."""
+        if self.folder and path.startswith(self.folder.rstrip("/") + "/"):
+            path = path[len(self.folder.rstrip("/")) + 1 :]
+        path = posixpath.normpath(path)
+        data = path.encode("utf-8", "surrogatepass" if _is_foreign(path) else "surrogateescape")
+        return ("file://" if path.startswith("/") else "") + quote(data)
+
+    def fingerprint(self, finding: Finding) -> str:
+        """What stays the same from run to run: rule, checkpoint and tensors, without lines and numbers.
+
+        The message counts only where there are no tensors.  Equal ones are numbered.
+        """
+        about = [finding.id, finding.rule, finding.path, *(finding.names or ("", finding.message))]
+        digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+        self.seen[digest] += 1
+        return f"{digest}:{self.seen[digest]}"
+
+
+def _is_foreign(path: str) -> bool:
+    """Whether a path has surrogates that no file system's name becomes in Python."""
+    return any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in path)
+
+
+def _rule(one: RuleId) -> dict[str, Any]:
+    words = f"{one.words[0].upper()}{one.words[1:]}."
+    return {
+        "id": one.id,
+        "name": one.name,
+        "shortDescription": {"text": words},
+        "fullDescription": {"text": words},
+        "help": {"text": f"{words}  See docs/ci.md and docs/check.md of paramtool: {one.id} {one.name}."},
+        "defaultConfiguration": {"level": LEVELS[one.severity]},
+    }
+
+
+def _notification(level: str, words: str) -> dict[str, Any]:
+    return {"level": level, "message": {"text": one_line(words, MAX_MESSAGE)}}

@@ -18,7 +18,6 @@ renamed are still read under their old names, with a FutureWarning.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
@@ -27,6 +26,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
+from paramtool.toml_text import parsed
 
 MAX_TEXT = 1 << 20
 """The largest file, in characters; a layout has about a thousand."""
@@ -141,25 +141,8 @@ def types_from_toml(text: str, where: str) -> TypesTable | None:
 
 def _file(text: str, where: str) -> dict[str, Any]:
     """The tables of a file, which has layouts, or types, or both."""
-    tables = _parsed(text, where)
+    tables = parsed(text, where, MAX_TEXT)
     return _taken(tables, FILE, () if "types" in tables else ("layout",), where)
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    """The tables of a TOML file; UsageError where the text is not TOML."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    if len(text) > MAX_TEXT:
-        raise UsageError(f"{where}: has {len(text)} characters; a file of layouts has at most {MAX_TEXT}")
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError is one; numbers of thousands of digits raise another
-        raise UsageError(f"{where}: is not valid TOML: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{where}: is nested too deeply") from None
 
 
 def _taken(table: Mapping[str, Any], keys: Keys, needed: tuple[str, ...], where: str) -> dict[str, Any]:

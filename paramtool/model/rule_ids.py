@@ -49,3 +49,5 @@ RULE_IDS = (
 )
 """Every kind, by its id."""
 BY_NAME = {one.name: one for one in RULE_IDS}
+
+BY_ID = {one.id: one for one in RULE_IDS}

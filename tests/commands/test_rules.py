@@ -73,17 +73,24 @@ def bad(folder: Path) -> Path:
     return saved(folder, diverged, {"tie_word_embeddings": True})
 
 
+def lost(folder: Path) -> Path:
+    """A folder with an infinity."""
+    return saved(folder, {"a": torch.tensor([1.0, float("-inf")])})
+
+
 BAD = {
     "untied": (f"{UNTIED}", bad), "not-tied": (f"not-{UNTIED[2:]}", bad), "wrong-dtype": ("wrong-dtype:a=int8", bad),
     "dtype": ("dtype:a=int8", bad), "missing": ("missing:c", bad), "unsafe": ("unsafe", evil),
     "unknown-class": ("unknown-class", evil), "duplicate-bytes": ("duplicate-bytes>15999", bad),
     "unused-bytes": ("unused-bytes>15959", bad), "config-ties": ("config-ties", bad),
+    "size": ("size>9kB", bad), "parameters": ("parameters=1..99", bad), "nan": ("nan", lost),
 }  # fmt: skip
 """{kind: a rule that finds something in a file}."""
 GOOD = {
     "untied": "untied:a=alias", "not-tied": "not-tied:a=alias", "wrong-dtype": "wrong-dtype:a=float32",
     "dtype": "dtype:a*=float32", "missing": "missing:alias", "unsafe": "unsafe", "unknown-class": "unknown-class",
     "duplicate-bytes": "duplicate-bytes>0", "unused-bytes": "unused-bytes>0", "config-ties": "config-ties",
+    "size": "size>1MB", "parameters": "parameters=1..", "nan": "nan",
 }  # fmt: skip
 
 

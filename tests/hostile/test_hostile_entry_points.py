@@ -34,6 +34,7 @@ DOORS = {
     "variants": [
         ("evil.pt", "--against", "names.txt"), ("good.pt", "--against", "evil.pt"), ("good.pt", "--against", "evil")
     ],
+    "report": [("evil.pt", "-o", "p.html"), ("good.pt", "evil.pt", "-o", "p.html"), ("evil", "-o", "p.html")],
     "dedup": [
         ("evil.pt",), ("evil.pt", "-o", "o.pt"), ("evil.pt", "--only", "model"), ("evil.pt", "--dry-run"),
         ("evil", "-o", "out"), ("evil.pt", "good.pt", "-o", "out"), ("good.pt", "evil", "-o", "out"),
@@ -48,10 +49,15 @@ DOORS = {
     "fuse": [("evil.pt", "--layout", "cudnn"), ("many", "--each", "--layout", "cudnn", "-o", "out")],
     "unfuse": [("evil.pt",)],
     "guess": [("evil.pt",), ("evil.pt", "--toml", "torch")],
+    "check": [("evil.pt",)],
     "diff": [("evil.pt", "good.pt"), ("good.pt", "evil.pt"), ("--find-base", "good.pt", "evil.pt")],
     "verify": [("evil.pt", "--against", "good.pt"), ("good.pt", "--against", "evil.pt")],
 }  # fmt: skip
 """{command: arguments}, each of which reads an unsafe checkpoint."""
+
+
+JUDGED = {"check"}
+"""Commands and functions for which an unsafe file is a finding, PT301, with a severity: tests/commands/check."""
 
 
 def _model(path: Path) -> torch.nn.Module:
@@ -73,6 +79,7 @@ PYTHON: dict[str, Callable[..., object]] = {
     "guess": lambda at, **more: paramtool.guess(at / "evil.pt", **more),
     "variants": lambda at, **more: paramtool.variants(at / "evil.pt", [at / "good.pt"], **more),
     "diff": lambda at, **more: paramtool.diff(at / "good.pt", at / "evil.pt", **more),
+    "report": lambda at, **more: paramtool.report(at / "good.pt", at / "evil.pt", output=at / "p.html", **more),
     "find_base": lambda at, **more: paramtool.find_base(at / "good.pt", [at / "evil.pt"], **more),
     "verify": lambda at, **more: paramtool.verify(at / "good.pt", at / "evil.pt", **more),
     "inspect": lambda at, **more: paramtool.inspect(at / "evil.pt", **more).refuse(),
@@ -117,10 +124,14 @@ def test_every_door_is_in_the_tables() -> None:
         *(f"proof.{name}" for name in paramtool.proof.__all__),
     }
     classes = {name for name in public if inspect.isclass(operator.attrgetter(name)(paramtool))}
-    assert PYTHON.keys() | READ_NO_CHECKPOINT == public - classes
+    assert PYTHON.keys() | READ_NO_CHECKPOINT | JUDGED == public - classes
 
 
-@pytest.mark.parametrize("args", [(command, *args) for command, rows in DOORS.items() for args in rows], ids=" ".join)
+@pytest.mark.parametrize(
+    "args",
+    [(command, *args) for command, rows in DOORS.items() if command not in JUDGED for args in rows],
+    ids=" ".join,
+)
 def test_each_command(args: tuple[str, ...], folder: Path) -> None:
     """Exit 4, nothing written, and only `inspect` prints; a pattern allows no call; both options let it go on."""
     before, kept = contents(folder), {path.name for path in folder.iterdir()}

@@ -45,7 +45,9 @@ def lines() -> Iterator[str]:
 
 def _class(name: str, kind: type[Any]) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in kind.__bases__)
-    yield f"class {name}({bases})" + (f" exit code {kind.exit_code}" if hasattr(kind, "exit_code") else "")
+    yield f"class {name}({bases})" + (
+        f" exit code {kind.exit_code}" if isinstance(getattr(kind, "exit_code", None), int) else ""
+    )
     if dataclasses.is_dataclass(kind):
         yield from (f"    {field.name}: {field.type}{_default(field)}" for field in dataclasses.fields(kind))
     elif hasattr(kind, "_fields"):

@@ -116,7 +116,9 @@ FUNCTIONS = {
     "fuse": ["fuse"],
     "unfuse": ["unfuse"],
     "guess": ["guess"],
+    "check": ["check"],
     "diff": ["diff"],
+    "report": ["report"],
     "verify": ["verify"],
 }
 WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
@@ -135,9 +137,13 @@ WITHOUT_FLAG = {
     "dedup": {"options", "progress"},
     "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
-    **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify")},
+    "check": {"progress", "today"},
+    **{
+        command: {"progress"}
+        for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify", "report")
+    },
 }
-VERDICT = {"diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
+VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
 DEFAULTS_ALIKE = (None, "", (), False)
 """What a flag that was not given is, in click and in Python."""
@@ -186,7 +192,7 @@ def test_a_flag_and_its_keyword_have_one_name_and_one_default(command: str) -> N
         else:
             assert default == expected, f"{command} --{flag}: {default!r} is {expected!r} in Python"
     positional = [one.name for one in parameters.values() if one.kind is not one.KEYWORD_ONLY][:1]
-    files = {"verify": {"output"}, "diff": {"a", "b"}}.get(command, set(positional))
+    files = {"verify": {"output"}, "diff": {"a", "b"}, "report": {"path", "other"}}.get(command, set(positional))
     assert parameters.keys() - seen - files == WITHOUT_FLAG[command]
 
 

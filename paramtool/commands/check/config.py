@@ -1,0 +1,237 @@
+"""Reading the configuration of `check`: `paramtool.toml`, or `[tool.paramtool]` of a `pyproject.toml`.
+
+Everything that is not known is an error with its file, line and column, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import date, datetime
+from typing import Any
+
+from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
+from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
+from paramtool.errors import NoSuchFileError, UsageError, nearest
+from paramtool.model.finding import SEVERITIES, FileLine
+from paramtool.model.rule_ids import BY_ID, BY_NAME
+from paramtool.toml_text import Key, Position, parsed, positions
+
+FILE, PYPROJECT = "paramtool.toml", "pyproject.toml"
+MAX_TEXT = 1 << 20
+"""The largest file, in characters."""
+TOP = ("files", "lock", "severity", "allow", "paths")
+"""The keys of a file that are not of `settings.KEYS`."""
+ALLOW = ("rule", "path", "tensors", "reason", "until")
+
+
+def found(folder: str = "") -> str:
+    """The configuration of a folder: its paramtool.toml, or its pyproject.toml with `[tool.paramtool]`; else empty."""
+    own = os.path.join(folder, FILE)
+    if os.path.lexists(own):
+        return own
+    project = os.path.join(folder, PYPROJECT)
+    return project if os.path.isfile(project) and "paramtool" in _tools(project) else ""
+
+
+def _tools(path: str) -> Mapping[str, Any]:
+    """The tables `[tool.*]` of a pyproject.toml; none where it is not valid: that is not ours to say."""
+    try:
+        tool = parsed(_text(path), path, MAX_TEXT).get("tool", {})
+    except UsageError:
+        return {}
+    return tool if isinstance(tool, dict) else {}
+
+
+def read(path: str) -> Policy:
+    """The configuration in a file; UsageError with file, line and column of what it cannot say."""
+    text = _text(path)
+    tables: Any = parsed(text, path, MAX_TEXT)
+    where = _PolicyReader(path, positions(text))
+    above: Key = ()
+    if os.path.basename(path) == PYPROJECT:
+        above = ("tool", "paramtool")
+        tables = tables.get("tool", {}).get("paramtool") if isinstance(tables.get("tool"), dict) else None
+        if tables is None:
+            raise UsageError(f"{path}: has no table [tool.paramtool]")
+    return where.policy(where.table(tables, above, "[tool.paramtool]"), above)
+
+
+def _text(path: str) -> str:
+    """The text of a file; UsageError where it cannot be read, is no plain file, too large, or not UTF-8."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UsageError(f"{path}: is not a file; expected a configuration in TOML")
+        with open(path, "rb") as file:
+            data = file.read(4 * MAX_TEXT + 1)
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except FileNotFoundError:
+        raise NoSuchFileError(path, "cannot be read: No such file or directory") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise UsageError(f"{path}:{line}: is not UTF-8 text: byte {error.start} is invalid") from None
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+class _PolicyReader:
+    """Tables of one file, with the places of their keys."""
+
+    def __init__(self, path: str, places: Mapping[Key, Position]) -> None:
+        self.path = path
+        self.places = places
+
+    def place(self, key: Key) -> FileLine:
+        """Where a key is, or the nearest table around it."""
+        while key and key not in self.places:
+            key = key[:-1]
+        return FileLine(self.path, *self.places.get(key, (1, 1)))
+
+    def refuse(self, key: Key, text: str, hint: str = "") -> UsageError:
+        """The error of a place."""
+        at = self.place(key)
+        return UsageError(f"{at.path}:{at.line}:{at.column}: {text}", hint)
+
+    def taken(self, key: Key, value: Any, expected: str, make: Callable[[Any], Any]) -> Any:
+        """A value as it is used; UsageError where it is not what is expected."""
+        try:
+            return make(value)
+        except TypeError:
+            text = f"{_name(key)} is {shown(value)}; expected {expected}"
+        except PartError as error:
+            raise self.refuse((*key, error.part), f"{_name(key)}: {error}; expected {expected}") from None
+        except ValueError as error:  # a UsageError is one
+            said = error.message if isinstance(error, UsageError) else str(error)
+            text = f"{_name(key)} is {shown(value)}: {said}; expected {expected}"
+        raise self.refuse(key, text) from None
+
+    def table(self, value: Any, key: Key, expected: str) -> Mapping[str, Any]:
+        """A table."""
+        if not isinstance(value, dict):
+            raise self.refuse(key, f"{_name(key)} is {shown(value)}; expected a table, {expected}")
+        return value
+
+    def tables(self, value: Any, key: Key) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        """Each of an array of tables, with its key."""
+        if not isinstance(value, list):
+            raise self.refuse(key, f"{_name(key)} is {shown(value)}; expected tables, [[{key[-1]}]]")
+        for number, one in enumerate(value):
+            yield (*key, number), self.table(one, (*key, number), f"[[{key[-1]}]]")
+
+    def unknown(self, table: Mapping[str, Any], above: Key, keys: Collection[str], what: str = "key") -> None:
+        """UsageError for the first key that a table cannot have."""
+        for key in table:
+            if key not in keys:
+                near = nearest(key[:MAX_SHOWN], keys)
+                hint = f"did you mean {' or '.join(near)}?" if near else ""
+                text = f"unknown {what} {key[:MAX_SHOWN]!r}; expected one of {', '.join(keys)}"
+                raise self.refuse((*above, key), text, hint)
+
+    def policy(self, table: Mapping[str, Any], above: Key) -> Policy:
+        """The whole file."""
+        self.unknown(table, above, (*KEYS, *TOP))
+        files = self.optional((*above, "files"), table, FILES, ())
+        lock = self.optional((*above, "lock"), table, LOCK, "")
+        return Policy(
+            self.path,
+            ALWAYS.joined(self.settings(table, above)),
+            tuple(self.by_path(*one) for one in self.tables(table.get("paths", []), (*above, "paths"))),
+            tuple(self.allowance(*one) for one in self.tables(table.get("allow", []), (*above, "allow"))),
+            files,
+            lock,
+        )
+
+    def optional(self, key: Key, table: Mapping[str, Any], value: Value, default: Any) -> Any:
+        """The value of the last part of a key in a table, or the default."""
+        return self.taken(key, table[str(key[-1])], *value) if key[-1] in table else default
+
+    def settings(self, table: Mapping[str, Any], above: Key, patterns: tuple[str, ...] = ()) -> Settings:
+        """The rules and severities of a table."""
+        said = {
+            key: Setting(self.taken((*above, key), table[key], one.expected, one.taken), self.place((*above, key)))
+            for key, one in KEYS.items()
+            if key in table
+        }
+        key = (*above, "severity")
+        severities = self.table(table.get("severity", {}), key, 'as in severity = {unused-bytes = "error"}')
+        return Settings(said, dict(self.severity((*key, name), value) for name, value in severities.items()), patterns)
+
+    def severity(self, key: Key, value: Any) -> tuple[str, str]:
+        """(id, severity) of one row of `severity`."""
+        rule_id = self.rule_id(key, key[-1])
+        if value not in SEVERITIES:
+            near = nearest(str(value)[:MAX_SHOWN], SEVERITIES)
+            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            raise self.refuse(key, f"{_name(key)} is {shown(value)}; expected one of {', '.join(SEVERITIES)}", hint)
+        return rule_id, value
+
+    def rule_id(self, key: Key, word: object) -> str:
+        """The id of a kind of findings, by its id or name."""
+        known = BY_ID.get(str(word)) or BY_NAME.get(str(word))
+        if known is None or not isinstance(word, str):
+            near = nearest(str(word)[:MAX_SHOWN], (*BY_NAME, *BY_ID))
+            hint = f"did you mean {' or '.join(near)}?" if near else "docs/check.md lists the ids and names"
+            raise self.refuse(key, f"{shown(word)} is no kind of finding; expected an id or a name, as PT204", hint)
+        return known.id
+
+    def by_path(self, key: Key, table: Mapping[str, Any]) -> Settings:
+        """One `[[paths]]`."""
+        self.unknown(table, key, ("match", "severity", *KEYS))
+        if "match" not in table:
+            raise self.refuse(key, 'match is missing; expected a list of patterns, as in match = ["models/*"]')
+        patterns = self.taken((*key, "match"), table["match"], 'a list of patterns, as in ["models/*"]', strings)
+        return self.settings(table, key, patterns)
+
+    def allowance(self, key: Key, table: Mapping[str, Any]) -> Allowance:
+        """One `[[allow]]`."""
+        self.unknown(table, key, ALLOW)
+        for needed in ("rule", "reason"):
+            if needed not in table:
+                raise self.refuse(key, f'{needed} is missing; expected {needed} = "..." in [[allow]]')
+        return Allowance(
+            self.rule_id((*key, "rule"), table["rule"]),
+            self.taken((*key, "reason"), table["reason"], "a string that says why", string),
+            self.optional((*key, "path"), table, PATTERNS, ()),
+            self.optional((*key, "tensors"), table, PATTERNS, ()),
+            self.optional((*key, "until"), table, DAY, None),
+            self.place(key),
+        )
+
+
+def _name(key: Key) -> str:
+    """A key as it is written, cut off where it is long."""
+    return ".".join(str(one)[:MAX_SHOWN] for one in key if not isinstance(one, int)) or "the file"
+
+
+def string(value: Any) -> str:
+    """A string that is not empty."""
+    if not isinstance(value, str):
+        raise TypeError
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value
+
+
+def one_or_more(value: Any) -> tuple[str, ...]:
+    """A string, or a list of strings."""
+    return (string(value),) if isinstance(value, str) else strings(value)
+
+
+def day(value: Any) -> date:
+    """A date, as one of TOML or as a string."""
+    if isinstance(value, str):
+        return date.fromisoformat(value)
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise TypeError
+    return value
+
+
+Value = tuple[str, Callable[[Any], Any]]
+"""What a value has to be, in words, and the function that takes it."""
+FILES: Value = ('a list of paths or patterns, as in ["models/*.pt"]', strings)
+LOCK: Value = ('a path, as in "paramtool.lock"', string)
+PATTERNS: Value = ('a pattern or a list of patterns, as in ["models/*"]', one_or_more)
+DAY: Value = ("a date, as in 2027-01-31", day)

@@ -1,0 +1,79 @@
+"""What a check found: a value for each checkpoint, and one for all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from paramtool.errors import ParamtoolError, plural
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """One checkpoint, and what was found in it."""
+
+    path: str
+    findings: tuple[Finding, ...] = ()
+    """With those that are allowed."""
+    error: ParamtoolError | None = None
+    """Why it could not be checked, or not to the end."""
+    locked: str = ""
+    """The model of the lock that it was compared with; empty where it was not."""
+    notes: tuple[str, ...] = ()
+    """What the rules assume."""
+
+    @property
+    def exit_code(self) -> int:
+        """The code that it has alone: 0, 1 for an error that nobody allows, or that of its own error."""
+        failed = any(finding.fails for finding in self.findings)
+        return max(self.error.exit_code if self.error else 0, int(failed))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Displayed):
+    """What `check` found."""
+
+    files: tuple[CheckedFile, ...]
+    lock: str = ""
+    """The lock that was used; empty where there is none."""
+    config: str = ""
+    """The configuration that was used; empty where there is none."""
+    general: tuple[Finding, ...] = ()
+    """Findings about the configuration or the lock, and no checkpoint."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, with those that are allowed."""
+        return (*self.general, *(finding for file in self.files for finding in file.findings))
+
+    @property
+    def exit_code(self) -> int:
+        """The highest code: 0 fine, 1 for an error that nobody allows, 2, 3 and 4 as of every command."""
+        general = int(any(finding.fails for finding in self.general))
+        return max([general, *(file.exit_code for file in self.files)])
+
+    def counts(self) -> dict[str, int]:
+        """{`error`, `warning`, `note`, `allowed`: how many findings}"""
+        found = Counter("allowed" if one.allowed else one.severity for one in self.findings)
+        return {word: found[word] for word in (ERROR, WARNING, NOTE, "allowed")}
+
+    @property
+    def summary(self) -> str:
+        """The last line: how many of what."""
+        counts, failed = self.counts(), sum(1 for file in self.files if file.error)
+        words = [plural(len(self.files), "file"), plural(counts[ERROR], "finding")]
+        words += [plural(counts[word], word) for word in (WARNING, NOTE) if counts[word]]
+        words += [f"{counts['allowed']} allowed"] if counts["allowed"] else []
+        words += [f"{failed} not checked"] if failed else []
+        return ", ".join(words)
+
+    def _rows(self, most: int) -> Iterator[Row]:
+        """The summary, and the findings."""
+        yield "verdict", f"{self.summary}, exit code {self.exit_code}"
+        lines = (f"{one.path} {one.id}: {one.message}" for one in self.findings)
+        yield from some_rows(most, "finding", lines, what="findings")
+        yield from some_rows(most, "error", (file.error.message for file in self.files if file.error), what="errors")

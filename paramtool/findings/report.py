@@ -1,0 +1,62 @@
+"""What one run of `check` found, as every format takes it; and strangers' words as text on one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from paramtool.errors import plural
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+
+ORDER = (ERROR, WARNING, NOTE)
+"""Severities that are reported, the worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The findings of one run."""
+
+    findings: Sequence[Finding]
+    """With those that are allowed; none has the severity `off`."""
+    paths: Sequence[str]
+    """Every checkpoint that was asked for, also one without findings."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """{path: why it could not be checked, or not to the end}"""
+
+    @property
+    def failing_first(self) -> list[Finding]:
+        """The findings by how much they matter, those that are allowed last; otherwise in their order."""
+        return sorted(self.findings, key=lambda one: (bool(one.allowed), ORDER.index(one.severity)))
+
+    @property
+    def summary(self) -> str:
+        """How many of what, on one line."""
+        counts = Counter("allowed" if one.allowed else one.severity for one in self.findings)
+        words = [plural(len(self.paths), "file"), plural(counts[ERROR], "finding")]
+        words += [plural(counts[word], word) for word in (WARNING, NOTE) if counts[word]]
+        words += [f"{counts['allowed']} allowed"] if counts["allowed"] else []
+        words += [f"{len(self.errors)} not checked"] if self.errors else []
+        return ", ".join(words)
+
+
+def kind(finding: Finding) -> str:
+    """The id and the name of a finding's rule: `PT101 tie-lost`, `PT103 untied:a=b`."""
+    return one_line(f"{finding.id} {finding.rule}".strip())
+
+
+def one_line(text: str, most: int = 0) -> str:
+    """Text of printable characters, others as Python escapes them; with `most`, without the middle of a longer one.
+
+    >>> print(one_line("w\\x1b[31m\\n::set-env"), one_line("abcdefghij", 7))
+    w\\x1b[31m\\n::set-env ab...ij
+    """
+    if most and len(text) > 2 * most:  # what is cut off need not be escaped
+        text = text[:most] + text[-most:]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if most and len(text) > most:
+        half = (most - 3) // 2
+        text = f"{text[:half]}...{text[len(text) - half :]}"
+    return text
