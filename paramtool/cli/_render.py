@@ -57,9 +57,20 @@ def rows(found: Iterable[Row]) -> None:
         for line in laid_out(clean, None if current.wide else _columns(), WHOLE_LINES):
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
+    for label, *texts in _plain(found):
+        print("  ".join([styled(label, label, sys.stdout), *texts]))
+
+
+def plain_lines(found: Iterable[Row]) -> Iterator[str]:
+    """Rows as a pipe gets them, a line each."""
+    return ("  ".join(texts) for texts in _plain(found))
+
+
+def _plain(found: Iterable[Row]) -> Iterator[list[str]]:
+    """The label of each row, and its texts that are not empty."""
     for row in _labelled(found):
         label, *texts = (shown(text.whole if isinstance(text, TableCell) else text) for text in row)
-        print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
+        yield [label, *filter(None, texts)]
 
 
 def _labelled(found: Iterable[Row]) -> Iterator[Row]:
