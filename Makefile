@@ -96,6 +96,14 @@ $(VENV)-quick/stamp: pyproject.toml
 	$(@D)/bin/python -m pip install --quiet -e . --group quick
 	touch $@
 
+$(VENV)-dist/stamp:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 'build>=1.2'
+	touch $@
+
+dist: $(VENV)-dist/stamp
+	$(<D)/bin/python packaging/dist.py
+
 demo: $(VENV)/stamp-paramtool
 	$(BIN)/paramtool inspect $(FIXTURE)
 	@mkdir -p build

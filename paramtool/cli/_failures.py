@@ -19,6 +19,9 @@ from paramtool.lazy_dataclass import dataclass
 INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""
 
+PACKAGES = ("numpy", "ml_dtypes", "blake3", "safetensors", "rich", "tomli")
+"""What pyproject.toml requires and a single-file build lacks, for `inspect` without tensors needs none of them."""
+
 
 class ClosedPipe(Exception):
     """Whoever read standard output has stopped."""
@@ -92,6 +95,9 @@ def failure(error: BaseException) -> Failure | None:
             return Failure(3, bounded(f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}"))
         case click.exceptions.Abort() | click.exceptions.Exit():
             return None
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
+            hint = "pip install paramtool installs everything that the commands need"
+            return Failure(2, f"this command needs the package {name.partition('.')[0]}, which is not installed", hint)
         case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
             hint = "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it"
             return Failure(INTERNAL_ERROR, bounded(f"internal error: {type(error).__name__}: {error}"), hint)

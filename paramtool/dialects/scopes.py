@@ -7,7 +7,6 @@ Which part's rules apply is decided as `get_model_conversion_mapping` does (conv
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from paramtool.dialects.renaming import NameRule, from_table
 from paramtool.errors import LayoutError
+from paramtool.package_data import package_data
 
 TABLE = "transformers_5_23.json"
 
@@ -24,9 +24,7 @@ TABLE = "transformers_5_23.json"
 @cache
 def table() -> Mapping[str, Any]:
     """The generated table: `version`, `rules`, `aliases`, `autos`, `classes`, `names`, `unbuilt`."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables", TABLE)
-    with open(path, encoding="utf-8") as file:
-        found: Mapping[str, Any] = json.load(file)
+    found: Mapping[str, Any] = json.loads(package_data("dialects", "tables", TABLE))
     return found
 
 

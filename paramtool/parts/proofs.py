@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from functools import cache
 
-FILE = os.path.join(os.path.dirname(__file__), "proofs.json")
+from paramtool.package_data import package_data
+
+FILE = "proofs.json"
 NONE_RUN = "test: equal to array operations of its own, for sizes that hypothesis draws; no model of it was run"
 """The proof of a layout that no model that transformers has stores or gets."""
 
@@ -19,6 +20,5 @@ def proofs(layout: str) -> tuple[str, ...]:
 
 @cache
 def _read() -> Mapping[str, list[str]]:
-    with open(FILE, encoding="utf-8") as file:
-        found: Mapping[str, list[str]] = json.load(file)
+    found: Mapping[str, list[str]] = json.loads(package_data("parts", FILE))
     return found

@@ -195,6 +195,18 @@ def test_errors_of_the_system(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("package", "words"), [("numpy", ["--digest"]), ("blake3", ["--digest"])])
+def test_a_package_that_is_not_installed_is_named(package: str, words: list[str], model: Path) -> None:
+    """As in the single-file build, which inspects without them."""
+    script = f"import sys; sys.modules[{package!r}] = None; from paramtool.__main__ import run; run()"
+    for more, code in (([], 0), (words, 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, "inspect", str(model), *more], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+    assert f"needs the package {package}, which is not installed" in done.stderr and "pip install" in done.stderr
+
+
 def test_the_codes_are_documented(tmp_path: Path) -> None:
     """In docs/exit-codes.md, to which the README links, and in --help."""
     root = Path(__file__).resolve().parents[2]
