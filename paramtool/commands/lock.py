@@ -71,6 +71,6 @@ def lock(
 def name_in(lock_path: str, path: str) -> str:
     """What a lock file calls a checkpoint: its path from the folder of the lock, with `/`; as given where it is `-`."""
     if lock_path == "-":
-        return path.replace(os.sep, "/")
+        return os.path.normpath(path).replace(os.sep, "/")
     folder = os.path.dirname(os.path.abspath(lock_path))
     return os.path.relpath(os.path.abspath(path), folder).replace(os.sep, "/")

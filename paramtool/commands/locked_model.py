@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from paramtool.commands import config_ties
 from paramtool.commands._differences import alias_sets
 from paramtool.commands._parts_source import config_beside
 from paramtool.commands.opening import Allowed, opened
-from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, plural
-from paramtool.formats import object_tree
+from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
@@ -29,12 +28,10 @@ from paramtool.lockfile.lock import (
     LockedTie,
 )
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
-from paramtool.model.objects import Leaf, Node, Sequence, tensor_names, word
-from paramtool.model.objects import Mapping as Tree
-
-MAX_WORDS = 60
-"""Characters of an object's value in short."""
+from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
+from paramtool.model.storage import SourceFile
+from paramtool.model.view import View
+from paramtool.passes import objects_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,8 @@ class LockReading:
 def locked_model(path: Path, name: str, reading: LockReading, progress: Progress = silent) -> LockedModel:
     """The checkpoint at a path, under the name that it has in a lock file.
 
-    UsageError where a folder holds several sets of weights, FormatError and UnsafeError as of `read`.
+    UsageError where a folder holds several sets of weights, FormatError and UnsafeError as of `read`; FormatError, too,
+    where a config.json beside it is damaged.
     """
     checkpoint = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown)).checkpoint
     return described(checkpoint, os.fspath(path), name, reading, progress=progress)
@@ -62,59 +60,73 @@ def described(
     checkpoint: Checkpoint, path: str, name: str, reading: LockReading, *, progress: Progress = silent
 ) -> LockedModel:
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
-    tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
-    files = tuple(_files(checkpoint, path, reading.hash_files and not reading.headers, progress))
+    places = _files(checkpoint, path)
+    hashed = [file.path for file in places.values()] if reading.hash_files and not reading.headers else []
+    with _hashing(hashed) as sha256:
+        tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
+        known = sha256()
+    files = (LockedFile(inside, file.nbytes, known.get(file.path, "")) for inside, file in sorted(places.items()))
     return LockedModel(
-        name, files, digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors,
-        tuple(sorted(_ties(checkpoint, path))), {one.key: one for one in sorted(_objects(checkpoint))},
-        _dialect(checkpoint),
+        name, tuple(files), digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors,
+        tuple(sorted(_ties(checkpoint, path))), {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint),
     )  # fmt: skip
 
 
+@contextmanager
+def _hashing(paths: list[str]) -> Iterator[Callable[[], dict[str, str]]]:
+    """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from paramtool.engine.read.digests import sha256_of_files
+
+    stopped = False
+
+    def advance(nbytes: int) -> None:
+        if stopped:
+            raise InterruptedError
+
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(sha256_of_files, paths, advance)
+        try:
+            yield made.result
+        finally:
+            stopped = True
+
+
 def _tensors(checkpoint: Checkpoint, headers: bool, progress: Progress) -> Iterator[LockedTensor]:
-    windows = dict(checkpoint.windows())
-    made = dict.fromkeys(windows, UNREAD) if headers else _digests(checkpoint, progress)
-    for name, view in windows.items():
-        yield LockedTensor(name, view.dtype.name, view.shape, made[name])
+    """Every window by its name, pending signs carried out; then what has no windows, and facts that windows lack."""
+    windows = {label: (view, "") for label, view in checkpoint.windows()}
     for name, entry in checkpoint.entries.items():
-        if isinstance(entry.value, NoData):
+        if isinstance(entry.value, Compound):
+            if sign := pending(entry.value):
+                windows.pop(f"{name}/data", None)
+                windows[name] = sign[1], sign[0]
+            else:
+                facts = json.dumps([entry.value.kind, entry.value.facts], sort_keys=True, default=str)
+                yield LockedTensor(name, "compound", (), digests.blake3_of(facts))
+        elif isinstance(entry.value, NoData):
             yield LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA)
         elif isinstance(entry.value, Unreadable):
             yield LockedTensor(name, "unreadable", (), NO_DATA)
+    made = {} if headers else _digests(checkpoint, list(windows.values()), progress)
+    for label, window in windows.items():
+        yield LockedTensor(label, window[0].dtype.name, window[0].shape, made.get(window, UNREAD))
 
 
-def _digests(checkpoint: Checkpoint, progress: Progress) -> Mapping[str, str]:
+def _digests(
+    checkpoint: Checkpoint, windows: list[tuple[View, str]], progress: Progress
+) -> Mapping[tuple[View, str], str]:
     """blake3 of every window; names of one window are read once."""
-    from paramtool.engine.compare.difference import digest
-    from paramtool.engine.read.source import Source
+    from paramtool.engine.read import digests as reading
 
-    windows = dict(checkpoint.windows())
-    views = set(windows.values())
-    known = {}
-    with Source(checkpoint) as source, progress("lock", sum(view.nbytes for view in views)) as advance:
-        for view in sorted(views, key=lambda one: (int(one.storage), one.byte_start)):
-            known[view] = digest(source, view, advance)
-    return {name: known[view] for name, view in windows.items()}
+    with progress("lock", reading.distinct_nbytes(windows)) as advance:
+        return reading.digests(checkpoint, windows, MEMORY_NBYTES, advance)
 
 
-def _files(checkpoint: Checkpoint, path: str, hashed: bool, progress: Progress) -> Iterator[LockedFile]:
+def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:
+    """The files of a checkpoint, by their paths from its folder, with `/`."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    names = {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
-    total = sum(file.nbytes for file in names.values()) if hashed else 0
-    with progress("sha256", total) as advance:
-        for name, file in sorted(names.items()):
-            yield LockedFile(name, file.nbytes, _sha256(file.path, advance) if hashed else "")
-
-
-def _sha256(path: str, advance: object) -> str:
-    import hashlib
-
-    made = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(1 << 22):
-            made.update(data)
-            advance(len(data))  # type: ignore[operator]
-    return made.hexdigest()
+    return {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
 
 
 def _ties(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
@@ -127,10 +139,7 @@ def _ties(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
         if len(names) > 1:
             is_declared = any(graph.names[name].set_evidence == "declared" for name in names if name in graph.names)
             yield LockedTie(tuple(sorted(names)), DECLARED if is_declared else STORAGE)
-    try:
-        config = config_ties.config_beside(path)
-    except FormatError:
-        config = None
+    config = config_ties.config_beside(path)
     if config is not None:
         from paramtool.passes.config_ties import declared
 
@@ -140,31 +149,9 @@ def _ties(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
 
 
 def _objects(checkpoint: Checkpoint) -> Iterator[LockedObject]:
-    """A row for each top-level key that is not a tensor, and one for a root that has no keys."""
-    order = tuple(checkpoint.entries)
-    if object_tree.is_flat(checkpoint.objects, order):
-        return
-    rows: Iterable[tuple[str, Node]] = [("", checkpoint.objects)]
-    if isinstance(checkpoint.objects, Tree):
-        rows = [(word(key), child) for key, child in checkpoint.objects.items]
-    for key, child in rows:
-        if any(tensor_names(child)) and isinstance(child, Tree) and not key:
-            continue
-        data = object_tree.encode(child, order, runs=False)
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-        yield LockedObject(key, digests.blake3_of(text), _words(child))
-
-
-def _words(node: Node) -> str:
-    match node:
-        case Leaf(value):
-            text = repr(value)
-            return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}..."
-        case Tree(_, items):
-            return plural(len(items), "key")
-        case Sequence(_, items):
-            return plural(len(items), "item")
-    return type(node).__name__.lower()
+    """A row for each key at the top that holds more than tensors."""
+    for key, text, words in objects_text.rows(checkpoint.objects):
+        yield LockedObject(key, digests.blake3_of(text), words)
 
 
 def _dialect(checkpoint: Checkpoint) -> str:
@@ -172,10 +159,7 @@ def _dialect(checkpoint: Checkpoint) -> str:
     from paramtool.commands._parts_source import dialects_of, parts_source
     from paramtool.parts.known_model import KnownModel
 
-    try:
-        config = config_beside(checkpoint.files[0].path)
-    except FormatError:
-        return ""
+    config = config_beside(checkpoint.files[0].path)
     if not config:
         return ""
     source = parts_source(checkpoint)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from paramtool.errors import FormatError, NoSuchFileError
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
+    CONFIG,
     NO_DATA,
     TIES,
     UNREAD,
+    UNTIED,
     VERSION,
     Lock,
     LockedFile,
@@ -167,8 +169,11 @@ class _Draft:
         _check_sorted([file.name for file in self.files[-2:]], "file")
 
     def _tied(self, words: list[str], line: int) -> None:
+        if not words:
+            raise FormatError("found nothing after `tied`, expected names and a kind")
         *names, kind = words
-        if kind not in TIES or len(names) < 3 or len(names) % 2 == 0 or set(names[1::2]) != {"="}:
+        least = 1 if kind in (CONFIG, UNTIED) else 3  # a config may tie a name to one that the file does not store
+        if kind not in TIES or len(names) < least or len(names) % 2 == 0 or {*names[1::2]} - {"="}:
             raise FormatError(f"expected `tied A = B KIND`, where KIND is one of {', '.join(TIES)}")
         tie = LockedTie(tuple(map(unquoted, names[::2])), kind, line)
         for one, other in zip(tie.names, tie.names[1:], strict=False):

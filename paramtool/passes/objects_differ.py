@@ -67,7 +67,7 @@ class Comparison:
             return
         if isinstance(found, Array) != isinstance(expected, Array):
             found, expected = _as_object(found), _as_object(expected)
-        found, expected = _spelled(found), _spelled(expected)
+        found, expected = spelled(found), spelled(expected)
         if type(found) is not type(expected):
             self._differ(path, f"is {_spoken(found)}; the source has {_spoken(expected)}")
             return
@@ -199,11 +199,11 @@ def _text(node: Node) -> str:
 
 
 def _plain(node: Node) -> Node:
-    node = _spelled(map_children(node, _plain))
+    node = spelled(map_children(node, _plain))
     return replace(node, mark=0) if isinstance(node, (Sequence, Mapping, Opaque)) else node
 
 
-def _spelled(node: Node) -> Node:
+def spelled(node: Node) -> Node:
     """An object with its class in the one spelling that is used; a complex number as pickles store it."""
     if isinstance(node, Leaf) and isinstance(node.value, complex):
         return complex_number(node.value)

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from paramtool.errors import FormatError
 from paramtool.lockfile import digests, read, write
-from paramtool.lockfile.lock import NO_DATA, TIES, LockedFile, LockedModel, LockedObject, LockedTensor, LockedTie
+from paramtool.lockfile.lock import (
+    CONFIG,
+    NO_DATA,
+    TIES,
+    UNTIED,
+    LockedFile,
+    LockedModel,
+    LockedObject,
+    LockedTensor,
+    LockedTie,
+)
 from paramtool.passes.lock.compare import findings
 
 NAMES = st.text(max_size=12) | st.sampled_from(
@@ -30,9 +40,11 @@ def models(draw: st.DrawFn) -> LockedModel:
         for name in sorted(names)
     }
     files = draw(st.dictionaries(NAMES, st.tuples(st.integers(0, 2**60), HEX), min_size=1, max_size=3))
-    ties = set()
+    ties: set[LockedTie] = set()
     if len(names) > 1:
         ties = draw(st.sets(st.builds(LockedTie, st.just(tuple(sorted(names))), st.sampled_from(TIES)), max_size=2))
+    if names and draw(st.booleans()):
+        ties.add(LockedTie((names[0],), draw(st.sampled_from([CONFIG, UNTIED]))))
     objects = draw(st.dictionaries(NAMES, st.tuples(HEX, NAMES), max_size=2))
     return LockedModel(
         draw(NAMES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),

@@ -8,13 +8,15 @@ from itertools import chain
 from paramtool.errors import plural, some
 from paramtool.lockfile.lock import CONFIG, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
 from paramtool.lockfile.words import shape_text
-from paramtool.model.finding import FileLine, Finding
+from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
 
 MANY = 4
 """The most names that a message lists."""
 MEMORY = ("storage", "declared")
 """Kinds of ties that the checkpoint itself has."""
+SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
+"""What a config says of names, by the kind of its tie."""
 
 
 def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: bool = False) -> Iterator[Finding]:
@@ -33,13 +35,18 @@ class _Judge:
 
     def __init__(self, locked: LockedModel, now: LockedModel, lock: str) -> None:
         self.locked, self.now, self.lock = locked, now, lock
-        self.is_renamed = locked.content != now.content and locked.unnamed == now.unnamed
+        self.is_renamed = locked.content != now.content and locked.unnamed == now.unnamed and not self._changed()
 
-    def find(self, rule: str, line: int, message: str, names: tuple[str, ...] = ()) -> Finding:
+    def _changed(self) -> bool:
+        """Whether a name that both have has something else: exchanged tensors are no new names."""
+        both = self.locked.tensors.keys() & self.now.tensors.keys()
+        return any(self.locked.tensors[name][1:4] != self.now.tensors[name][1:4] for name in both)
+
+    def find(self, rule: str, line: int, message: str, names: tuple[str, ...] = (), *, severity: str = "") -> Finding:
         """One finding, at a line of the lock."""
         kind = BY_NAME[rule]
         return Finding(
-            rule, message, names, id=kind.id, severity=kind.severity, path=self.now.path,
+            rule, message, names, id=kind.id, severity=severity or kind.severity, path=self.now.path,
             place=FileLine(self.lock, line or self.locked.line),
         )  # fmt: skip
 
@@ -48,22 +55,40 @@ class _Judge:
         if self.is_renamed:
             names = sorted(set(self.locked.tensors) - set(self.now.tensors))
             count = plural(len(names), "tensor")
-            message = f"{count} have other names, and the same types, shapes and bytes: {some(names, MANY)}"
+            same = "types and shapes" if self.locked.is_headers_only else "types, shapes and bytes"
+            message = f"{count} under other names, with the same {same}: {some(names, MANY)}"
             yield self.find("renamed", self.locked.lines.get("content", 0), message)
-            return
+        else:
+            yield from self._by_name()
+        if self.locked.is_headers_only or self.now.is_headers_only:
+            line = self.locked.lines.get("content", 0)
+            yield self.find("not-checked", line, "only names, types and shapes were compared")
+
+    def _by_name(self) -> Iterator[Finding]:
+        """Each tensor by its name."""
         for name, was in self.locked.tensors.items():
             found = self.now.tensors.get(name)
-            if found is None:
+            if found is None and (other := self._tied_by_config(was)):
+                message = f"{name!r} is not stored; config.json ties it to {other!r}, which has its bytes"
+                yield self.find("missing", was.line, message, (name,), severity=WARNING)
+            elif found is None:
                 yield self.find("missing", was.line, f"{name!r} is not there", (name,))
             elif difference := _difference(was, found):
                 yield self.find("changed", was.line, f"{name!r}: {difference}", (name,))
         for name in self.now.tensors:
             if name not in self.locked.tensors:
                 yield self.find("added", 0, f"{name!r} is not in the lock", (name,))
-        if self.locked.is_headers_only or self.now.is_headers_only:
-            yield self.find(
-                "not-checked", self.locked.lines.get("content", 0), "only names, types and shapes were compared"
-            )
+
+    def _tied_by_config(self, was: LockedTensor) -> str:
+        """A name that is there with the bytes of one that is not, to which the config ties it; or nothing."""
+        known = {name for tie in self.locked.ties if was.name in tie.names for name in tie.names}
+        for tie in self.now.ties:
+            for name in tie.names if tie.kind == CONFIG else ():
+                found = self.now.tensors.get(name)
+                is_partner = name in known or was.name in tie.names
+                if is_partner and found is not None and found[1:4] == was[1:4] and was.digest not in (UNREAD, NO_DATA):
+                    return name
+        return ""
 
     def ties(self) -> Iterator[Finding]:
         """Names that shared memory and do not, and the other way round, of those that both have."""
@@ -88,32 +113,37 @@ class _Judge:
                 yield self.find(rule, tie.line, message, (names[0], name))
 
     def declared(self) -> Iterator[Finding]:
-        """Ties that the config declares now and not then, or then and not now."""
-        then, today = ({tie[:2]: tie for tie in model.ties if tie.kind in (CONFIG, UNTIED)} for model in self._both())
-        for key in sorted({*then, *today}):
-            if (key in then) != (key in today):
-                names = " = ".join(map(repr, key[0]))
-                words = ("tied", "ties") if key[1] == CONFIG else ("untied", "unties")
-                if key in then:
-                    message = f"config.json {words[0]} {names}, and does not any more"
-                else:
-                    message = f"config.json {words[1]} {names}, and did not before"
-                yield self.find("declared-ties", then[key].line if key in then else 0, message, key[0])
+        """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
+        then, today = ({name: tie for tie in _of_config(model) for name in tie.names} for model in self._both())
+        groups: dict[tuple[str, str, int], list[str]] = {}
+        for name in sorted(self.locked.tensors.keys() & self.now.tensors.keys()):
+            was, found = then.get(name), today.get(name)
+            key = was.kind if was else "", found.kind if found else "", was.line if was else 0
+            if key[0] != key[1]:
+                groups.setdefault(key, []).append(name)
+        for (one, other, line), names in groups.items():
+            message = f"{some(names, MANY)}: config.json {SAYS[other]}, and {SAYS[one]} when it was locked"
+            yield self.find("declared-ties", line, message, tuple(names), severity="" if then else WARNING)
 
     def _both(self) -> tuple[LockedModel, LockedModel]:
         return self.locked, self.now
 
     def objects(self) -> Iterator[Finding]:
-        """Keys that are not tensors and have another value."""
-        for key, was in self.locked.objects.items():
-            found = self.now.objects.get(key)
+        """Keys that are not tensors and have another value; one warning where the container has no room for any."""
+        was, now = self.locked.objects, self.now.objects
+        if was and not now:
+            line, names = next(iter(was.values())).line, some(list(was), MANY)
+            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}", severity=WARNING)
+            return
+        for key, one in was.items():
+            found = now.get(key)
             if found is None:
-                yield self.find("objects-changed", was.line, f"object {key!r} is not there; it was {was.words}")
-            elif found[1:3] != was[1:3]:
-                values = f"was {was.words}, is {found.words}" if was.words != found.words else f"({was.words})"
-                yield self.find("objects-changed", was.line, f"object {key!r} has another value {values}")
-        for key, found in self.now.objects.items():
-            if key not in self.locked.objects:
+                yield self.find("objects-changed", one.line, f"object {key!r} is not there; it was {one.words}")
+            elif found[:3] != one[:3]:
+                values = f"was {one.words}, is {found.words}" if one.words != found.words else f"({one.words})"
+                yield self.find("objects-changed", one.line, f"object {key!r} has another value: {values}")
+        for key, found in now.items():
+            if key not in was:
                 yield self.find("objects-changed", 0, f"object {key!r} is not in the lock; it is {found.words}")
 
     def dialect(self) -> Iterator[Finding]:
@@ -144,6 +174,10 @@ def _difference(was: LockedTensor, found: LockedTensor) -> str:
     if NO_DATA in (was.digest, found.digest):
         return "had no bytes, has some" if was.digest == NO_DATA else "had bytes, has none"
     return "has other numbers"
+
+
+def _of_config(model: LockedModel) -> Iterator[LockedTie]:
+    return (tie for tie in model.ties if tie.kind in (CONFIG, UNTIED))
 
 
 def _heads(model: LockedModel) -> dict[str, str]:

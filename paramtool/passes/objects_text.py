@@ -1,0 +1,145 @@
+"""Objects as canonical text: the same for two trees that `objects_differ` calls equal, whatever container held them.
+
+The order of a mapping's keys, the spelling of a class in different versions of NumPy and Python, and which places
+refer to one object are not in it.  Tensors, and mappings of nothing but tensors, are left out: the names say them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from paramtool.model.objects import Again, Array, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef, word
+from paramtool.passes.objects_differ import spelled
+
+MAX_WORDS = 60
+"""Characters of a value in short."""
+_SETS = ("builtins.set", "builtins.frozenset")
+
+
+def rows(objects: Node) -> Iterator[tuple[str, str, str]]:
+    """(key, canonical text, the value in short) of each key at the top that holds more than tensors.
+
+    A tree that is no mapping is one row, whose key is empty.  The attributes of the top, such as `_metadata` of a state
+    dict, are left out.
+    """
+    if not isinstance(objects, Mapping):
+        if (kept := _kept(objects)) is not None:
+            yield "", canonical(kept), in_short(kept)
+        return
+    found: dict[str, list[Node]] = {}
+    for key, child in objects.items:
+        if (kept := _kept(child)) is not None:
+            found.setdefault(_name(key), []).append(kept)
+    for name, nodes in sorted(found.items()):
+        if len(nodes) == 1:
+            yield name, canonical(nodes[0]), in_short(nodes[0])
+        else:  # 1 and "1"
+            both = Sequence("list", tuple(nodes))
+            yield name, canonical(both), in_short(both)
+
+
+def _kept(node: Node) -> Node | None:
+    """A tree without the tensors that are values in its mappings; None where nothing else was in it."""
+    if isinstance(node, TensorRef):
+        return None
+    if not isinstance(node, Mapping) or not node.items:
+        return node
+    pairs = [(key, kept) for key, child in node.items if (kept := _kept(child)) is not None]
+    if not pairs and not any(isinstance(key, TensorRef) for key, _ in node.items):
+        return None
+    return replace(node, items=tuple(pairs))
+
+
+def canonical(node: Node) -> str:
+    """A tree as one line of JSON."""
+    return json.dumps(_data(node), sort_keys=True, separators=(",", ":"))
+
+
+def _data(node: Node) -> Any:
+    node = spelled(node)
+    match node:
+        case Leaf(value):
+            return _scalar(value)
+        case TensorRef(name):
+            return {"tensor": name}
+        case Array(dtype, shape, order, data):
+            return {"array": [dtype, list(shape), order, sha256(data, usedforsecurity=False).hexdigest()]}
+        case Again(path):
+            return {"again": path}
+        case Sequence(kind, items, args):
+            made = [_data(item) for item in items]
+            if kind in _SETS:
+                made.sort(key=json.dumps)
+            return {"seq": kind, "items": made, "args": [_data(one) for one in args]}
+        case Mapping(kind, pairs, attributes, args):
+            made = sorted(([_key(key), _data(child)] for key, child in pairs), key=json.dumps)
+            more = None if attributes is None else _data(attributes)
+            return {"map": kind, "items": made, "attributes": more, "args": [_data(one) for one in args]}
+        case Opaque(path, parts):
+            return {"opaque": path, "parts": sorted(([label, _data(one)] for label, one in parts), key=json.dumps)}
+    raise TypeError(f"{type(node).__name__} is not a node")
+
+
+def _key(key: Key) -> Any:
+    if isinstance(key, (TensorRef, Sequence, Opaque)):
+        return {"key": _data(key)}
+    return {"tuple": [_key(one) for one in key]} if isinstance(key, tuple) else _scalar(key)
+
+
+def _name(key: Key) -> str:
+    return key.name if isinstance(key, TensorRef) else word(key)
+
+
+def _first(pair: tuple[str, Node]) -> str:
+    return pair[0]
+
+
+def _scalar(value: Scalar) -> Any:
+    """A value with its type: 1 is not True, and not 1.0."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    text = value.hex() if isinstance(value, (bytes, float)) else repr(value)
+    return {type(value).__name__: text}
+
+
+def in_short(node: Node) -> str:
+    """A value as a person would write it, cut at 60 characters."""
+    text = "".join(_pieces(node, [MAX_WORDS * 4]))
+    return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 3]}..."
+
+
+def _pieces(node: Node, left: list[int]) -> Iterator[str]:
+    """The text piece by piece, until enough was written."""
+    left[0] -= 1
+    if left[0] < 0:
+        return
+    match node:
+        case Leaf(value):
+            yield repr(value[: MAX_WORDS * 2] if isinstance(value, (str, bytes)) else value)
+        case TensorRef(name):
+            yield f"<{name}>"
+        case Array(dtype, shape):
+            yield f"{dtype} {list(shape)}"
+        case Sequence(_, items):
+            yield "["
+            for at, item in enumerate(items[:MAX_WORDS]):
+                yield ", " if at else ""
+                yield from _pieces(item, left)
+            yield "]"
+        case Mapping(_, pairs):
+            yield "{"
+            for at, (name, child) in enumerate(sorted(((_name(key), child) for key, child in pairs), key=_first)):
+                if at == MAX_WORDS:
+                    break
+                yield f"{', ' if at else ''}{name[:MAX_WORDS]}: "
+                yield from _pieces(child, left)
+            yield "}"
+        case Opaque(path, parts):
+            values = [one for _, one in parts if isinstance(one, Leaf)]
+            yield path if not values else f"{path}({values[0].value!r:.60})"
+        case Again(path):
+            yield f"<{path}>"

@@ -1,0 +1,264 @@
+"""`paramtool lock`: one digest for a model, whoever saved it; and everything else on a line of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import save_file
+from torch import nn
+
+import paramtool
+from paramtool.commands.locked_model import LockReading, locked_model
+from paramtool.errors import FormatError, MissingFileError, OutputError, UsageError
+from paramtool.lockfile import read
+from paramtool.lockfile.lock import LockedModel
+from paramtool.passes.lock.compare import findings
+
+
+class Model(nn.Module):
+    """An embedding with a head that is tied to it, an LSTM, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb = nn.Embedding(20, 8)
+        self.rnn = nn.LSTM(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.emb.weight
+
+
+def state(seed: int = 0) -> dict[str, torch.Tensor]:
+    """The state of a model with values of its own."""
+    torch.manual_seed(seed)
+    return Model().state_dict()
+
+
+def apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Every name with memory of its own, as safetensors wants it."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def by_torch(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    torch.save(tensors, folder / "m.pt")
+    return folder / "m.pt"
+
+
+def by_old_torch(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    torch.save(dict(tensors), folder / "m.bin", _use_new_zipfile_serialization=False)
+    return folder / "m.bin"
+
+
+def by_safetensors(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    save_file(apart(tensors), folder / "m.safetensors")
+    return folder / "m.safetensors"
+
+
+def by_hub(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    save_torch_state_dict(apart(tensors), folder, max_shard_size=800)
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    return folder
+
+
+def by_hub_as_pickles(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    save_torch_state_dict(apart(tensors), folder, max_shard_size=800, safe_serialization=False)
+    return folder
+
+
+def by_dedup(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    paramtool.dedup(by_torch(tensors, folder), folder / "d.safetensors", min_equal_bytes=1)
+    return folder / "d.safetensors"
+
+
+def by_dedup_into_shards(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    paramtool.dedup(by_torch(tensors, folder), folder / "d", min_equal_bytes=1, max_shard_size=800)
+    return folder / "d"
+
+
+def by_dedup_as_pickle(tensors: dict[str, torch.Tensor], folder: Path) -> Path:
+    paramtool.dedup(by_torch(tensors, folder), folder / "d.pt", min_equal_bytes=1)
+    return folder / "d.pt"
+
+
+SAVERS = [
+    by_torch, by_old_torch, by_safetensors, by_hub, by_hub_as_pickles, by_dedup, by_dedup_into_shards,
+    by_dedup_as_pickle,
+]  # fmt: skip
+Saver = Callable[[dict[str, torch.Tensor], Path], Path]
+
+
+def locked(path: Path, headers: bool = False) -> LockedModel:
+    """What a lock says of a checkpoint."""
+    return locked_model(path, path.name, LockReading(headers))
+
+
+@pytest.mark.parametrize("save", SAVERS[1:], ids=lambda save: save.__name__)
+def test_one_model_has_one_digest(save: Saver, tmp_path: Path) -> None:
+    """Whoever saved it; and another one where one number is another."""
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    was, now = locked(by_torch(state(), folders[0])), locked(save(state(), folders[1]))
+    assert (now.content, now.unnamed) == (was.content, was.unnamed)
+    assert not list(findings(was, now, "l", content_only=True))
+    tensors = apart(state())
+    tensors["norm.running_mean"][3] += 1
+    other = locked(save(tensors, folders[2]))
+    assert other.content != was.content
+    assert [one.names for one in findings(was, other, "l", content_only=True)] == [("norm.running_mean",)]
+
+
+def test_ties_are_not_in_the_digest(tmp_path: Path) -> None:
+    """What shares memory has a line of its own; a saver that stores each name loses it."""
+    tied, untied = locked(by_torch(state(), tmp_path)), locked(by_safetensors(state(), tmp_path))
+    again = locked(by_dedup(state(), tmp_path))
+    assert [(tie.names, tie.kind) for tie in tied.ties] == [(("emb.weight", "head.weight"), "storage")]
+    assert [(tie.names, tie.kind) for tie in again.ties] == [(("emb.weight", "head.weight"), "storage")]
+    assert [one.id for one in findings(tied, untied, "l")] == ["PT101", "PT401"]
+    assert [one.id for one in findings(tied, again, "l")] == ["PT401"]
+
+
+def test_a_saver_that_drops_a_tied_name(tmp_path: Path) -> None:
+    """transformers stores one name of a tie: the config says the other, and the lock says so."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 16, "n_positions": 8}
+    model = GPT2LMHeadModel(GPT2Config(**sizes))
+    model.save_pretrained(tmp_path / "saved")
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    whole, saved = locked(tmp_path / "m.pt"), locked(tmp_path / "saved")
+    assert whole.tensors.keys() - saved.tensors.keys() == {"lm_head.weight"}
+    assert [(tie.names, tie.kind) for tie in saved.ties] == [(("transformer.wte.weight",), "config")]
+    assert read.parse(paramtool.lock([tmp_path / "saved"], "-").text).models
+    found = {(one.id, one.severity): one for one in findings(whole, saved, "l")}
+    assert "config.json ties it to 'transformer.wte.weight'" in found["PT202", "warning"].message
+    names = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    assert locked(by_safetensors(names, tmp_path)).content == saved.content
+
+
+def test_a_renamed_model(tmp_path: Path) -> None:
+    one = locked(by_torch(state(), tmp_path))
+    other = locked(by_safetensors({f"model.{name}": tensor for name, tensor in state().items()}, tmp_path))
+    assert one.content != other.content and one.unnamed == other.unnamed
+    assert [found.id for found in findings(one, other, "l", content_only=True)] == ["PT210"]
+
+
+def test_objects(tmp_path: Path) -> None:
+    """A training checkpoint: what is no tensor is a line; what holds only tensors is none."""
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    made = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "args": {"b": 1, "a": 2}}
+    torch.save(made, tmp_path / "a.pt")
+    torch.save(made | {"args": {"a": 2, "b": 1}}, tmp_path / "b.pt")  # the order of keys says nothing
+    torch.save(made | {"epoch": 4}, tmp_path / "c.pt")
+    paramtool.dedup(tmp_path / "a.pt", tmp_path / "d.safetensors")
+    a, b, c, d = (locked(tmp_path / name) for name in ("a.pt", "b.pt", "c.pt", "d.safetensors"))
+    assert list(a.objects) == ["args", "epoch", "optimizer"] and a.objects["epoch"].words == "3"
+    assert a.objects == b.objects == d.objects
+    assert a.content == b.content == c.content == d.content
+    assert [one.message for one in findings(a, c, "l") if one.id == "PT402"] == [
+        "object 'epoch' has another value: was 3, is 4"
+    ]
+
+
+def test_pending_signs_are_carried_out(tmp_path: Path) -> None:
+    """A conjugate that torch did not carry out has the digest of the one that dedup did."""
+    value = torch.randn(3, 4, dtype=torch.complex64)
+    torch.save({"w": value.conj(), "p": value}, tmp_path / "a.pt")
+    torch.save({"w": value.conj().resolve_conj(), "p": value}, tmp_path / "b.pt")
+    torch.save({"w": value, "p": value}, tmp_path / "c.pt")
+    a, b, c = (locked(tmp_path / name) for name in ("a.pt", "b.pt", "c.pt"))
+    assert a.content == b.content != c.content
+
+
+def test_headers_read_no_tensor(tmp_path: Path) -> None:
+    """Such a digest is never that of a lock with bytes, and says nothing of numbers."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    a, b = (locked(by_torch(state(seed), folder), True) for seed, folder in enumerate(folders))
+    assert a.content == b.content and a.content.startswith("b3-headers:")
+    assert not any(file.sha256 for file in a.files)
+    assert [one.id for one in findings(a, b, "l")] == ["PT405"]
+    full = locked(folders[0] / "m.pt")
+    assert [one.id for one in findings(full, a, "l", content_only=True)] == ["PT405"]
+
+
+def test_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are as seen from the lock; it is written once, or with force; and is the same text each time."""
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    by_torch(state(), Path("models"))
+    by_safetensors(state(), Path("models"))
+    made = paramtool.lock(["models/m.pt", "models/m.safetensors"])
+    assert made.text == Path("paramtool.lock").read_text()
+    assert [*read.read("paramtool.lock").models] == ["models/m.pt", "models/m.safetensors"]
+    with pytest.raises(OutputError, match="exists already"):
+        paramtool.lock(["models/m.pt"])
+    paramtool.lock(["models/m.safetensors", "models/m.pt"], force=True)
+    assert made.text == Path("paramtool.lock").read_text()
+    Path("locks").mkdir()
+    paramtool.lock(["models/m.pt"], "locks/m.lock")
+    assert [*read.read("locks/m.lock").models] == ["../models/m.pt"]
+    printed = paramtool.lock([tmp_path / "models" / "m.pt"], "-")
+    assert [one.path for one in printed.models] == [str(tmp_path / "models" / "m.pt")]
+    with pytest.raises(UsageError, match="given twice"):
+        paramtool.lock(["models/m.pt", "./models/m.pt"], "-")
+    with pytest.raises(UsageError, match="at least one"):
+        paramtool.lock([], "-")
+    with pytest.raises(MissingFileError):
+        paramtool.lock(["models/m.pt", "gone.pt"], "other.lock")
+    assert not Path("other.lock").exists()
+
+
+def test_a_folder_with_several_sets_or_none(tmp_path: Path) -> None:
+    """A set that has to be chosen is named as its file is."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match="an empty folder"):
+        paramtool.lock([tmp_path / "empty"], "-")
+    by_torch(state(0), tmp_path)
+    by_safetensors(state(1), tmp_path)
+    with pytest.raises(UsageError):
+        paramtool.lock([tmp_path], "-")
+    assert paramtool.lock([tmp_path / "m.pt"], "-").models
+
+
+def test_a_damaged_config_is_not_passed_over(tmp_path: Path) -> None:
+    by_safetensors(state(), tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(FormatError, match=r"config\.json"):
+        paramtool.lock([tmp_path], "-")
+
+
+def test_a_wrong_crc_is_not_locked(tmp_path: Path) -> None:
+    path = by_torch(state(), tmp_path)
+    data = bytearray(path.read_bytes())
+    at = data.find(state()["rnn.bias_ih_l0"].numpy().tobytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="CRC"):
+        paramtool.lock([path], "-")
+    assert paramtool.lock([path], "-", headers=True).models
+
+
+def test_hostile_names_survive(tmp_path: Path) -> None:
+    names = ["a b", "#", '"', "\x1b[31mred", "line\nbreak", "tab\t", "-", "=", "::set-env name=x::y", "<b>", "é", ""]
+    path = by_safetensors({name: torch.zeros(2) for name in names}, tmp_path)
+    made = paramtool.lock([path], tmp_path / "l")
+    assert [*read.read(str(tmp_path / "l")).models["m.safetensors"].tensors] == sorted(names)
+    assert made.text.isascii() and "\x1b" not in made.text
+    assert len(made.text.split("\n")) == len(names) + 7
+
+
+def test_json(tmp_path: Path) -> None:
+    from paramtool.cli._json_lock import locked as document
+
+    made = paramtool.lock([by_torch(state(), tmp_path)], "-")
+    found = json.loads(json.dumps(document(made)))
+    assert found["models"][0]["content"] == made.models[0].content
