@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Defects,
         FormatError,
         LayoutError,
+        LockError,
         MissingFileError,
         ModelError,
         NoSuchFileError,
@@ -73,7 +74,7 @@ __all__ = [
     "Alias", "AliasGraph", "BaseFound", "Checked", "CheckedFile", "Checkpoint", "Considered", "Converted",
     "DedupOptions", "Deduped", "Defects", "Diffed", "Each", "Entry", "ExportOptions", "Exported", "Family",
     "FamilyMember", "Finding", "Form", "FormatError", "Guess", "Guessed", "Inspection", "Layout", "LayoutError",
-    "Locked", "MissingFileError", "ModelError", "NoSuchFileError", "OutputError", "ParamtoolError", "Plan",
+    "LockError", "Locked", "MissingFileError", "ModelError", "NoSuchFileError", "OutputError", "ParamtoolError", "Plan",
     "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule", "TieError", "UnknownSizesError",
     "UnreadableError", "UnsafeError", "UsageError", "Variant", "Verified", "View", "__version__", "alias_graph",
     "check", "convert", "dedup", "dedup_each", "dedup_family", "diff", "export", "export_each", "find_base", "fuse",
@@ -97,7 +98,7 @@ _PLACES = {
     "commands.relayout_options": "RelayoutOptions",
     "commands.variants": "Variant",
     "commands.verify": "Verified verify verify_each",
-    "errors": "Defects FormatError LayoutError MissingFileError ModelError NoSuchFileError "
+    "errors": "Defects FormatError LayoutError LockError MissingFileError ModelError NoSuchFileError "
     "OutputError ParamtoolError PlanError TieError UnknownSizesError UnreadableError UnsafeError UsageError",
     "formats": "read",
     "guessing.candidates": "Guess",

@@ -14,6 +14,7 @@ from paramtool import formats
 from paramtool.commands import said_rows
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
+from paramtool.commands.refuse_unlocked import refuse_unlocked
 from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
@@ -71,6 +72,7 @@ def load_model(
     assign: bool = False,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    lock: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -93,6 +95,9 @@ def load_model(
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
     of transformers and the file lacks its names, these become what from_pretrained makes of them.
 
+    `lock` is a lock file, of `paramtool.lock`: LockError where the checkpoint does not hold just the tensors that it
+    says.  Every tensor of the checkpoint is read for that, whatever is loaded.
+
     TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
     not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
     UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError, `allow_class` and
@@ -101,6 +106,8 @@ def load_model(
     tensors = tensors_of(model)
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     where = whole.files[0].path
+    if lock is not None:
+        refuse_unlocked(lock, path, whole)
     refuse_unfit(where, model, tensors)
     check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
     chosen, as_it_is = _part(whole, tensors, only, prefix)

@@ -117,6 +117,7 @@ FUNCTIONS = {
     "unfuse": ["unfuse"],
     "guess": ["guess"],
     "check": ["check"],
+    "lock": ["lock"],
     "diff": ["diff"],
     "verify": ["verify"],
 }
@@ -137,7 +138,10 @@ WITHOUT_FLAG = {
     "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
     "check": {"progress", "today"},
-    **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify")},
+    **{
+        command: {"progress"}
+        for command in ("variants", "convert", "fuse", "unfuse", "guess", "lock", "diff", "verify")
+    },
 }
 VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""

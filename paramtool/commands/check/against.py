@@ -44,6 +44,15 @@ def model_for(lock: Lock, path: str) -> LockedModel:
     )
 
 
+def pointer_differences(path: str, locked: LockedModel, lock: Lock) -> list[Finding] | None:
+    """What pointers of git-LFS or Xet say that stand for the files of a model; None where there are none."""
+    from paramtool.commands.pointed import pointed
+    from paramtool.passes.lock import pointers
+
+    seen = pointed(path, locked)
+    return None if seen is None else list(pointers.findings(locked, seen, lock.path, path))
+
+
 def differences(
     found: Inspection, locked: LockedModel, lock: Lock, *, content_only: bool, progress: Progress
 ) -> Iterator[Finding]:

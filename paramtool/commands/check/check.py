@@ -152,6 +152,10 @@ class _Check:
     def _judged(self, path: str, notes: list[str], names: list[str]) -> Iterator[Finding]:
         """The findings of one checkpoint; `notes` and the name of its model in the lock are added to the lists."""
         settings = self.policy.of(path)
+        if (pointed := self._pointed(path, settings, names)) is not None:
+            for finding in pointed:
+                yield from self._weighed(finding, path, settings, finding.severity)
+            return
         asked = self._asked(settings, path)
         found = self._inspected(path, settings, asked)
         for rule, place in asked:
@@ -166,7 +170,21 @@ class _Check:
         names[0] = locked.path
         only = settings.get("content-only", False)
         for finding in against.differences(found, locked, self.lock, content_only=only, progress=self.progress):
-            yield from self._weighed(finding, path, settings)
+            yield from self._weighed(finding, path, settings, finding.severity)
+
+    def _pointed(self, path: str, settings: Settings, names: list[str]) -> list[Finding] | None:
+        """What the pointers of git-LFS or Xet at a path say against the lock; None where it is a checkpoint itself."""
+        if self.lock is None or not settings.get("changed", True):
+            return None
+        from paramtool.commands.check import against
+
+        try:
+            locked = against.model_for(self.lock, path)
+        except UsageError:
+            return None
+        found = against.pointer_differences(path, locked, self.lock)
+        names[0] = locked.path if found is not None else ""
+        return found
 
     def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
         """The rules; what nobody asked for and needs a config.json is left out where there is none."""
@@ -185,9 +203,9 @@ class _Check:
             progress=self.progress,
         )
 
-    def _weighed(self, finding: Finding, path: str, settings: Settings) -> Iterator[Finding]:
+    def _weighed(self, finding: Finding, path: str, settings: Settings, own: str = "") -> Iterator[Finding]:
         """A finding with its severity, and with the exception that allows it; nothing where it is off."""
-        severity = settings.severity(finding.id)
+        severity = settings.severity(finding.id, own)
         if severity == OFF or (self.allow_unknown and finding.id == BY_NAME["unsafe"].id):
             return
         allowed = self.policy.allowing(finding.id, path, finding.names, self.today)
