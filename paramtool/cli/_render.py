@@ -79,10 +79,13 @@ def _clean(text: str) -> str:
 
 
 def json_text(data: dict[str, Any]) -> None:
-    """Print one JSON document, piece by piece where it has iterators."""
+    """Print one JSON document, piece by piece where it has iterators.
+
+    A name with `##[` gets an escape: the runner of GitHub's workflows takes ##[command] for a command in any line.
+    """
     from paramtool.cli._json_text import pieces
 
-    text(pieces(data))
+    text(piece.replace("##[", "\\u0023#[") for piece in pieces(data))
 
 
 def text(pieces: Iterable[str]) -> None:

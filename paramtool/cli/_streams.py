@@ -27,6 +27,8 @@ def shown(text: str, lines: bool = False) -> str:
     >>> print(shown("w\\x1b[31m\\n"))
     w\\x1b[31m\\n
     """
+    if "##[" in text and os.environ.get("GITHUB_ACTIONS"):
+        text = text.replace("##[", "##\u200b[")  # the runner takes ##[command] for a command, wherever it is in a line
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)

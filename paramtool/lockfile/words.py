@@ -27,7 +27,7 @@ def quoted(text: str) -> str:
     """
     if _PLAIN.fullmatch(text):
         return text
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    return json.dumps(text).replace("\x7f", "\\u007f").replace("#", "\\u0023")
 
 
 def split(line: str) -> list[str]:

@@ -69,6 +69,8 @@ def change(path: Path, folder: Path) -> None:
     assert locked.models[0].path == path.name
     found: paramtool.Diffed = paramtool.diff(path, small.output)
     assert found.is_same()
+    page: paramtool.PageReport = paramtool.report(path, small.output, output=folder / "page.html", equal=True)
+    assert page.nbytes and page.other == small.output
     base: paramtool.BaseFound = paramtool.find_base(small.output, [path])
     assert base.base == str(path)
     family: paramtool.Family = paramtool.dedup_family([path, small.output], folder / "family", min_equal_bytes=1)

@@ -119,6 +119,7 @@ FUNCTIONS = {
     "check": ["check"],
     "lock": ["lock"],
     "diff": ["diff"],
+    "report": ["report"],
     "verify": ["verify"],
 }
 WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
@@ -140,7 +141,7 @@ WITHOUT_FLAG = {
     "check": {"progress", "today"},
     **{
         command: {"progress"}
-        for command in ("variants", "convert", "fuse", "unfuse", "guess", "lock", "diff", "verify")
+        for command in ("variants", "convert", "fuse", "unfuse", "guess", "lock", "diff", "verify", "report")
     },
 }
 VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
@@ -192,7 +193,7 @@ def test_a_flag_and_its_keyword_have_one_name_and_one_default(command: str) -> N
         else:
             assert default == expected, f"{command} --{flag}: {default!r} is {expected!r} in Python"
     positional = [one.name for one in parameters.values() if one.kind is not one.KEYWORD_ONLY][:1]
-    files = {"verify": {"output"}, "diff": {"a", "b"}}.get(command, set(positional))
+    files = {"verify": {"output"}, "diff": {"a", "b"}, "report": {"path", "other"}}.get(command, set(positional))
     assert parameters.keys() - seen - files == WITHOUT_FLAG[command]
 
 

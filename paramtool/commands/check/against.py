@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from paramtool.commands.lock import name_in
 from paramtool.commands.locked_model import LockReading, described
+from paramtool.commands.pointed import pointed
 from paramtool.commands.progress import Progress
 from paramtool.errors import UsageError
 from paramtool.lockfile.lock import Lock, LockedModel
 from paramtool.model.finding import Finding
 from paramtool.passes.lock import compare
+from paramtool.passes.lock import pointers as judging_pointers
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -44,13 +46,10 @@ def model_for(lock: Lock, path: str) -> LockedModel:
     )
 
 
-def pointer_differences(path: str, locked: LockedModel, lock: Lock) -> list[Finding] | None:
-    """What pointers of git-LFS or Xet say that stand for the files of a model; None where there are none."""
-    from paramtool.commands.pointed import pointed
-    from paramtool.passes.lock import pointers
-
+def pointers(path: str, locked: LockedModel, lock: Lock) -> Iterator[Finding] | None:
+    """What the pointers at a path say against a lock; None where the files themselves are there."""
     seen = pointed(path, locked)
-    return None if seen is None else list(pointers.findings(locked, seen, lock.path, path))
+    return None if seen is None else judging_pointers.findings(locked, seen, lock.path, path)
 
 
 def differences(

@@ -39,9 +39,9 @@ class Settings:
         """The value of a key."""
         return self.said[key].value if key in self.said else default
 
-    def severity(self, rule_id: str, own: str = "") -> str:
-        """The severity of a kind of findings: what the configuration says, else what a finding itself has."""
-        return self.severities.get(rule_id, own or BY_ID[rule_id].severity)
+    def severity(self, rule_id: str) -> str:
+        """The severity of a kind of findings."""
+        return self.severities.get(rule_id, BY_ID[rule_id].severity)
 
     def joined(self, other: Settings) -> Settings:
         """Both; what the other says counts."""
