@@ -10,7 +10,7 @@ from dataclasses import replace
 from paramtool.commands import _diff_explained, _diff_tables
 from paramtool.commands._diff_beside import NamedRun, beside, runs_of
 from paramtool.commands._diff_parts import PartSearch
-from paramtool.commands._diff_search import Search
+from paramtool.commands._diff_search import FoundMap, Search
 from paramtool.commands._differences import alias_sets, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
@@ -72,6 +72,18 @@ class Diffed(Displayed):
                 return False
         return not (self.ties or self.objects or (strict and self.metadata))
 
+    def _picture(self) -> str:
+        """The tensors by verdict."""
+        from paramtool.commands.report.differences import KIND_WORDS, TINTS
+        from paramtool.drawing.notebook import small_bar
+        from paramtool.drawing.strips import stacked
+
+        many = counts(self.tensors)
+        parts = stacked(
+            (KIND_WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items()
+        )
+        return small_bar(parts, "tensors by verdict") if parts else ""
+
     def _rows(self, most: int) -> Iterator[Row]:
         """The verdict, and each tensor that differs."""
         yield "a", self.a
@@ -108,8 +120,7 @@ def diff(
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
         work = _Comparing(first, second, sides, memory)
-        with progress("diff", sum(view.nbytes for _, view in second.windows())) as advance:
-            tensors = work.all(advance)
+        tensors = work.all(progress)
         nbytes = sides.nbytes_read
     objects = object_differences(second, first)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
@@ -153,9 +164,10 @@ class _Comparing:
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
 
-    def all(self, advance: Advance) -> tuple[TensorDiff, ...]:
+    def all(self, progress: Progress) -> tuple[TensorDiff, ...]:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
-        self._by_name(advance)
+        with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
+            self._by_name(advance)
         if self.left_b:
             self._by_content()
         if self.left_b or self.left_a:
@@ -165,7 +177,7 @@ class _Comparing:
         if self.left_b:
             self._by_casts()
         if self.left_b:
-            self._by_rows()
+            self._by_rows(progress)
         if self.left_b:
             self._by_reasons()
         self._rest()
@@ -335,18 +347,25 @@ class _Comparing:
         elif names:
             self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
 
-    def _by_rows(self) -> None:
+    def _by_rows(self, progress: Progress) -> None:
         """Tensors whose rows are rows, columns or negated rows of those of the first, by a search without tables."""
         search = Search(dict(self.left_a), dict(self.left_b), self.sides, self.memory)
-        for one in list(search.found()):
-            if one.name not in self.left_b:
-                continue
-            for old, windows in one.used.items():
-                self.used.setdefault(old, []).extend(windows)
-            self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
-            self._beside(self.found[one.name], search.named(one))
+        with progress("rows", search.nbytes) as advance:
+            for one in search.found(advance):
+                if one.name in self.left_b:
+                    self._by_map(one, search)
         if search.missed:
             self._undecided()
+
+    def _by_map(self, one: FoundMap, search: Search) -> None:
+        """A tensor whose rows were found, and what stands beside it by the same map."""
+        found = list(search.beside(one, self.left_b))
+        for old, windows in one.used.items():
+            self.used.setdefault(old, []).extend(windows)
+        self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+        for name, olds in found:
+            self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+        self._beside(self.found[one.name], search.named(one))
 
     def _beside(self, one: TensorDiff, runs: Sequence[NamedRun]) -> None:
         """The bias, the scales and the low-rank factors beside a matrix, by the same rows."""
