@@ -281,7 +281,7 @@ NO_CHECKPOINT = {".py", ".md", ".json", ".txt"}
 def test_every_fixture_has_a_page(folder: str, tmp_path: Path) -> None:
     """Of every format; what cannot be read alone, such as a sidecar file, is an error of ours."""
     made = 0
-    for path in sorted(FIXTURES.glob(f"{folder}/*/*")):
+    for path in sorted(FIXTURES.joinpath(folder).rglob("*")):
         if path.suffix in NO_CHECKPOINT:
             continue
         try:
