@@ -18,14 +18,14 @@ OURS = {"h3", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "strong"
 class Page(HTMLParser):
     """Tags with their attributes, and the texts of cells, taken apart by their `code`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, html: str | None = None) -> None:
         super().__init__(convert_charrefs=True)
         self.tags: list[tuple[str, list[tuple[str, str | None]]]] = []
         self.inside: list[str] = []
         self.codes: list[str] = []
         self.outside = ""
         self.comments: list[str] = []
-        self.feed(rendered(text))
+        self.feed(rendered(text) if html is None else html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
