@@ -1,4 +1,4 @@
-"""What `check` writes for others, read by them: pre-commit, junitparser, and cmark-gfm, which renders GitHub's Markdown.
+"""What `check` writes for others, read by them: pre-commit, junitparser, and cmark-gfm, GitHub's renderer of Markdown.
 
 PARAMTOOL_CI is the Python of an environment with tests/oracles/requirements-ci.txt; `make oracles` makes it.
 """
@@ -38,7 +38,7 @@ from junitparser import JUnitXml
 found = []
 for text in json.load(sys.stdin):
     suites = JUnitXml.fromstring(text.encode())
-    cases = [(suite.name, case.name, [(type(one).__name__, one.message) for one in case.result]) for suite in suites for case in suite]
+    cases = [(case.name, [one.message for one in case.result]) for suite in suites for case in suite]
     found.append([suites.tests, suites.failures, suites.errors, suites.skipped, cases])
 json.dump(found, sys.stdout)
 """
@@ -78,7 +78,7 @@ def test_junitparser_reads_each_case() -> None:
         assert tests == len(cases) and errors == len(report.errors)
         assert failures == len({(one.path, kind(one)) for one in report.findings if one.fails})
         assert skipped == len({(one.path, kind(one)) for one in report.findings if one.allowed})
-        said = {message for _, _, results in cases for _, message in results}
+        said = {message for _, results in cases for message in results}
         if len(report.findings) == 1 and report.findings[0].fails:
             assert one_line(report.findings[0].message, junit.MAX_LINE) in said
 
