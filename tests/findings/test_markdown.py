@@ -82,21 +82,8 @@ def test_strangers_words_are_code(report: CheckReport) -> None:
     assert [spaces(text) for text in page.codes] == [spaces(text) for text in cells(report)]
     rows = len(report.findings) + len(report.errors)
     assert sum(tag == "tr" for tag, _ in page.tags) == (rows + 1 if rows else 0)
-<<<<<<< HEAD
-    assert page.outside.isascii() and not set("@#:<>`|") & set(page.outside)
-=======
     assert page.outside.replace("█", "").replace("░", "").isascii()
-    assert not set("@#:<>`") & set(page.outside)
-
-
-@given(reports())
-def test_github_sees_no_mention_and_no_link(report: CheckReport) -> None:
-    """What GitHub looks for besides Markdown is not in the source: mentions, numbers of issues, addresses."""
-    for line in [*markdown.lines(report)][1:]:
-        if line.startswith(("| ", "Not")):
-            bare = line.replace("&#", "")
-            assert not set("@#:`") & set(bare) and "www." not in bare and line.isprintable()
->>>>>>> main
+    assert not set("@#:<>`|") & set(page.outside)
 
 
 def test_the_summary_is_bounded() -> None:
