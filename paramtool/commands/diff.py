@@ -73,6 +73,18 @@ class Diffed(Displayed):
                 return False
         return not (self.ties or self.objects or (strict and self.metadata))
 
+    def _picture(self) -> str:
+        """The tensors by verdict."""
+        from paramtool.commands.report.differences import KIND_WORDS, TINTS
+        from paramtool.drawing.notebook import small_bar
+        from paramtool.drawing.strips import stacked
+
+        many = counts(self.tensors)
+        parts = stacked(
+            (KIND_WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items()
+        )
+        return small_bar(parts, "tensors by verdict") if parts else ""
+
     def _rows(self, most: int) -> Iterator[Row]:
         """The verdict, and each tensor that differs."""
         yield "a", self.a

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from paramtool.drawing.strips import text_bar
 from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import Finding
 
@@ -22,6 +23,7 @@ MAX_CELL = 500
 def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
     """The lines of the summary: a heading, how many of what, and a table, bounded in rows and to about `most` bytes."""
     yield from ("### paramtool check", "", f"{report.summary}.")
+    yield from _bar(report)
     rows = [*_errors(report), *map(_row, report.failing_first)]
     if not rows:
         return
@@ -35,6 +37,14 @@ def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
         shown += 1
     if shown < len(rows):
         yield from ("", f"Not shown: {len(rows) - shown} more.")
+
+
+def _bar(report: CheckReport) -> Iterator[str]:
+    """Of several files, how many pass."""
+    failing = {one.path for one in report.findings if one.fails} | report.errors.keys()
+    passing = sum(path not in failing for path in report.paths)
+    if len(report.paths) > 1:
+        yield from ("", f"{text_bar(passing / len(report.paths))} {passing} of {len(report.paths)} pass")
 
 
 def _errors(report: CheckReport) -> Iterator[str]:
