@@ -166,7 +166,7 @@ class Checking:
                 yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
 
     def notes(self, files: Sequence[CheckedFile], *, is_whole: bool) -> Iterator[str]:
-        """Models of the lock that were not checked; with `is_whole`, also tables of the configuration that match none."""
+        """Models of the lock that were not checked; with `is_whole`, also tables of the configuration without one."""
         if is_whole:
             yield from self._unmatched([file.path for file in files])
         if self.lock is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -438,3 +439,13 @@ def test_the_flag_counts_more_than_a_table(at: Path) -> None:
     policy(at, '[[paths]]\nmatch = ["*"]\ncontent-only = false')
     assert paramtool.check(["tied.pt"]).exit_code == 1
     assert paramtool.check(["tied.pt"], content_only=True).findings == ()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_a_lock_and_a_path_that_are_no_files(kind: str, at: Path) -> None:
+    """Nothing waits for the writer of a named pipe."""
+    os.mkfifo("fifo")
+    (at / "folder").mkdir()
+    ran = quick("check", "plain.safetensors", "--lock", kind, cwd=at)
+    assert ran.code == 3 and f"error: {kind}: is not a file" in ran.err, ran
+    assert quick("check", kind, cwd=at).code == 3
