@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +283,27 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     assert [*read.read(str(tmp_path / "l")).models["m.safetensors"].tensors] == sorted(names)
     assert made.text.isascii() and "\x1b" not in made.text
     assert len(made.text.split("\n")) == len(names) + 7
+
+
+def test_git_shows_the_tensors_that_changed(tmp_path: Path) -> None:
+    """As docs/lock.md has it, with git itself."""
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        ran = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return ran.stdout
+
+    git("init", "-q")
+    words = (sys.executable, "-m", "paramtool", "lock", "-o", "-")
+    git("config", "diff.paramtool.textconv", " ".join(map(shlex.quote, words)))
+    (tmp_path / ".gitattributes").write_text("*.safetensors diff=paramtool\n")
+    for number in (1, 2):
+        save_file({"a": torch.zeros(3), "b": torch.full((2,), float(number))}, tmp_path / "m.safetensors")
+        git("add", "-A")
+        git("commit", "-qm", "weights")
+    lines = git("diff", "HEAD~1", "HEAD", "--", "m.safetensors").split("\n")
+    assert [line.split()[1] for line in lines if line.startswith(("-tensor", "+tensor"))] == ["b", "b"]
+    assert any(line.startswith(" tensor a float32 [3] b3:") for line in lines)
 
 
 def test_json(tmp_path: Path) -> None:
