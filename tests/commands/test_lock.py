@@ -22,6 +22,7 @@ from paramtool.errors import FormatError, MissingFileError, OutputError, UsageEr
 from paramtool.lockfile import read
 from paramtool.lockfile.lock import LockedModel
 from paramtool.passes.lock.compare import findings
+from tests.hostile.command import quick
 
 
 class Model(nn.Module):
@@ -306,9 +307,24 @@ def test_git_shows_the_tensors_that_changed(tmp_path: Path) -> None:
     assert any(line.startswith(" tensor a float32 [3] b3:") for line in lines)
 
 
-def test_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("headers", [False, True])
+def test_json(headers: bool, tmp_path: Path) -> None:
+    """The document is as its schema says, with what was not read and with hostile names."""
+    from jsonschema import Draft202012Validator
+
     from paramtool.cli._json_lock import locked as document
 
-    made = paramtool.lock([by_torch(state(), tmp_path)], "-")
+    torch.save({"a\x1b": torch.zeros(2), "m": torch.zeros(2, device="meta"), "epoch": 1}, tmp_path / "m.pt")
+    made = paramtool.lock([tmp_path / "m.pt"], "-", headers=headers)
     found = json.loads(json.dumps(document(made)))
-    assert found["models"][0]["content"] == made.models[0].content
+    schema = Path(__file__).parents[2] / "docs/schema/lock-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(found)
+    data = {one["name"]: one["data"] for one in found["models"][0]["tensors"]}
+    assert data == {"a\x1b": "unread" if headers else "read", "m": "none"}
+
+
+def test_printed_is_written(tmp_path: Path) -> None:
+    path = by_torch(state(), tmp_path)
+    made = paramtool.lock([path], tmp_path / "l")
+    ran = quick("lock", "m.pt", "-o", "-", cwd=tmp_path)
+    assert ran.code == 0 and ran.out == made.text == (tmp_path / "l").read_text()
