@@ -259,6 +259,19 @@ def test_a_folder_with_several_sets_or_none(tmp_path: Path) -> None:
     assert paramtool.lock([tmp_path / "m.pt"], "-").models
 
 
+def test_threads_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads, as for large files; and an error of the one that hashes files is no other."""
+    path = by_torch(state(), tmp_path)
+    alone = paramtool.lock([path], "-").text
+    monkeypatch.setattr("paramtool.engine.read.digests.THREADS_NBYTES", 0)
+    assert paramtool.lock([path], "-").text == alone
+    data = bytearray(path.read_bytes())
+    data[data.find(state()["rnn.bias_ih_l0"].numpy().tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="CRC"):
+        paramtool.lock([path], "-")
+
+
 def test_a_damaged_config_is_not_passed_over(tmp_path: Path) -> None:
     by_safetensors(state(), tmp_path)
     (tmp_path / "config.json").write_text("{")
