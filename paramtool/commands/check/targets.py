@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from paramtool.errors import NoSuchFileError, ParamtoolError, UsageError
 from paramtool.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from paramtool.formats.folder.weight_names import Weights
+    from paramtool.model.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +59,30 @@ def _matching(pattern: str) -> list[str]:
 def inside(folder: str) -> list[str]:
     """The checkpoints of a folder that is not one itself: sets of weights there and in subfolders, with their copies.
 
-    Empty where there are none, or where one of them cannot be read.
+    A file that could be one and cannot be read is among them.  Empty where nothing can be read.
     """
     from paramtool import formats
     from paramtool.formats.folder import weight_sets
 
+    failed: set[str] = set()
+
+    def read(path: str) -> Checkpoint:
+        try:
+            return formats.read_file(path)
+        except ParamtoolError:
+            failed.add(path)
+            raise
+
     try:
-        found = weight_sets.every(folder, formats.read_file)
+        found = weight_sets.every(folder, read)
     except ParamtoolError:
         return []
-    paths = []
-    for place, sets in found.items():
-        if place and len(sets) == 1 and not sets[0].copies:
-            paths.append(os.path.join(folder, *place.split("/")))
-        else:
-            paths += [path for one in sets for path in (one.path, *(copy.path for copy in one.copies))]
-    return paths
+    paths = [path for place, sets in found.items() for path in _of_place(folder, place, sets)]
+    return [*paths, *(path for path in sorted(failed) if path not in paths)]
+
+
+def _of_place(folder: str, place: str, sets: Sequence[Weights]) -> list[str]:
+    """The paths of the sets of one folder: the subfolder itself, if it has one set and no copies."""
+    if place and len(sets) == 1 and not sets[0].copies:
+        return [os.path.join(folder, *place.split("/"))]
+    return [path for one in sets for path in (one.path, *(copy.path for copy in one.copies))]
