@@ -32,7 +32,7 @@ def targets(paths: Iterable[str], folder: str = "") -> list[CheckTarget]:
     found: dict[str, CheckTarget] = {}
     for path in paths:
         for one in _expanded(os.path.join(folder, path)):
-            found.setdefault(one.path, one)
+            found.setdefault(os.path.normpath(one.path) if one.path else "", one)
     return list(found.values())
 
 
@@ -64,21 +64,37 @@ def inside(folder: str) -> list[str]:
     from paramtool import formats
     from paramtool.formats.folder import weight_sets
 
-    failed: set[str] = set()
+    seen: list[str] = []
 
     def read(path: str) -> Checkpoint:
-        try:
-            return formats.read_file(path)
-        except ParamtoolError:
-            failed.add(path)
-            raise
+        seen.append(path)
+        return formats.read_file(path)
 
     try:
         found = weight_sets.every(folder, read)
     except ParamtoolError:
         return []
     paths = [path for place, sets in found.items() for path in _of_place(folder, place, sets)]
-    return [*paths, *(path for path in sorted(failed) if path not in paths)]
+    known = {*paths, *(path for sets in found.values() for one in sets for path in _belongs(one))}
+    left = [path for path in seen if path not in known and os.path.dirname(path) not in paths]
+    places = [os.path.join(folder, *place.split("/")) for place in weight_sets.inner(folder)]
+    for inner in (*places, *_distributed(folder)):  # `every` leaves sets out beside those that libraries look for
+        if not any(path == inner or path.startswith(inner + os.sep) for path in (*paths, *left)):
+            left.append(inner)
+    return list(dict.fromkeys([*paths, *left]))
+
+
+def _distributed(folder: str) -> list[str]:
+    """Subfolders that torch.distributed.checkpoint wrote."""
+    from glob import escape, glob
+
+    return sorted(map(os.path.dirname, glob(os.path.join(escape(folder), "*", ".metadata"))))
+
+
+def _belongs(one: Weights) -> Iterator[str]:
+    """The files that are read with a set of weights, or hold nothing that is a model."""
+    yield from (one.path, *one.more, *one.others, *(copy.path for copy in one.copies))
+    yield from (file.path for file in one.checkpoint.files)
 
 
 def _of_place(folder: str, place: str, sets: Sequence[Weights]) -> list[str]:
