@@ -19,6 +19,7 @@ from paramtool.model.rowmap import RowRun, words
 from paramtool.model.view import View
 from paramtool.passes.diff.names import NUMBER, short
 from paramtool.passes.rnn.find import Found, NetworkRequest
+from paramtool.passes.rnn.stacking import layers_of
 
 if TYPE_CHECKING:
     from paramtool.passes.rnn.convert import Converted
@@ -150,10 +151,10 @@ def of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """The networks of the second as their layouts make them of networks of the first that compute the same."""
     mine, theirs = _networks(a), _networks(b)
     views = a.views()
-    for one in theirs:
-        for other in sorted(mine, key=lambda found: found.network.at != one.network.at):
+    for one in _with_layers(theirs, mine):
+        for other in sorted(_with_layers(mine, theirs), key=lambda found: found.network.at != one.network.at):
             yield _converted(other, one, views)
-    for other in mine:
+    for other in _with_layers(mine):
         for made, names in _written(other, views, b):
             how = f"{other.network.layout.name} -> {made.layout.name}"
             constants = _constants(made)
@@ -161,7 +162,7 @@ def of_networks(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
                 Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants)
                 for one in made.targets
             ]
-    for one in theirs:
+    for one in _with_layers(theirs):
         for made, names in _written(one, b.views(), a):
             yield from _read_as(made, names, one, a)
 
@@ -230,11 +231,22 @@ def _networks(checkpoint: Checkpoint) -> list[Found]:
     return []
 
 
+def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterator[Found]:
+    """Networks, and each layer of those of more layers than one of another checkpoint: ONNX has a node for a layer."""
+    yield from found
+    fewest = min((one.network.spec.layers for one in others), default=1)
+    for one in found:
+        if one.network.spec.layers > fewest == 1:
+            yield from (replace(one, network=layer) for layer in layers_of(one.network))
+
+
 def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
     """A network of the first in the layout of one of the second; nothing where that cannot hold it."""
     from paramtool.passes.rnn.convert import convert_if_held
 
     old, new = mine.network, theirs.network
+    if old.spec.kind == "rnn" and not (old.spec.activation and new.spec.activation):  # torch's tensors do not show it
+        old = replace(old, spec=replace(old.spec, activation=new.spec.activation))
     made = convert_if_held(old, views, new.layout, new.options, at=new.at) if old.spec == new.spec else None
     if made is None:
         return []
@@ -249,8 +261,13 @@ def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
 
 
 def _constants(made: Converted) -> tuple[tuple[View, float], ...]:
-    """What a conversion leaves out, since the new layout lacks it: it must be zero, or a forget bias."""
-    return tuple((one.view, one.shift) for one in made.requires if not one.terms)
+    """What a conversion leaves out, since the new layout lacks it: it must be zero, or a forget bias.
+
+    And each term of a sum of two biases: one that is zero leaves the other as it is.
+    """
+    lacking = tuple((one.view, one.shift) for one in made.requires if not one.terms)
+    summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1 and not copy.shift]
+    return (*lacking, *((view, 0.0) for copy in summed for _, view in copy.terms))
 
 
 MIN_VECTOR = 64

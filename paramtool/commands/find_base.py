@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 TENSORS = 64
-"""The most tensors that are sampled: the largest, since norms and biases are alike in all models."""
+"""The most tensors that are sampled: the largest."""
 SAMPLE = 4096
 """Elements of a tensor that are compared, from its middle."""
 NEAR = 0.5
@@ -108,11 +108,17 @@ def _counts(view: View) -> bool:
     return view.dtype.block_elements == 1 and view.dtype.name.startswith(("float", "bfloat")) and view.numel > 1
 
 
+def _is_matrix(view: View) -> bool:
+    """Norms and biases are no matrices, and alike in all models: ones and zeros of norms would outweigh the rest."""
+    return sum(size > 1 for size in view.shape) > 1
+
+
 def _compared(path: str, base: Checkpoint, tuned: tuple[Source, Mapping[str, View]]) -> BaseCandidate:
     source, views = tuned
     there = base.views()
     common = [name for name, view in views.items() if name in there and there[name].shape == view.shape]
-    common = [name for name in common if _counts(there[name])][:TENSORS]
+    common = [name for name in common if _counts(there[name])]
+    common = ([name for name in common if _is_matrix(views[name])] or common)[:TENSORS]
     if not common:
         return BaseCandidate(path, inf, 0, 0, "no tensor of the same name and shape")
     apart = norm = 0.0

@@ -48,3 +48,41 @@ def test_a_network_in_another_layout(name: str, spec: Spec, back: bool, tmp_path
     told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
     assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert all(one.kind == LAYOUT for one in told)
+
+
+def layered() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """An LSTM of two layers as PyTorch names it, its second biases zero, and as two modules of Keras."""
+    random = np.random.default_rng(4)
+    torch, keras = {}, {}
+    for layer, size in enumerate((6, 16)):
+        wide, deep, bias = (random.normal(size=shape).astype("f4") for shape in ((64, size), (64, 16), (64,)))
+        zeros = np.zeros(64, "f4")
+        own = {"weight_ih": wide, "weight_hh": deep, "bias_ih": bias, "bias_hh": zeros}
+        torch |= {f"rnn.{name}_l{layer}": one for name, one in own.items()}
+        own = {"kernel": wide.T.copy(), "recurrent_kernel": deep.T.copy(), "bias": bias}
+        keras |= {f"enc{layer}/{name}": one for name, one in own.items()}
+    return torch, keras
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+@pytest.mark.parametrize("wrong", ["", "rnn.bias_hh_l1", "rnn.bias_ih_l0", "rnn.weight_hh_l1"])
+def test_layers_that_are_modules_of_their_own(wrong: str, back: bool, tmp_path: Path) -> None:
+    """Each layer is found, and a bias of zeros that the other layout adds to the first; one other number is told."""
+    torch, keras = layered()
+    if wrong:
+        torch[wrong] = np.where(np.arange(torch[wrong].shape[-1]) == 3, np.float32(9), torch[wrong])
+    for name, tensors in (("a", torch), ("b", keras)):
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+    a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
+    found = diff(a, b)
+    told = [one for one in found.tensors if one.kind not in (RENAMED, LAYOUT)]
+    assert found.is_same() == (not wrong) == (not told), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert any(wrong in (*one.a, *one.b) for one in told) or not wrong
+
+
+@pytest.mark.parametrize("said", ["", "relu"])
+def test_an_activation_that_no_tensor_shows(said: str, tmp_path: Path) -> None:
+    """A file that says it beside one that cannot."""
+    spec = Spec(kind="rnn", input=6, hidden=16, layers=1, bias=False, activation=said)
+    a, b = files(tmp_path, "keras", spec)
+    assert diff(a, b).is_same() and diff(b, a).is_same()

@@ -113,6 +113,15 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
     )
 
 
+def layers_of(whole: Network) -> list[Network]:
+    """A network for each layer of a network of several, as if its module had one for each; empty where none can be."""
+    count = whole.spec.layers
+    try:
+        return _apart(whole, [f"{whole.at}.{layer}" for layer in range(count)]) if count > 1 else []
+    except LayoutError:
+        return []
+
+
 def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
     """A network for each layer of a network."""
     if len(ats) != whole.spec.layers:

@@ -1,0 +1,341 @@
+"""`diff` of pairs that other programs wrote: real samples, one network in two frameworks, a fine-tune, our own outputs.
+
+torch, Keras, onnxruntime and transformers make the files and run the networks; NumPy measures what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from safetensors.numpy import load_file as load_numpy
+from safetensors.torch import save_file
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras
+
+from paramtool.commands.dedup import dedup
+from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.export import export
+from paramtool.commands.find_base import find_base
+from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME, TensorDiff
+from tests.oracles.running import close, random
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+SILERO_TORCH = "snakers4__silero-vad__v3_silero_vad.jit"
+SILERO_ONNX = "snakers4__silero-vad__v3_silero_vad.onnx"
+GTCRN = "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar"
+INPUT, HIDDEN = 6, 20
+
+
+def of(samples: Path, name: str) -> Path:
+    if not (samples / name).is_file():
+        pytest.skip(f"{name} is not among the samples")
+    return samples / name
+
+
+def kinds(found: Diffed) -> set[str]:
+    return {one.kind for one in found.tensors}
+
+
+def by_names(found: Diffed) -> dict[tuple[tuple[str, ...], tuple[str, ...]], TensorDiff]:
+    return {(one.a, one.b): one for one in found.tensors}
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+NODES = {0: ("929", "930", "931"), 1: ("949", "950", "951")}
+"""{layer: W, R and B of the node that the exporter made of it}; `modules` of the .onnx says the same."""
+
+
+@pytest.mark.parametrize("layer", NODES)
+def test_the_lstm_of_silero(samples: Path, layer: int) -> None:
+    """One network of two layers in TorchScript is two nodes in ONNX: weights and biases of each, in both directions."""
+    torch_file, onnx_file = of(samples, SILERO_TORCH), of(samples, SILERO_ONNX)
+    w, r, b = NODES[layer]
+    own = {name: f"_model1.lstm.{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+    there = by_names(diff(torch_file, onnx_file))
+    back = by_names(diff(onnx_file, torch_file))
+    for names, found, how in (
+        (((own["weight_ih"],), (w,)), there, "torch -> onnx"),
+        (((own["weight_hh"],), (r,)), there, "torch -> onnx"),
+        (((own["bias_ih"], own["bias_hh"]), (b,)), there, "torch -> onnx"),
+        (((w,), (own["weight_ih"],)), back, "onnx -> torch"),
+        (((r,), (own["weight_hh"],)), back, "onnx -> torch"),
+        (((b,), (own["bias_ih"],)), back, "onnx -> torch"),
+        (((b,), (own["bias_hh"],)), back, "onnx -> torch"),
+    ):
+        assert (found[names].kind, found[names].how) == (LAYOUT, how), names
+
+
+def test_the_rest_of_silero(samples: Path) -> None:
+    """onnx' own arrays judge each pair that is called a rename or a transpose; the second network is in A alone."""
+    torch_file, onnx_file = of(samples, SILERO_TORCH), of(samples, SILERO_ONNX)
+    found = diff(torch_file, onnx_file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = {name: value.numpy() for name, value in torch.jit.load(str(torch_file)).state_dict().items()}
+    graph = onnx.load(str(onnx_file)).graph
+    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    judged = 0
+    for one in found.tensors:
+        if one.kind in (RENAMED, LAYOUT) and len(one.a) == 1 and one.b[0] in arrays and one.layout != "onnx":
+            expected = script[one.a[0]] if one.kind == RENAMED else script[one.a[0]].T
+            assert np.array_equal(expected, arrays[one.b[0]]), one
+            judged += 1
+    assert judged > 40
+    gone = {name for one in found.tensors if one.kind == REMOVED for name in one.a}
+    assert {name for name in script if name.startswith("_model2.")} <= gone
+
+
+def test_gtcrn_saved_again(samples: Path, tmp_path: Path) -> None:
+    """The training's checkpoint beside what torch.save and safetensors write of its model."""
+    path = of(samples, GTCRN)
+    whole = torch.load(path, map_location="cpu", weights_only=True)
+    torch.save(whole, tmp_path / "whole.pt")
+    torch.save(whole["model"], tmp_path / "model.pt")
+    save_file({name: one.contiguous() for name, one in whole["model"].items()}, tmp_path / "model.safetensors")
+    assert diff(path, tmp_path / "whole.pt").is_same(strict=True)
+    for name in ("model.pt", "model.safetensors"):
+        for found in (diff(path, tmp_path / name, only="model"), diff(tmp_path / "model.pt", tmp_path / name)):
+            assert found.is_same() and kinds(found) == {SAME} and len(found.tensors) == len(whole["model"])
+        renamed = diff(path, tmp_path / name)
+        moved = {one.b[0]: one.a[0] for one in renamed.tensors if one.kind == RENAMED}
+        assert moved.keys() == whole["model"].keys()
+        large = {new: old for new, old in moved.items() if whole["model"][new].numel() > 16}
+        assert len(large) > 80 and all(old == f"model.{new}" for new, old in large.items())
+
+
+# --- one network in two frameworks ------------------------------------------------------------------------------------
+
+
+def lstm(layers: int, *, has_one_bias: bool = True) -> nn.LSTM:
+    """An LSTM of torch; Keras has one bias where torch adds two, so one of them is zero."""
+    torch.manual_seed(layers)
+    made = nn.LSTM(INPUT, HIDDEN, layers)
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            if has_one_bias and name.startswith("bias_hh"):
+                weight.zero_()
+    return made
+
+
+def in_keras(module: nn.LSTM) -> Any:
+    """The same network in Keras, by the methods of both."""
+    state = {name: one.numpy() for name, one in module.state_dict().items()}
+    first = values = keras.Input((None, INPUT))
+    layers = [keras.layers.LSTM(HIDDEN, return_sequences=True) for _ in range(module.num_layers)]
+    for layer in layers:
+        values = layer(values)
+    for k, layer in enumerate(layers):
+        bias = state[f"bias_ih_l{k}"] + state[f"bias_hh_l{k}"]
+        layer.set_weights([state[f"weight_ih_l{k}"].T, state[f"weight_hh_l{k}"].T, bias])
+    return keras.Model(first, values)
+
+
+def outputs(module: nn.Module, x: np.ndarray, *states: np.ndarray) -> np.ndarray:
+    given = tuple(map(torch.from_numpy, states))
+    with torch.no_grad():
+        found = module(torch.from_numpy(x), given if len(given) > 1 else given[0]) if given else module(torch.tensor(x))
+    return np.asarray(found[0])
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5"])
+def test_keras_beside_torch(name: str, layers: int, tmp_path: Path) -> None:
+    """The same weights in another layout, in both directions; the bias of zeros is a constant of torch's."""
+    module = lstm(layers)
+    model = in_keras(module)
+    x = random(5, 3, INPUT)
+    close(np.asarray(model.predict(x.transpose(1, 0, 2), verbose=0)).transpose(1, 0, 2), outputs(module, x))
+    path = tmp_path / name
+    (model.save if name.endswith(".keras") else model.save_weights)(path)
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    there = diff(tmp_path / "m.pt", path)
+    assert there.is_same() and kinds(there) <= {LAYOUT, RENAMED}, there.tensors
+    back = diff(path, tmp_path / "m.pt")
+    assert kinds(back) <= {LAYOUT, RENAMED}, back.tensors
+    for found, how in ((there, "torch -> keras"), (back, "-> torch")):
+        matrices = [one for one in found.tensors if any("weight" in name for name in (*one.a, *one.b))]
+        assert len(matrices) == 2 * layers and all(how in one.how and one.layout for one in matrices)
+        assert sum("constants" in one.how for one in found.tensors) == layers
+
+
+def test_keras_with_another_number(tmp_path: Path) -> None:
+    """One element of a bias that torch adds is no longer zero: not the same, whichever side is first."""
+    module = lstm(1)
+    in_keras(module).save_weights(tmp_path / "m.weights.h5")
+    with torch.no_grad():
+        module.bias_hh_l0[3] = 0.5
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    for a, b in (("m.pt", "m.weights.h5"), ("m.weights.h5", "m.pt")):
+        found = diff(tmp_path / a, tmp_path / b)
+        assert kinds(found) & {REMOVED, ADDED, CHANGED}, found.tensors
+        assert not found.is_same()
+
+
+@pytest.fixture(params=["lstm", "gru", "rnn"])
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[nn.Module, Path]]:
+    """A network of two layers, and what torch.onnx writes of it; ONNX Runtime computes the same."""
+    kind: str = request.param
+    torch.manual_seed(3)
+    module: Any = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[kind](INPUT, HIDDEN, 2)
+    x = random(5, 3, INPUT)
+    states = [random(2, 3, HIDDEN, seed=k) for k in range(1, 3 if kind == "lstm" else 2)]
+    given = tuple(map(torch.from_numpy, states))
+    path = tmp_path / "m.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, (torch.from_numpy(x), given if kind == "lstm" else given[0]), str(path), dynamo=False, verbose=False
+        )
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    close(session.run(None, dict(zip(names, [x, *states], strict=True)))[0], outputs(module, x, *states))
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    yield module, path
+
+
+def test_onnx_beside_torch(exported: tuple[Any, Path]) -> None:
+    """Every weight and bias by the layout's name, in both directions; what is left are the graph's own constants."""
+    module, path = exported
+    there = diff(path.parent / "m.pt", path)
+    back = diff(path, path.parent / "m.pt")
+    names = set(module.state_dict())
+    assert {name for one in there.tensors if one.kind == LAYOUT for name in one.a} == names
+    assert {one.b[0] for one in back.tensors if one.kind == LAYOUT} == names
+    assert {one.how for one in there.tensors if one.kind == LAYOUT} == {"torch -> onnx"}
+    assert {one.how for one in back.tensors if one.kind == LAYOUT} == {"onnx -> torch"}
+    weights = {one.name for one in onnx.load(str(path)).graph.initializer}
+    assert {name for one in there.tensors if one.kind == LAYOUT for name in one.b} == weights
+    rest = [name for one in there.tensors if one.kind != LAYOUT for name in one.b]
+    assert all("Constant" in name for name in rest)
+
+
+def test_onnx_with_other_numbers(exported: tuple[Any, Path]) -> None:
+    """One number of one bias is another: that tensor alone is told."""
+    path = exported[1]
+    model = onnx.load(str(path))
+    bias = next(one for one in model.graph.initializer if list(one.dims) and one.dims[0] == 1 and len(one.dims) == 2)
+    array = onnx.numpy_helper.to_array(bias).copy()
+    array[0, 7] += 1
+    bias.CopyFrom(onnx.numpy_helper.from_array(array, bias.name))
+    onnx.save(model, str(path))
+    found = diff(path.parent / "m.pt", path)
+    wrong = {name for one in found.tensors if one.kind not in (LAYOUT, SAME, RENAMED) for name in one.b}
+    assert bias.name in wrong and {name for name in wrong if "Constant" not in name} == {bias.name}
+
+
+# --- a file and what is made of it ------------------------------------------------------------------------------------
+
+
+def small(*, is_tied: bool) -> LlamaForCausalLM:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=is_tied,
+        )
+    )  # fmt: skip
+
+
+def test_a_file_beside_its_own_outputs(tmp_path: Path) -> None:
+    """The deduplicated file and the plain one: same weights; the plain one has lost the tie."""
+    torch.manual_seed(5)
+    state = small(is_tied=True).state_dict()
+    copied = "model.layers.1.mlp.up_proj.weight"
+    state[copied] = state["model.layers.0.mlp.up_proj.weight"].clone()
+    torch.save(state, tmp_path / "m.pt")
+    dedup(tmp_path / "m.pt", tmp_path / "small.safetensors", min_equal_bytes=1024)
+    export(tmp_path / "small.safetensors", tmp_path / "plain.safetensors", all_names=True)
+    stored = load_numpy(tmp_path / "small.safetensors")
+    assert copied not in stored and len(stored) == len(state) - 2
+    found = diff(tmp_path / "m.pt", tmp_path / "small.safetensors")
+    assert found.is_same() and kinds(found) == {SAME} and len(found.tensors) == len(state)
+    plain = diff(tmp_path / "m.pt", tmp_path / "plain.safetensors")
+    assert kinds(plain) == {SAME} and len(plain.tensors) == len(state)
+    assert plain.ties and not plain.is_same() and all("in A only" in text for text in plain.ties)
+    equal = load_numpy(tmp_path / "plain.safetensors")
+    assert all(np.array_equal(equal[name], one.numpy()) for name, one in state.items())
+
+
+# --- a fine-tune ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base, what three steps of AdamW made of it on some words, and a model that has nothing to do with it."""
+    place = tmp_path_factory.mktemp("tuned")
+    for seed, name in ((11, "base"), (12, "other")):
+        torch.manual_seed(seed)
+        small(is_tied=False).save_pretrained(place / name)
+    model = LlamaForCausalLM.from_pretrained(place / "base")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("norm" not in name)
+    steps = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=0.0)
+    words = torch.tensor([[3, 4, 5, 9, 21], [4, 9, 30, 3, 5]])
+    for _ in range(3):
+        steps.zero_grad()
+        model(input_ids=words, labels=words).loss.backward()
+        steps.step()
+    model.save_pretrained(place / "tuned")
+    return place
+
+
+def test_a_fine_tune_beside_its_base(tuned: Path) -> None:
+    """NumPy counts the elements and the rows, and measures the differences, of each tensor."""
+    before, after = (load_numpy(tuned / name / "model.safetensors") for name in ("base", "tuned"))
+    found = diff(tuned / "base", tuned / "tuned")
+    assert sorted(one.b[0] for one in found.tensors) == sorted(after)
+    assert kinds(found) == {SAME, CHANGED}
+    for one in found.tensors:
+        name = one.b[0]
+        apart = np.abs(after[name].astype("f8") - before[name].astype("f8"))
+        differs = after[name] != before[name]
+        assert (one.kind == SAME) == (not differs.any()) == ("norm" in name), name
+        if one.change is None:
+            continue
+        rows = {row for span in one.change.rows for row in range(span.start, span.stop)}
+        assert rows == set(np.flatnonzero(differs.any(1)).tolist()) and one.change.row_count == len(rows)
+        assert (one.change.elements, one.change.numel) == (differs.sum(), differs.size)
+        assert one.change.largest == apart.max()
+        assert one.change.mean == pytest.approx(apart.mean())
+        norms = [np.linalg.norm(array.astype("f8")) for array in (apart, before[name])]
+        assert one.change.relative == pytest.approx(norms[0] / norms[1])
+    words = next(one for one in found.tensors if one.b == ("model.embed_tokens.weight",))
+    assert words.change is not None and 0 < words.change.row_count <= 7
+
+
+def test_the_base_of_a_fine_tune(tuned: Path) -> None:
+    """Its base is named among others, in any order; its distance is near, and that of others is not."""
+    for order in (["other", "base"], ["base", "other"]):
+        found = find_base(tuned / "tuned", [tuned / name for name in order])
+        assert found.base == str(tuned / "base")
+        near, far = found.candidates
+        assert near.distance < 0.1 < 1 < far.distance and near.sampled == far.sampled > 10
+    assert find_base(tuned / "tuned", [tuned / "other"]).base == ""
+
+
+def test_a_fine_tune_saved_in_half(tuned: Path, tmp_path: Path) -> None:
+    """torch's own bfloat16 of the base, and back: rounded one way, cast without loss the other."""
+    state = load_numpy(tuned / "base" / "model.safetensors")
+    half = {name: torch.from_numpy(one).bfloat16() for name, one in state.items()}
+    save_file(half, tmp_path / "half.safetensors")
+    save_file({name: one.float() for name, one in half.items()}, tmp_path / "wide.safetensors")
+    found = diff(tuned / "base" / "model.safetensors", tmp_path / "half.safetensors")
+    assert not found.is_same() and kinds(found) <= {"rounded", CAST}
+    most = max(float(np.abs(one - half[name].float().numpy()).max()) for name, one in state.items())
+    assert found.is_same(tolerance=most) and not found.is_same(tolerance=most / 2)
+    wide = diff(tmp_path / "half.safetensors", tmp_path / "wide.safetensors")
+    assert wide.is_same() and kinds(wide) == {CAST}
