@@ -1,7 +1,8 @@
 """A table in Markdown, for the summary of a job on GitHub.
 
-Strangers' words are in `<code>`, and every character of them that means something to Markdown, HTML or GitHub is a
-character reference: so no parser sees structure in them, and GitHub's mentions and links skip code.
+Strangers' words are code spans (CommonMark 0.31, section 6.1), in which no parser sees structure, and GitHub neither
+mentions nor links.  A pipe would end the cell, so it is `<code>&#124;</code>`; so is the bracket of `##[`, which a log
+obeys.  Character references alone would not do: GitHub's renderer links addresses after it has read them.
 """
 
 from __future__ import annotations
@@ -64,9 +65,19 @@ def _row(finding: Finding) -> str:
 def code(text: str) -> str:
     """Any text as code in a cell of a table; nothing for an empty one.
 
-    >>> print(code("<b>|`x"))
-    <code>&#60;b&#62;&#124;&#96;x</code>
+    >>> print(code("a|`b"))
+    `a`<code>&#124;</code>`` `b ``
     """
-    shown = one_line(text, MAX_CELL)
-    inner = re.sub(r"""[!"#$%&*\-.:<>@\[\\\]^_`{|}~]""", lambda found: f"&#{ord(found[0])};", shown)
-    return f"<code>{inner}</code>" if inner else ""
+    parts = re.split(r"(\|+|(?<=##)\[)", one_line(text, MAX_CELL))
+    return "".join((_references(part) if k % 2 else _span(part)) for k, part in enumerate(parts) if part)
+
+
+def _references(text: str) -> str:
+    return f"<code>{''.join(f'&#{ord(c)};' for c in text)}</code>"
+
+
+def _span(text: str) -> str:
+    """A code span without pipes: its fence is longer than any run of backticks in it."""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.strip() and (text[0] in "` " or text[-1] in "` ") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
