@@ -1,6 +1,6 @@
 """Writes skills/paramtool/SKILL.md, which tells coding agents when and how to use paramtool.
 
-Run it as `python docs/make_skill.py`.  The commands come from the help of paramtool, the exit codes from docs/exit-codes.md.
+Run it as `python docs/make_skill.py`.  The commands come from the help of paramtool, the exit codes from their page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Install: `pip install .` in a checkout; there is no release yet.  No torch is ne
 
 Ground rules:
 
-- It never unpickles a file.  Do not call `torch.load` to look into a checkpoint of a stranger; call `paramtool inspect`.
+- It never unpickles a file.  To look into a checkpoint of a stranger, run `paramtool inspect`, and not `torch.load`.
 - Every command prints one JSON document with `--json`.  Parse that, and not the text for people.
 - An existing output needs `--force`.  An input is never changed.
 - Every output is read back and compared with its source before it appears, unless `--no-verify` is given.
