@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from paramtool.commands.progress import Path, Progress
     from paramtool.commands.relayout import Relayouted, convert, fuse, unfuse
     from paramtool.commands.relayout_options import RelayoutOptions
+    from paramtool.commands.report.write import PageReport, report
     from paramtool.commands.variants import Variant
     from paramtool.commands.verify import Verified, verify, verify_each
     from paramtool.errors import (
@@ -73,11 +74,11 @@ __all__ = [
     "Alias", "AliasGraph", "BaseFound", "Checked", "CheckedFile", "Checkpoint", "Considered", "Converted",
     "DedupOptions", "Deduped", "Defects", "Diffed", "Each", "Entry", "ExportOptions", "Exported", "Family",
     "FamilyMember", "Finding", "Form", "FormatError", "Guess", "Guessed", "Inspection", "Layout", "LayoutError",
-    "Locked", "MissingFileError", "ModelError", "NoSuchFileError", "OutputError", "ParamtoolError", "Plan",
-    "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule", "TieError", "UnknownSizesError",
+    "Locked", "MissingFileError", "ModelError", "NoSuchFileError", "OutputError", "PageReport", "ParamtoolError",
+    "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule", "TieError", "UnknownSizesError",
     "UnreadableError", "UnsafeError", "UsageError", "Variant", "Verified", "View", "__version__", "alias_graph",
     "check", "convert", "dedup", "dedup_each", "dedup_family", "diff", "export", "export_each", "find_base", "fuse",
-    "guess", "inspect", "load_file", "lock", "read", "register_layout", "unfuse", "variants", "verify",
+    "guess", "inspect", "load_file", "lock", "read", "register_layout", "report", "unfuse", "variants", "verify",
     "verify_each",
 ]  # fmt: skip
 _PLACES = {
@@ -95,6 +96,7 @@ _PLACES = {
     "commands.opening": "Each",
     "commands.relayout": "Relayouted convert fuse unfuse",
     "commands.relayout_options": "RelayoutOptions",
+    "commands.report.write": "PageReport report",
     "commands.variants": "Variant",
     "commands.verify": "Verified verify verify_each",
     "errors": "Defects FormatError LayoutError MissingFileError ModelError NoSuchFileError "

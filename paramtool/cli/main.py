@@ -22,6 +22,7 @@ from paramtool.cli._streams import prepare_streams, quoted
 COMMANDS = {
     "inspect": "look",
     "variants": "look",
+    "report": "look",
     "dedup": "shrink",
     "export": "load elsewhere",
     "convert": "convert networks, attention and experts",
@@ -41,6 +42,10 @@ EXAMPLES = {
     "variants": (
         "say which variants of a model can load a file",
         "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
+    ),
+    "report": (
+        "write one page about a checkpoint, or about how another differs",
+        "paramtool report base/ finetuned/ -o change.html",
     ),
     "dedup": ("write every byte once and keep every name", "paramtool dedup model.pt"),
     "export": (

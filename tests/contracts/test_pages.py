@@ -35,7 +35,8 @@ EXAMPLES = [ROOT / "README.md", DOCS / "recurrent-networks.md"]
 EVERYWHERE = ("commands.md", "dedup.md", "terminal.md")
 """Pages that have flags of every command, or of every command that reads a checkpoint."""
 FLAGS = {
-    "check": ("check.md", "terminal.md"), "dedup": ("dedup.md", "terminal.md"), "diff": ("diff.md", "terminal.md"),
+    "check": ("check.md", "terminal.md"), "report": ("report.md", "terminal.md"),
+    "dedup": ("dedup.md", "terminal.md"), "diff": ("diff.md", "terminal.md"),
     "guess": (*EVERYWHERE, "recurrent-networks.md"),
     "convert": ("recurrent-networks.md", "terminal.md", "types.md"), "fuse": ("recurrent-networks.md", "terminal.md"),
     "unfuse": ("recurrent-networks.md", "terminal.md"), "layouts": (*EVERYWHERE, "recurrent-networks.md"),

@@ -34,6 +34,7 @@ DOORS = {
     "variants": [
         ("evil.pt", "--against", "names.txt"), ("good.pt", "--against", "evil.pt"), ("good.pt", "--against", "evil")
     ],
+    "report": [("evil.pt", "-o", "p.html"), ("good.pt", "evil.pt", "-o", "p.html"), ("evil", "-o", "p.html")],
     "dedup": [
         ("evil.pt",), ("evil.pt", "-o", "o.pt"), ("evil.pt", "--only", "model"), ("evil.pt", "--dry-run"),
         ("evil", "-o", "out"), ("evil.pt", "good.pt", "-o", "out"), ("good.pt", "evil", "-o", "out"),
@@ -78,6 +79,7 @@ PYTHON: dict[str, Callable[..., object]] = {
     "guess": lambda at, **more: paramtool.guess(at / "evil.pt", **more),
     "variants": lambda at, **more: paramtool.variants(at / "evil.pt", [at / "good.pt"], **more),
     "diff": lambda at, **more: paramtool.diff(at / "good.pt", at / "evil.pt", **more),
+    "report": lambda at, **more: paramtool.report(at / "good.pt", at / "evil.pt", output=at / "p.html", **more),
     "find_base": lambda at, **more: paramtool.find_base(at / "good.pt", [at / "evil.pt"], **more),
     "verify": lambda at, **more: paramtool.verify(at / "good.pt", at / "evil.pt", **more),
     "inspect": lambda at, **more: paramtool.inspect(at / "evil.pt", **more).refuse(),

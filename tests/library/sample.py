@@ -67,6 +67,8 @@ def change(path: Path, folder: Path) -> None:
     assert checked.exit_code == 0 and not files[0].error
     found: paramtool.Diffed = paramtool.diff(path, small.output)
     assert found.is_same()
+    page: paramtool.PageReport = paramtool.report(path, small.output, output=folder / "page.html", equal=True)
+    assert page.nbytes and page.other == small.output
     base: paramtool.BaseFound = paramtool.find_base(small.output, [path])
     assert base.base == str(path)
     family: paramtool.Family = paramtool.dedup_family([path, small.output], folder / "family", min_equal_bytes=1)

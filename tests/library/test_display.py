@@ -69,6 +69,7 @@ VALUES: dict[str, Callable[[Path], Displayed]] = {
     "Family": lambda at: paramtool.dedup_family([at / "a.pt", at / "b.pt"], at / "f", dry_run=True),
     "Each": lambda at: paramtool.dedup_each(at / "set", at / "small", dry_run=True),
     "Verified": lambda at: paramtool.verify(at / "a.pt", at / "b.pt"),
+    "PageReport": lambda at: paramtool.report(at / "b.pt", output=at / "page.html", force=True),
     "Diffed": lambda at: paramtool.diff(at / "a.pt", at / "b.pt"),
     "BaseFound": lambda at: paramtool.find_base(at / "a.pt", [at / "b.pt"]),
     "Variant": lambda at: paramtool.variants(at / "a.pt", [at / "b.pt"])[0],

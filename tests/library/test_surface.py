@@ -118,6 +118,7 @@ FUNCTIONS = {
     "guess": ["guess"],
     "check": ["check"],
     "diff": ["diff"],
+    "report": ["report"],
     "verify": ["verify"],
 }
 WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
@@ -137,7 +138,10 @@ WITHOUT_FLAG = {
     "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
     "check": {"progress", "today"},
-    **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify")},
+    **{
+        command: {"progress"}
+        for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify", "report")
+    },
 }
 VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
@@ -188,7 +192,7 @@ def test_a_flag_and_its_keyword_have_one_name_and_one_default(command: str) -> N
         else:
             assert default == expected, f"{command} --{flag}: {default!r} is {expected!r} in Python"
     positional = [one.name for one in parameters.values() if one.kind is not one.KEYWORD_ONLY][:1]
-    files = {"verify": {"output"}, "diff": {"a", "b"}}.get(command, set(positional))
+    files = {"verify": {"output"}, "diff": {"a", "b"}, "report": {"path", "other"}}.get(command, set(positional))
     assert parameters.keys() - seen - files == WITHOUT_FLAG[command]
 
 

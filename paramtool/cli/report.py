@@ -1,0 +1,65 @@
+"""`paramtool report`: one page to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from paramtool.cli import _completion, _display, _render
+from paramtool.cli._allow import allowing
+from paramtool.cli._help import Command
+from paramtool.cli._paths import check
+from paramtool.cli._table import whole
+from paramtool.cli._text import FILE, OUTPUT_FILE, Size, plural, size
+from paramtool.commands.progress import MEMORY_NBYTES
+from paramtool.commands.report.write import PageReport, report
+
+
+@click.command(
+    "report", cls=Command,
+    epilog="Exit codes: 0 the page was written, whatever is on it; 2 usage, 3 bad file, 4 unsafe file, 7 output.",
+)  # fmt: skip
+@click.argument("path", type=FILE)
+@click.argument("other", type=FILE, required=False)
+@click.option(
+    "-o", "--output", type=OUTPUT_FILE, metavar="PAGE.html",
+    help="Where to write the page.  [default: <stem>.report.html beside PATH]",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite an existing page.")
+@click.option("--equal", is_flag=True, help="Read all tensors and look for equal bytes in separate storages.")
+@click.option(
+    "--only", metavar="SECTION", shell_complete=_completion.sections, help="Show this section of a training checkpoint."
+)
+@click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
+              help="Compare the ties that a config.json declares with those in the file; without PATH, use the "
+              "config.json beside the checkpoint.")  # fmt: skip
+@click.option("--fail-on", "fail_on", multiple=True, metavar="RULE", shell_complete=_completion.rules,
+              help="Show what RULE finds, as inspect names rules; it does not change the exit code.  "
+              "Repeatable.")  # fmt: skip
+@click.option(
+    "--memory", type=Size(), default=MEMORY_NBYTES,
+    help="Use at most this much memory to compare tensors.  [default: 512MiB]",
+)  # fmt: skip
+@allowing
+@_display.options
+def command(path: str, other: str | None, **options: Any) -> None:
+    """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with
+    gaps, gates and heads in colour, and findings.  With OTHER, the page also shows how OTHER differs from PATH.
+
+    The page is one file.  It loads nothing from a network and runs nothing but its own script.
+
+    \b
+    $ paramtool report model.pt -o model.html
+    $ paramtool report base/ finetuned/ -o change.html
+    """
+    check(path, "report")
+    found = report(path, other, progress=_render.progress, **options)
+    _render.rows(_rows(found))
+
+
+def _rows(found: PageReport) -> Iterator[_render.Row]:
+    yield ("report", whole(found.output), size(found.nbytes), plural(len(found.sections), "section"))
+    for title in found.sections:
+        yield ("section", title)

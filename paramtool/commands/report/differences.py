@@ -1,0 +1,134 @@
+"""How two checkpoints differ, as figures: verdicts over the bytes, and changed rows as heat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite, log10
+from typing import NamedTuple
+
+from paramtool.commands.diff import Diffed
+from paramtool.commands.report.modules import StoredTensor, geometry
+from paramtool.drawing.palette import HEAT
+from paramtool.drawing.strips import HeatBin
+from paramtool.engine.compare.heat import RowBin, row_bins
+from paramtool.engine.compare.sides import Sides, WindowPair
+from paramtool.errors import plural
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.diff import (
+    ADDED,
+    CAST,
+    CHANGED,
+    LAYOUT,
+    REMOVED,
+    RENAMED,
+    ROUNDED,
+    SAME,
+    UNDECIDED,
+    TensorDiff,
+)
+from paramtool.model.display import size
+
+MAX_STRIPS = 80
+"""Changed tensors whose rows are drawn, those with the largest differences."""
+DECADES = 6
+"""Powers of ten below the largest difference that have a colour of their own."""
+TINTS = {
+    SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", ROUNDED: "yellow", CHANGED: "orange", ADDED: "blue",
+    REMOVED: "red", UNDECIDED: "blank",
+}  # fmt: skip
+KIND_WORDS = {
+    SAME: "the same", RENAMED: "the same under another name", LAYOUT: "the same in another layout",
+    CAST: "cast without loss", ROUNDED: "cast and rounded", CHANGED: "changed", ADDED: "only in B",
+    REMOVED: "only in A", UNDECIDED: "undecided",
+}  # fmt: skip
+
+
+class ChangedRows(NamedTuple):
+    """A changed tensor and its rows."""
+
+    diff: TensorDiff
+    bins: tuple[HeatBin, ...]
+
+
+def verdicts(found: Diffed, b: Checkpoint) -> Iterator[StoredTensor]:
+    """The tensors of the second checkpoint, each with the tint of its verdict; names of one window count once."""
+    kinds = {name: one for one in found.tensors for name in one.b}
+    seen = set()
+    for name, view in b.windows():
+        if view in seen:
+            continue
+        seen.add(view)
+        one = kinds.get(name)
+        kind = one.kind if one else SAME
+        more = f", {change_words(one)}" if one and change_words(one) else ""
+        words = f"{KIND_WORDS[kind]}{more}; {geometry(view)}, {size(view.nbytes)}"
+        yield StoredTensor(name, view.nbytes, TINTS[kind], "", words, kind)
+
+
+def change_words(one: TensorDiff) -> str:
+    """How far a changed tensor is apart, or by which map it is the same."""
+    found = one.change
+    if found is None:
+        return one.how
+    words = [f"{found.elements:,} of {plural(found.numel, 'element')}"]
+    if found.largest is not None:
+        words.append(f"largest difference {found.largest:.3g}")
+    return ", ".join([*words, *([one.how] if one.how else [])])
+
+
+def changed(found: Diffed) -> list[TensorDiff]:
+    """Changed and rounded tensors, the largest difference first."""
+    every = [one for one in found.tensors if one.kind in (CHANGED, ROUNDED)]
+    return sorted(every, key=lambda one: -_weight(one))
+
+
+def _weight(one: TensorDiff) -> float:
+    """Of another shape, or of a type without numbers: first."""
+    return float("inf") if one.change is None or one.change.largest is None else one.change.largest
+
+
+def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memory: int) -> list[ChangedRows]:
+    """The rows of changed tensors; reads these again, block by block.  Those of other shapes have no bins."""
+    first, second = dict(a.windows()), dict(b.windows())
+    pairs = {
+        one: WindowPair(first[one.a[0]], second[one.b[0]])
+        for one in shown
+        if len(one.a) == len(one.b) == 1 and one.a[0] in first and one.b[0] in second
+    }
+    pairs = {one: pair for one, pair in pairs.items() if pair.a.shape == pair.b.shape and pair.b.numel}
+    with Sides(a, b, memory) as sides:
+        bins = dict(zip(pairs, row_bins(list(pairs.values()), sides), strict=True))
+    largest = max((one.largest for row in bins.values() for one in row if one.largest and isfinite(one.largest)),
+                  default=0.0)  # fmt: skip
+    return [ChangedRows(one, tuple(_heat(bin_, largest) for bin_ in bins.get(one, ()))) for one in shown]
+
+
+def _heat(one: RowBin, largest: float) -> HeatBin:
+    rows = f"row {one.start}" if one.stop - one.start == 1 else f"rows {one.start} to {one.stop - 1}"
+    if not one.elements:
+        return HeatBin(0, f"{rows}: no difference")
+    far = f", largest difference {one.largest:.3g}" if one.largest is not None else ""
+    return HeatBin(level(one.largest, largest), f"{rows}: {plural(one.elements, 'element')}{far}")
+
+
+def level(value: float | None, largest: float) -> int:
+    """The colour of a difference: the last one for the largest, one less for each power of ten below it.
+
+    >>> level(1.0, 1.0), level(0.09, 1.0), level(1e-12, 1.0), level(0.0, 1.0), level(None, 1.0)
+    (7, 5, 1, 1, 7)
+    """
+    top = len(HEAT) - 1
+    if value is None or not isfinite(value) or not largest:
+        return top
+    if value <= 0:
+        return 1
+    return max(1, min(top, top - int(max(0.0, -log10(value / largest) + 0.999999))))
+
+
+def scale(largest: float) -> Iterator[tuple[str, str, str]]:
+    """What the colours mean: (class, marks, words)."""
+    yield "h0", "", "no difference"
+    for k in range(1, len(HEAT)):
+        power = len(HEAT) - 1 - k
+        words = f"up to {largest * 10**-power:.2g}" if power else f"up to {largest:.3g}, the largest"
+        yield f"h{k}", "", words

@@ -1,0 +1,171 @@
+"""`report`: makes the page and writes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands.inspect import Inspection
+from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.report import compared
+from paramtool.commands.report import page as page_of
+from paramtool.drawing.document import PageSection, page
+from paramtool.drawing.markup import Markup, joined, tag
+from paramtool.engine.write.places import check_place
+from paramtool.engine.write.small import write_small
+from paramtool.errors import OutputError, plural
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.display import Displayed, Row, size
+from paramtool.model.inflating import limiting
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PageReport(Displayed):
+    """The page that was written."""
+
+    output: str
+    nbytes: int
+    a: Inspection
+    sections: tuple[str, ...]
+    """The titles of its sections."""
+    other: str = ""
+    """The second checkpoint; empty where there is one."""
+
+    def _rows(self, most: int) -> Iterator[Row]:
+        """What it is of, where it is and what is in it."""
+        yield "of", self.a.path + (f" and {self.other}" if self.other else "")
+        yield "output", f"{self.output} ({size(self.nbytes)})"
+        yield "sections", ", ".join(self.sections)
+
+
+@limiting
+def report(
+    path: Path,
+    other: Path | None = None,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    equal: bool = False,
+    only: str | None = None,
+    config: str | None = None,
+    fail_on: Sequence[str] = (),
+    memory: int = MEMORY_NBYTES,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated: int | None = None,
+    progress: Progress = silent,
+) -> PageReport:
+    """Write one page of HTML about a checkpoint, or about how `other` differs from it; it needs no network.
+
+    `output` is by default the path with `.report.html`; OutputError where it exists, without `force`.  Tensors are read
+    for `equal`, which looks for equal bytes in separate storages, for rules of `fail_on` that compare bytes, and for
+    `other`.  `config`, `fail_on` and `only` as of `inspect`; their findings are on the page, and nothing fails.
+    Errors, `allow_class` and `allow_unknown` as of `read`.
+    """
+    place = default_output(path) if output is None else os.fspath(output)
+    looked = partial(
+        _looked, equal=equal, only=only, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
+    )
+    found = looked(path, config=config, fail_on=fail_on)
+    second = None if other is None else looked(other)
+    inputs = [file.path for one in (found, second) if one for file in one.checkpoint.files]
+    _check_place(place, force, inputs)
+    made = list[PageSection]()
+    if second is not None:
+        made += _differences(
+            found, second, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
+        )
+    made += page_of.sections(found, " (A)" if second is not None else "")
+    text = page(_title(found, second), _head(found, second), made, _foot(found, second))
+    content = text.encode("utf-8", "backslashreplace")
+    write_small(place, content, force=force, inputs=inputs)
+    return PageReport(
+        place, len(content), found, tuple(one.title for one in made), "" if second is None else second.path
+    )
+
+
+def _looked(
+    path: Path, *, equal: bool, only: str | None, allow_class: Sequence[str], allow_unknown: bool, progress: Progress,
+    config: str | None = None, fail_on: Sequence[str] = (),
+) -> Inspection:  # fmt: skip
+    """What `inspect` says of one of them; UnsafeError where it is unsafe and not allowed."""
+    found = inspect_command.inspect(
+        path, equal=equal, min_equal_bytes=MIN_EQUAL_NBYTES, config=config, only=only, fail_on=fail_on,
+        allow_class=allow_class, allow_unknown=allow_unknown, progress=progress,
+    )  # fmt: skip
+    if not allow_unknown:
+        found.refuse()
+    return found
+
+
+def default_output(path: Path) -> str:
+    """Where the page of a checkpoint goes, beside it.
+
+    >>> default_output("models/a.safetensors"), default_output("models/gpt2/")
+    ('models/a.report.html', 'models/gpt2.report.html')
+    """
+    whole = os.fspath(path).rstrip("/") or os.fspath(path)
+    stem = whole if os.path.isdir(whole) else os.path.splitext(whole)[0]
+    return f"{stem}.report.html"
+
+
+def _check_place(place: str, force: bool, inputs: Sequence[str]) -> None:
+    """OutputError if the page cannot be written there; checked before anything is compared."""
+    check_place(place, False, force, inputs)
+    if os.path.isdir(place):
+        raise OutputError(f"{place}: is a folder; expected a file", hint="-o report.html")
+
+
+def _differences(
+    a: Inspection, b: Inspection, *, memory: int, allow_class: Sequence[str], allow_unknown: bool, progress: Progress
+) -> Iterator[PageSection]:
+    """The sections about two checkpoints."""
+    from paramtool.commands.diff import diff
+    from paramtool.commands.opening import Allowed, opened
+    from paramtool.commands.sections import section_of
+
+    found = diff(
+        a.path, b.path, only=a.section, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown,
+        progress=progress,
+    )  # fmt: skip
+    allowed = Allowed(allow_class, allow_unknown)
+    first, second = (opened(one.path, None, progress, allowed).checkpoint for one in (a, b))
+    if a.section is not None:
+        first, second = section_of(first, a.section), section_of(second, a.section)
+    return compared.sections(found, first, second, memory)
+
+
+def _title(found: Inspection, other: Inspection | None) -> str:
+    name = _name(found.path)
+    return name if other is None else f"{name} and {_name(other.path)}"
+
+
+def _name(path: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(path.rstrip("/")) or path
+
+
+def _head(found: Inspection, other: Inspection | None) -> Markup:
+    """The title, and the numbers of the checkpoints."""
+    if other is None:
+        kicker = "Checkpoint" + (f", section {found.section}" if found.section else "")
+        return joined((tag("p", kicker, class_="kicker"), tag("h1", _name(found.path)), page_of.facts(found)))
+    names = joined((tag("span", f"A  {_name(found.path)}"), tag("br"), tag("span", f"B  {_name(other.path)}")))
+    numbers = joined(
+        tag("div", tag("p", f"{letter}  {_name(one.path)}", class_="side"), page_of.facts(one))
+        for letter, one in (("A", found), ("B", other))
+    )
+    return joined((tag("p", "Two checkpoints", class_="kicker"), tag("h1", names), numbers))
+
+
+def _foot(*found: Inspection | None) -> Markup:
+    """What made the page, and of what."""
+    files = [
+        f"{_name(one.path)}, {plural(len(one.checkpoint.files), 'file')} of "
+        f"{sum(file.nbytes for file in one.checkpoint.files):,} bytes"
+        for one in found
+        if one
+    ]
+    return tag("p", f"Made by paramtool from {' and '.join(files)}.  Nothing in them was run.")

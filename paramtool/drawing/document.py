@@ -1,0 +1,143 @@
+"""A page of sections: one file that needs no network, and whose policy allows none.
+
+The policy names the page's one script and one style by their digests, so nothing else runs, even if a stranger's words
+were written without an escape.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paramtool.drawing import palette
+from paramtool.drawing.markup import EMPTY, Markup, joined, readable, tag, written
+from paramtool.drawing.treemap import TreemapNode, as_data, picture
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class PageSection(NamedTuple):
+    """A chapter of a page."""
+
+    id: str
+    title: str
+    body: Markup
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    title: str
+    is_number: bool = False
+    is_name: bool = False
+
+
+def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup = EMPTY) -> str:
+    """The whole page; `head` is below its title."""
+    style, script = palette.css() + _file("page.css"), _file("page.js")
+    contents = joined(tag("li", tag("a", one.title, href=f"#{one.id}")) for one in sections)
+    name = readable(title)
+    body = joined((
+        tag("a", "To the contents", href="#main", class_="skip"),
+        _patterns(),
+        tag("header", head, tag("nav", tag("ul", contents), class_="toc", aria_label="Sections")),
+        tag("main", joined(map(_section, sections)), id="main", tabindex="-1"),
+        tag("footer", foot),
+        Markup(f"<script>{script}</script>"),
+    ))  # fmt: skip
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+        f"{tag('meta', http_equiv='Content-Security-Policy', content=_policy(style, script))}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
+        '<meta name="referrer" content="no-referrer"/>\n'
+        f"{tag('title', name)}\n<style>{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _file(name: str) -> str:
+    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is fetched from anywhere, and only this script and this style count (CSP 3, hash-source)."""
+    from base64 import b64encode
+    from hashlib import sha256
+
+    one, other = (b64encode(sha256(text.encode()).digest()).decode() for text in (script, style))
+    return (
+        f"default-src 'none'; script-src 'sha256-{one}'; style-src 'sha256-{other}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _section(one: PageSection) -> Markup:
+    heading = f"{one.id}-title"
+    return tag("section", tag("h2", one.title, id=heading), one.body, id=one.id, aria_labelledby=heading)
+
+
+def _patterns() -> Markup:
+    """The patterns of shared, equal and unused bytes, which figures refer to."""
+    line, dot = tag("path", d="M-2 2l4 -4M0 8l8 -8M6 10l4 -4", class_="p-line"), tag("circle", cx=3, cy=3, r=1.3,
+                                                                                   class_="p-dot")  # fmt: skip
+    cross = joined((line, tag("path", d="M-2 6l4 4M0 0l8 8M6 -2l4 4", class_="p-line")))
+    return tag(
+        "svg",
+        tag("defs", *(
+            tag("pattern", inner, id=f"p-{name}", width=size, height=size, patternUnits="userSpaceOnUse")
+            for name, inner, size in (("shared", line, 8), ("equal", dot, 6), ("unused", cross, 8))
+        )),
+        width=0, height=0, aria_hidden="true", class_="hidden",
+    )  # fmt: skip
+
+
+def treemap(root: TreemapNode, label: str) -> Markup:
+    """A treemap whose modules open."""
+    return tag(
+        "div", tag("nav", class_="crumbs", aria_label="Opened modules"),
+        tag("div", picture(root, f"{label}: {root.words}"), class_="stage"),
+        tag("p", class_="about"), tag("p", class_="status hidden", role="status"),
+        Markup(f'<script type="application/json">{as_data(root)}</script>'), class_="treemap", data_map=label,
+    )  # fmt: skip
+
+
+def figure(picture: Markup, caption: str, *below: Markup) -> Markup:
+    """A figure that can be scrolled sideways where the window is narrow."""
+    region = tag("div", picture, class_="wide", tabindex="0", role="region", aria_label=readable(caption, 80))
+    return tag("figure", tag("figcaption", caption), region, *below)
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], caption: str, *, id: str | None = None) -> Markup:
+    """A table; cells that are Markup stay as they are."""
+    head = tag("tr", *(tag("th", one.title, scope="col", class_="n" if one.is_number else None) for one in columns))
+    body = joined(tag("tr", *map(_cell, columns, row)) for row in rows)
+    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body), id=id)
+
+
+def _cell(column: Column, text: str) -> Markup:
+    kind = "n" if column.is_number else "name" if column.is_name else None
+    return tag("td", text, class_=kind)
+
+
+def folded(summary: str, *body: Markup) -> Markup:
+    """What is shown when somebody asks for it."""
+    return tag("details", tag("summary", summary), tag("div", *body, class_="scroll", tabindex="0", role="region",
+                                                       aria_label=readable(summary, 80)))  # fmt: skip
+
+
+def searched(id: str, what: str) -> Markup:
+    """A field that leaves only the rows of a table that have a text; it is shown where the script runs."""
+    field = tag("input", type="search", data_filter=id, autocomplete="off")
+    label = tag("label", tag("span", what), field, tag("span", role="status"))
+    return tag("div", label, class_="filter", hidden=True)
+
+
+def paragraph(text: str, class_: str | None = None) -> Markup:
+    """A paragraph."""
+    return tag("p", text, class_=class_)
+
+
+def code(text: str) -> Markup:
+    """A name, or a command."""
+    return tag("code", written(text))
