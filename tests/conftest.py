@@ -19,6 +19,9 @@ from tests.examples import examples
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):  # the tests themselves may run there
+    os.environ.pop(name, None)
+
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
 

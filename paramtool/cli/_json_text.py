@@ -17,8 +17,13 @@ MAX_KEPT_NBYTES = 8 << 20
 """More than this goes to a temporary file."""
 _LINE = "\n"
 _STEP = "  "
-_encoded = json.JSONEncoder().encode
+_encode = json.JSONEncoder().encode
 """Without an indent it is the encoder in C; the other leaves garbage behind at each call, and nobody collects it."""
+
+
+def _encoded(value: object) -> str:
+    """A value without `##[`, which a log on GitHub obeys in any line: the same string, written with an escape."""
+    return _encode(value).replace("##[", "#\\u0023[")
 
 
 def pieces(value: object, line: str = _LINE) -> Iterator[str]:

@@ -57,9 +57,20 @@ def rows(found: Iterable[Row]) -> None:
         for line in laid_out(clean, None if current.wide else _columns(), WHOLE_LINES):
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
+    for label, *texts in _plain(found):
+        print("  ".join([styled(label, label, sys.stdout), *texts]))
+
+
+def plain_lines(found: Iterable[Row]) -> Iterator[str]:
+    """Rows as a pipe gets them, a line each."""
+    return ("  ".join(texts) for texts in _plain(found))
+
+
+def _plain(found: Iterable[Row]) -> Iterator[list[str]]:
+    """The label of each row, and its texts that are not empty."""
     for row in _labelled(found):
         label, *texts = (shown(text.whole if isinstance(text, TableCell) else text) for text in row)
-        print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
+        yield [label, *filter(None, texts)]
 
 
 def _labelled(found: Iterable[Row]) -> Iterator[Row]:
@@ -79,13 +90,10 @@ def _clean(text: str) -> str:
 
 
 def json_text(data: dict[str, Any]) -> None:
-    """Print one JSON document, piece by piece where it has iterators.
-
-    A name with `##[` gets an escape: the runner of GitHub's workflows takes ##[command] for a command in any line.
-    """
+    """Print one JSON document, piece by piece where it has iterators."""
     from paramtool.cli._json_text import pieces
 
-    text(piece.replace("##[", "\\u0023#[") for piece in pieces(data))
+    text(pieces(data))
 
 
 def text(pieces: Iterable[str]) -> None:

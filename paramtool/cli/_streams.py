@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import sys
 
@@ -24,14 +25,22 @@ def prepare_streams() -> None:
 def shown(text: str, lines: bool = False) -> str:
     """Text with everything that a terminal could obey written out; line breaks stay where `lines` says so.
 
+    A log on GitHub obeys lines that begin with `::` or have `##[` (ActionCommand.cs of actions/runner), so these are
+    written out there, too.
+
     >>> print(shown("w\\x1b[31m\\n"))
     w\\x1b[31m\\n
     """
-    if "##[" in text and os.environ.get("GITHUB_ACTIONS"):
-        text = text.replace("##[", "##\u200b[")  # the runner takes ##[command] for a command, wherever it is in a line
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+    if ("::" in text or "##[" in text) and is_github():
+        text = re.sub(r"(?m)^(\s*):(?=:)", r"\1\\x3a", text.replace("##[", r"##\x5b"))
+    return text
+
+
+def is_github() -> bool:
+    """Whether what is printed goes to the log of a job on GitHub."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def quoted(path: str) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from paramtool.cli import _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._check_forms import FORMS, add_summary, form_of, write
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, FILES
+from paramtool.cli._streams import is_github
+from paramtool.cli._text import FILE, FILES, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
 from paramtool.commands.check.report import Checked
 
@@ -21,20 +22,16 @@ EPILOG = (
 )
 
 
-def _text(found: Checked) -> None:
-    from paramtool.cli import _check_rows
+def _print(found: Checked, form: str) -> None:
+    """Print one form, the report for people as rows; on GitHub, annotations come with a summary."""
+    if form == "text":
+        from paramtool.cli import _check_rows
 
-    _render.rows(_check_rows.rows(found))
-
-
-def _json(found: Checked) -> None:
-    from paramtool.cli._json_check import checked
-
-    _render.json_text(checked(found))
-
-
-FORMATS: dict[str, Callable[[Checked], None]] = {"text": _text, "json": _json}
-"""{value of --format: what prints it}"""
+        _render.rows(_check_rows.rows(found))
+        return
+    _render.text(FORMS[form](found))
+    if form == "github" and (trouble := add_summary(found)):
+        _render.warn(trouble)
 
 
 @click.command("check", cls=Command, epilog=EPILOG)
@@ -47,12 +44,19 @@ FORMATS: dict[str, Callable[[Checked], None]] = {"text": _text, "json": _json}
               "./pyproject.toml]")  # fmt: skip
 @click.option("--content-only", is_flag=True,
               help="Compare only tensors with the lock: no ties, objects, dialects and files.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="text", show_default=True,
-              help="Print the findings in this form.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(list(FORMS)),
+              help="Print the findings in this form.  [default: github where GITHUB_ACTIONS is true, else "
+              "text]")  # fmt: skip
+@click.option("-o", "--output", type=OUTPUT_FILE,
+              help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
+              ".txt), and print the usual one.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md).")
 @allowing
 @_display.options
-def command(paths: tuple[str, ...], *, form: str, as_json: bool, **options: Any) -> int:
+def command(
+    paths: tuple[str, ...], *, form: str | None, as_json: bool, output: str | None, force: bool, **options: Any
+) -> int:
     """Check checkpoints by the rules of a configuration and against a lock.
 
     Without a configuration and a lock, check looks for unsafe pickles, ties that config.json declares, and more than
@@ -61,11 +65,16 @@ def command(paths: tuple[str, ...], *, form: str, as_json: bool, **options: Any)
 
     \b
     $ paramtool check models/*.safetensors --lock paramtool.lock
-    $ paramtool check --config paramtool.toml --format json
+    $ paramtool check --config paramtool.toml -o results.sarif
     """
+    form = "json" if as_json else form
+    written = form or (form_of(output) if output is not None else None)
     found = check_command.check(paths, progress=_render.progress, **options)
     _render.warn(*found.notes)
-    FORMATS["json" if as_json else form](found)
+    if output is not None and written is not None:
+        write(found, written, output, force=force)
+    usual = "github" if is_github() else "text"
+    _print(found, usual if output is not None else form or usual)
     _render.flush()
     for file in found.files:
         if file.error is not None and (failed := failure(file.error)) is not None:

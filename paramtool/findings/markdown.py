@@ -1,7 +1,7 @@
 """A table in Markdown, for the summary of a job on GitHub.
 
-Strangers' words are in `<code>`, each character of them that is not a letter, a digit or a blank as a character
-reference: so no parser of Markdown sees structure in them, and GitHub's mentions and links skip code.
+Strangers' words are in `<code>`, and every character of them that means something to Markdown, HTML or GitHub is a
+character reference: so no parser sees structure in them, and GitHub's mentions and links skip code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_CELL = 500
 """Characters of a cell, before they are escaped."""
 
 
-def lines(report: CheckReport) -> Iterator[str]:
-    """The lines of the summary: a heading, how many of what, and a table, bounded in rows and in bytes."""
+def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
+    """The lines of the summary: a heading, how many of what, and a table, bounded in rows and to about `most` bytes."""
     yield from ("### paramtool check", "", f"{report.summary}.")
     rows = [*_errors(report), *map(_row, report.failing_first)]
     if not rows:
         return
     yield from ("", "| | rule | where | finding |", "|---|---|---|---|")
-    left, shown = MAX_BYTES, 0
+    left, shown = most, 0
     for row in rows[:MAX_ROWS]:
         left -= len(row.encode()) + 1
         if left < 0:
@@ -58,5 +58,5 @@ def code(text: str) -> str:
     <code>&#60;b&#62;&#124;&#96;x</code>
     """
     shown = one_line(text, MAX_CELL)
-    inner = re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", shown)
+    inner = re.sub(r"""[!"#$%&*\-.:<>@\[\\\]^_`{|}~]""", lambda found: f"&#{ord(found[0])};", shown)
     return f"<code>{inner}</code>" if inner else ""

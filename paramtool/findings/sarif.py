@@ -34,20 +34,16 @@ FINGERPRINTS = ("primaryLocationLineHash", "paramtool/v1")
 """The first is the one that code scanning reads: two results of one line are two alerts only if it differs."""
 
 
-def text(report: CheckReport, version: str, folder: str = "") -> str:
-    """The document as ASCII; paths below `folder`, an absolute one, become relative to it.
-
-    `##[`, which a log on GitHub obeys, is not in it.
-    """
-    made = _SarifMaker(report, version, folder).made()
-    return json.dumps(made, indent=1).replace("##[", "#\\u0023[")
+def text(report: CheckReport, version: str) -> str:
+    """The document as ASCII; `##[`, which a log on GitHub obeys, is not in it."""
+    return json.dumps(_SarifMaker(report, version).made(), indent=1).replace("##[", "#\\u0023[")
 
 
 class _SarifMaker:
     """Makes one document."""
 
-    def __init__(self, report: CheckReport, version: str, folder: str) -> None:
-        self.report, self.version, self.folder = report, version, folder
+    def __init__(self, report: CheckReport, version: str) -> None:
+        self.report, self.version = report, version
         self.ids = {one.id: number for number, one in enumerate(RULE_IDS)}
         self.seen: Counter[str] = Counter()
 
@@ -107,7 +103,7 @@ class _SarifMaker:
         if finding.id in self.ids:
             made["ruleIndex"] = self.ids[finding.id]
         if finding.place is not None and finding.path:
-            made["analysisTarget"] = {"uri": self.uri(finding.path)}
+            made["analysisTarget"] = {"uri": _uri(finding.path)}
         if finding.allowed:
             made["suppressions"] = [{"kind": "external", "justification": one_line(finding.allowed, MAX_MESSAGE)}]
         return made
@@ -121,15 +117,7 @@ class _SarifMaker:
     def location(self, place: FileLine) -> dict[str, Any]:
         """A line of a file."""
         region = {"startLine": max(1, place.line), "startColumn": max(1, place.column)}
-        return {"physicalLocation": {"artifactLocation": {"uri": self.uri(place.path)}, "region": region}}
-
-    def uri(self, path: str) -> str:
-        """A path as a reference: relative ones as they are, absolute ones as file URIs; any byte is escaped."""
-        if self.folder and path.startswith(self.folder.rstrip("/") + "/"):
-            path = path[len(self.folder.rstrip("/")) + 1 :]
-        path = posixpath.normpath(path)
-        data = path.encode("utf-8", "surrogatepass" if _is_foreign(path) else "surrogateescape")
-        return ("file://" if path.startswith("/") else "") + quote(data)
+        return {"physicalLocation": {"artifactLocation": {"uri": _uri(place.path)}, "region": region}}
 
     def fingerprint(self, finding: Finding) -> str:
         """What stays the same from run to run: rule, checkpoint and tensors, without lines and numbers.
@@ -140,6 +128,13 @@ class _SarifMaker:
         digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
         self.seen[digest] += 1
         return f"{digest}:{self.seen[digest]}"
+
+
+def _uri(path: str) -> str:
+    """A path as a reference: relative ones as they are, absolute ones as file URIs; any byte is escaped."""
+    path = posixpath.normpath(path)
+    data = path.encode("utf-8", "surrogatepass" if _is_foreign(path) else "surrogateescape")
+    return ("file://" if path.startswith("/") else "") + quote(data)
 
 
 def _is_foreign(path: str) -> bool:

@@ -143,7 +143,10 @@ WITHOUT_FLAG = {
         for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify", "report")
     },
 }
-VERDICT = {"check": {"format"}, "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"}}
+VERDICT = {
+    "check": {"format", "output", "force"},
+    "diff": {"stat", "rows", "exit-code", "strict", "tolerance", "find-base"},
+}
 """Flags about what is printed and the exit code, methods of what is returned in Python; and another function."""
 DEFAULTS_ALIKE = (None, "", (), False)
 """What a flag that was not given is, in click and in Python."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from paramtool.commands.lock import name_in
 from paramtool.commands.locked_model import LockReading, described
+from paramtool.commands.pointed import pointed
 from paramtool.commands.progress import Progress
 from paramtool.errors import UsageError
 from paramtool.lockfile.lock import Lock, LockedModel
 from paramtool.model.finding import Finding
 from paramtool.passes.lock import compare
+from paramtool.passes.lock import pointers as judging_pointers
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -42,6 +44,12 @@ def model_for(lock: Lock, path: str) -> LockedModel:
         f"{path}: {lock.path} does not name it, and has {len(lock.models)} models: {', '.join(names)}{more}",
         hint="`paramtool lock` with all paths names it; `changed = false` in [[paths]] compares it with none",
     )
+
+
+def pointers(path: str, locked: LockedModel, lock: Lock) -> Iterator[Finding] | None:
+    """What the pointers at a path say against a lock; None where the files themselves are there."""
+    seen = pointed(path, locked)
+    return None if seen is None else judging_pointers.findings(locked, seen, lock.path, path)
 
 
 def differences(

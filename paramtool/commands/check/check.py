@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paramtool.commands import inspect as inspecting
 from paramtool.commands.check import config as configuring
-from paramtool.commands.check.policy import Policy, Settings
-from paramtool.commands.check.report import Checked, CheckedFile
-from paramtool.commands.check.settings import ALWAYS, BARE, AskedRule, asked_rules
+from paramtool.commands.check.checking import Checking
+from paramtool.commands.check.policy import Policy, Setting, Settings
+from paramtool.commands.check.report import Checked
+from paramtool.commands.check.settings import ALWAYS, BARE
 from paramtool.commands.check.targets import CheckTarget, targets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, refuse_string
-from paramtool.formats import hf_config, policy
-from paramtool.lazy_dataclass import dataclass
+from paramtool.errors import NoSuchFileError, UsageError, refuse_string
+from paramtool.formats import policy
 from paramtool.lockfile.lock import NAME
-from paramtool.model.finding import OFF, Finding
 from paramtool.model.inflating import limiting
-from paramtool.model.rule_ids import BY_ID, BY_NAME
 
 if TYPE_CHECKING:
     from datetime import date
 
-    from paramtool.commands.inspect import Inspection
     from paramtool.lockfile.lock import Lock
 
 
@@ -56,15 +52,11 @@ def check(
     refuse_string("paths", paths)
     said = _policy(config)
     locked = _lock(lock, said)
-    allowing = policy.checked(allow_class)
-    about = _Check(
-        said, locked, _settings(said, locked, content_only), allowing, allow_unknown, _today(today), progress
-    )
+    asked = _settings(said, locked, content_only)
+    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, _today(today), progress)
     given = [os.fspath(path) for path in paths]
-    files = tuple(about.file(target) for target in _targets(given, said, locked))
-    return Checked(
-        files, locked.path if locked else "", said.path, tuple(about.expired()), tuple(about.notes(given, files))
-    )
+    files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
+    return Checked(files, locked.path if locked else "", said.path, tuple(about.expired()), tuple(about.notes(files)))
 
 
 def _policy(config: Path | None) -> Policy:
@@ -92,8 +84,6 @@ def _settings(said: Policy, lock: Lock | None, content_only: bool) -> Policy:
         said = replace(said, settings=ALWAYS if lock else BARE)
     if not content_only:
         return said
-    from paramtool.commands.check.policy import Setting
-
     return replace(said, settings=said.settings.joined(Settings({"content-only": Setting(True)})))
 
 
@@ -112,116 +102,14 @@ def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[Chec
     if lock is not None:
         from paramtool.commands.check.against import place_of
 
-        return [one for name in lock.models for one in targets([place_of(lock, name)])]
+        return [_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in lock.models.items()]
     raise UsageError(
         "no path is given, and no configuration or lock names one",
         hint="paramtool check model.safetensors; or files = [...] in paramtool.toml",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """One run of the command."""
-
-    given: Policy
-    lock: Lock | None
-    policy: Policy
-    allow_class: tuple[str, ...]
-    allow_unknown: bool
-    today: date
-    progress: Progress
-
-    def file(self, target: CheckTarget) -> CheckedFile:
-        """One checkpoint; its errors are its own."""
-        findings: list[Finding] = []
-        notes: list[str] = []
-        names = [""]
-        path, error = target.path, target.error
-        if error is None:
-            try:
-                findings.extend(self._judged(path, notes, names))
-            except ParamtoolError as caught:
-                error = caught
-            except (MemoryError, RecursionError) as caught:
-                what = "memory" if isinstance(caught, MemoryError) else "stack"
-                error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
-        if error is not None and not error.message.startswith(path):
-            error = error.located(path)
-        return CheckedFile(path, tuple(findings), error, names[0], tuple(notes))
-
-    def _judged(self, path: str, notes: list[str], names: list[str]) -> Iterator[Finding]:
-        """The findings of one checkpoint; `notes` and the name of its model in the lock are added to the lists."""
-        settings = self.policy.of(path)
-        asked = self._asked(settings, path)
-        found = self._inspected(path, settings, asked)
-        for rule, place in asked:
-            for finding in rule.findings(found):
-                yield from self._weighed(replace(finding, place=place), path, settings)
-            notes += rule.assumptions(found)
-        if self.lock is None or not settings.get("changed", True):
-            return
-        from paramtool.commands.check import against
-
-        locked = against.model_for(self.lock, path)
-        names[0] = locked.path
-        only = settings.get("content-only", False)
-        for finding in against.differences(found, locked, self.lock, content_only=only, progress=self.progress):
-            yield from self._weighed(finding, path, settings)
-
-    def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
-        """The rules; what nobody asked for and needs a config.json is left out where there is none."""
-        asked = asked_rules(settings)
-        return [one for one in asked if one.place or not one.rule.kind.needs_config or _has_config(path)]
-
-    def _inspected(self, path: str, settings: Settings, asked: Sequence[AskedRule]) -> Inspection:
-        kinds = [one.rule.kind for one in asked]
-        return inspecting.inspect(
-            path,
-            equal=any(kind.needs_content for kind in kinds),
-            min_equal_bytes=1,
-            config="" if any(kind.needs_config for kind in kinds) else None,
-            allow_class=(*self.allow_class, *settings.get("allow-class", ())),
-            allow_unknown=self.allow_unknown,
-            progress=self.progress,
-        )
-
-    def _weighed(self, finding: Finding, path: str, settings: Settings) -> Iterator[Finding]:
-        """A finding with its severity, and with the exception that allows it; nothing where it is off."""
-        severity = settings.severity(finding.id)
-        if severity == OFF or (self.allow_unknown and finding.id == BY_NAME["unsafe"].id):
-            return
-        allowed = self.policy.allowing(finding.id, path, finding.names, self.today)
-        yield replace(finding, path=path, severity=severity, allowed=allowed.words if allowed else "")
-
-    def expired(self) -> Iterator[Finding]:
-        """A finding for each exception whose last day is over."""
-        kind = BY_NAME["expired"]
-        severity = self.policy.settings.severity(kind.id)
-        for one in self.policy.allowances:
-            if one.is_expired(self.today) and one.until is not None and severity != OFF:
-                known = BY_ID[one.rule_id]
-                message = f'{known.id} {known.name} was allowed until {one.until.isoformat()}: "{one.reason}"'
-                yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
-
-    def notes(self, given: Sequence[str], files: Sequence[CheckedFile]) -> Iterator[str]:
-        """Models of the lock that were not checked."""
-        if self.lock is None:
-            return
-        seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
-        if missed := [name for name in self.lock.models if name not in seen]:
-            first = ", ".join(repr(name)[:200] for name in missed[:4]) + (", ..." if len(missed) > 4 else "")
-            yield f"{self.lock.path} names {plural(len(missed), 'model')} more, which no path was given for: {first}"
-
-
-def _name(lock: Lock, path: str) -> str:
-    from paramtool.commands.lock import name_in
-
-    return name_in(lock.path, path)
-
-
-def _has_config(path: str) -> bool:
-    try:
-        hf_config.place(path)
-    except UsageError:
-        return False
-    return True
+def _named(path: str, where: str) -> CheckTarget:
+    """A checkpoint that a line of the lock names; no pattern."""
+    is_there = os.path.lexists(path)
+    return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))

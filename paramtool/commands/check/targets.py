@@ -49,3 +49,24 @@ def _matching(pattern: str) -> list[str]:
         return sorted(glob(pattern, recursive=True))
     except ValueError:  # a NUL in it
         return []
+
+
+def inside(folder: str) -> list[str]:
+    """The checkpoints of a folder that is not one itself: sets of weights there and in subfolders, with their copies.
+
+    Empty where there are none, or where one of them cannot be read.
+    """
+    from paramtool import formats
+    from paramtool.formats.folder import weight_sets
+
+    try:
+        found = weight_sets.every(folder, formats.read_file)
+    except ParamtoolError:
+        return []
+    paths = []
+    for place, sets in found.items():
+        if place and len(sets) == 1 and not sets[0].copies:
+            paths.append(os.path.join(folder, *place.split("/")))
+        else:
+            paths += [path for one in sets for path in (one.path, *(copy.path for copy in one.copies))]
+    return paths

@@ -1,0 +1,145 @@
+"""`check`: the findings in each form, printed or written to a file, and the summary of a job on GitHub."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramtool.cli._streams import is_github
+from paramtool.commands.check.report import Checked
+from paramtool.errors import UsageError
+from paramtool.model.finding import Finding
+
+if TYPE_CHECKING:
+    from paramtool.findings.report import CheckReport
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The environment variable that names the file for the summary of a step."""
+SUFFIXES = {".sarif": "sarif", ".xml": "junit", ".md": "markdown", ".json": "json", ".txt": "text"}
+
+
+def _rows(found: Checked) -> Iterator[str]:
+    """The lines of the report for people, as a pipe gets them."""
+    from paramtool.cli import _check_rows
+    from paramtool.cli._render import plain_lines
+
+    return plain_lines(_check_rows.rows(found))
+
+
+def _json(found: Checked) -> Iterator[str]:
+    from paramtool.cli._json_check import checked
+    from paramtool.cli._json_text import pieces
+
+    return pieces(checked(found))
+
+
+def _github(found: Checked) -> Iterator[str]:
+    from paramtool.findings import github
+
+    return _joined(github.lines(reported(found)))
+
+
+def _junit(found: Checked) -> Iterator[str]:
+    from paramtool.findings import junit
+
+    return _joined(junit.lines(reported(found)))
+
+
+def _markdown(found: Checked) -> Iterator[str]:
+    from paramtool.findings import markdown
+
+    return _joined(markdown.lines(reported(found)))
+
+
+def _sarif(found: Checked) -> Iterator[str]:
+    from paramtool import __version__
+    from paramtool.findings import sarif
+
+    yield sarif.text(reported(found), __version__)
+
+
+FORMS: dict[str, Callable[[Checked], Iterator[str]]] = {
+    "text": lambda found: _joined(_rows(found)), "github": _github, "sarif": _sarif, "junit": _junit,
+    "markdown": _markdown, "json": _json,
+}  # fmt: skip
+"""{value of --format: the pieces of what it prints, without the last line break}"""
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    before = ""
+    for line in lines:
+        yield before + line
+        before = "\n"
+
+
+def reported(found: Checked) -> CheckReport:
+    """The findings with paths relative to the repository on GitHub, and elsewhere to the working directory."""
+    from paramtool.findings.report import CheckReport
+
+    root = _root()
+    errors = {_below(root, file.path): file.error.message for file in found.files if file.error is not None}
+    return CheckReport(
+        [_moved(root, one) for one in found.findings], [_below(root, one.path) for one in found.files], errors
+    )
+
+
+def _root() -> str:
+    return os.path.realpath((is_github() and os.environ.get("GITHUB_WORKSPACE")) or os.getcwd())
+
+
+def _moved(root: str, finding: Finding) -> Finding:
+    place = finding.place
+    place = place and place._replace(path=_below(root, place.path))
+    return replace(finding, path=_below(root, finding.path), place=place)
+
+
+def _below(root: str, path: str) -> str:
+    """A path relative to `root` if it is below it; otherwise as it was given."""
+    if not path:
+        return path
+    whole = os.path.normpath(os.path.join(os.getcwd(), path))
+    return os.path.relpath(whole, root) if whole.startswith(root.rstrip("/") + "/") else path
+
+
+def form_of(output: str) -> str:
+    """The form that the suffix of an output names."""
+    found = SUFFIXES.get(os.path.splitext(output)[1].lower())
+    if found is None:
+        known = ", ".join(f"{suffix} ({form})" for suffix, form in SUFFIXES.items())
+        raise UsageError(f"{output}: the suffix names no format; expected one of {known}", hint="or --format FORMAT")
+    return found
+
+
+def write(found: Checked, form: str, output: str, *, force: bool) -> None:
+    """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given."""
+    from paramtool.engine.write.small import write_small
+
+    data = "".join(FORMS[form](found)) + "\n"
+    inputs = [*(file.path for file in found.files), found.lock, found.config]
+    write_small(
+        output, data.encode("utf-8"), force=force, inputs=[path for path in inputs if path and os.path.exists(path)]
+    )
+
+
+def add_summary(found: Checked) -> str:
+    """Append the findings to the summary of a step on GitHub; what went wrong, or nothing."""
+    from paramtool.findings import markdown
+
+    path = os.environ.get(SUMMARY, "")
+    if not path:
+        return ""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        with open(number, "ab") as file:
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                return f"{path} is not a file: {SUMMARY} names it, and got no summary"
+            lines = markdown.lines(reported(found), max(0, markdown.MAX_BYTES - status.st_size))
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"{path}: {why}: {SUMMARY} names it, and got no summary"
+    return ""

@@ -1,0 +1,180 @@
+"""One run of `check`: each checkpoint by the rules, against the lock, and weighed by severities and exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paramtool.commands import inspect as inspecting
+from paramtool.commands.check.policy import Policy, Settings
+from paramtool.commands.check.report import CheckedFile
+from paramtool.commands.check.settings import AskedRule, asked_rules
+from paramtool.commands.check.targets import CheckTarget, inside
+from paramtool.commands.progress import Progress
+from paramtool.errors import FormatError, ParamtoolError, UsageError, plural
+from paramtool.formats import hf_config
+from paramtool.formats.files import is_folder
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.finding import OFF, Finding
+from paramtool.model.rule_ids import BY_ID, BY_NAME
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from paramtool.commands.inspect import Inspection
+    from paramtool.lockfile.lock import Lock, LockedModel
+
+
+class _SoFar:
+    """What is known of a checkpoint so far."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.locked = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checking:
+    """One run of `check`: what is asked, and what each checkpoint is asked for."""
+
+    policy: Policy
+    lock: Lock | None
+    allow_class: tuple[str, ...]
+    allow_unknown: bool
+    today: date
+    progress: Progress
+
+    def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
+        """One checkpoint, or those in a folder that is none itself."""
+        found = self.file(target)
+        is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError))
+        is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models
+        if is_refused and not is_named and is_folder(target.path) and (inner := inside(target.path)):
+            yield from (self.file(CheckTarget(path)) for path in inner)
+        else:
+            yield found
+
+    def file(self, target: CheckTarget) -> CheckedFile:
+        """One checkpoint; its errors are its own."""
+        draft, path, error = _SoFar(target.path), target.path, target.error
+        if error is None:
+            try:
+                self._judge(draft)
+            except ParamtoolError as caught:
+                error = caught
+            except (MemoryError, RecursionError) as caught:
+                what = "memory" if isinstance(caught, MemoryError) else "stack"
+                error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
+        if error is not None and not error.message.startswith(path):
+            error = error.located(path)
+        return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
+
+    def _judge(self, draft: _SoFar) -> None:
+        """The findings of one checkpoint; those before an error stay.
+
+        Where only pointers to its files are there, they are compared with the lock, and no rule is judged.
+        """
+        path, settings = draft.path, self.policy.of(draft.path)
+        compares = self.lock is not None and settings.get("changed", True)
+        locked = self._locked(path) if compares else None
+        draft.locked = locked.path if locked else ""
+        if locked is not None and (pointed := self._pointers(path, locked)) is not None:
+            draft.notes.append("only pointers to its files are here: they were compared with the lock, by no rule")
+            self._add(draft, pointed, settings)
+            return
+        asked = self._asked(settings, path)
+        found = self._inspected(path, settings, asked)
+        for rule, place in asked:
+            usual = (replace(one, place=place, severity=BY_ID[one.id].severity) for one in rule.findings(found))
+            self._add(draft, usual, settings)
+            draft.notes += rule.assumptions(found)
+        if compares:
+            self._add(draft, self._differences(found, settings), settings)
+
+    def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:
+        """Findings, each with its severity and the exception that allows it; not those that are off."""
+        for finding in findings:
+            severity = settings.severities.get(finding.id, finding.severity)
+            if severity == OFF or (self.allow_unknown and finding.id == BY_NAME["unsafe"].id):
+                continue
+            allowed = self.policy.allowing(finding.id, draft.path, finding.names, self.today)
+            words = allowed.words if allowed else ""
+            draft.findings.append(replace(finding, path=draft.path, severity=severity, allowed=words))
+
+    def _locked(self, path: str) -> LockedModel | None:
+        """The model of the lock; None where it is not clear which, which is an error after the rules were judged."""
+        from paramtool.commands.check import against
+
+        assert self.lock is not None
+        try:
+            return against.model_for(self.lock, path)
+        except UsageError:
+            return None
+
+    def _pointers(self, path: str, locked: LockedModel) -> Iterator[Finding] | None:
+        from paramtool.commands.check import against
+
+        assert self.lock is not None
+        return against.pointers(path, locked, self.lock)
+
+    def _differences(self, found: Inspection, settings: Settings) -> Iterator[Finding]:
+        """What differs from the lock; UsageError where it is not clear from which of its models."""
+        from paramtool.commands.check import against
+
+        assert self.lock is not None
+        locked = against.model_for(self.lock, found.path)
+        only = settings.get("content-only", False)
+        return against.differences(found, locked, self.lock, content_only=only, progress=self.progress)
+
+    def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
+        """The rules; what nobody asked for and needs a config.json is left out where there is none."""
+        asked = asked_rules(settings)
+        return [one for one in asked if one.place or not one.rule.kind.needs_config or _has_config(path)]
+
+    def _inspected(self, path: str, settings: Settings, asked: Sequence[AskedRule]) -> Inspection:
+        kinds = [one.rule.kind for one in asked]
+        return inspecting.inspect(
+            path,
+            equal=any(kind.needs_content for kind in kinds),
+            min_equal_bytes=1,
+            config="" if any(kind.needs_config for kind in kinds) else None,
+            allow_class=(*self.allow_class, *settings.get("allow-class", ())),
+            allow_unknown=self.allow_unknown,
+            progress=self.progress,
+        )
+
+    def expired(self) -> Iterator[Finding]:
+        """A finding for each exception whose last day is over."""
+        kind = BY_NAME["expired"]
+        severity = self.policy.settings.severity(kind.id)
+        for one in self.policy.allowances:
+            if one.is_expired(self.today) and one.until is not None and severity != OFF:
+                known = BY_ID[one.rule_id]
+                message = f'{known.id} {known.name} was allowed until {one.until.isoformat()}: "{one.reason}"'
+                yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
+
+    def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:
+        """Models of the lock that were not checked."""
+        if self.lock is None:
+            return
+        seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
+        if missed := [name for name in self.lock.models if name not in seen]:
+            first = ", ".join(repr(name)[:200] for name in missed[:4]) + (", ..." if len(missed) > 4 else "")
+            yield f"{self.lock.path} names {plural(len(missed), 'model')} more, which no path was given for: {first}"
+
+
+def _name(lock: Lock, path: str) -> str:
+    from paramtool.commands.lock import name_in
+
+    return name_in(lock.path, path)
+
+
+def _has_config(path: str) -> bool:
+    try:
+        hf_config.place(path)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,194 @@
+"""`check --format`, `-o`, and what changes on GitHub: from a checkpoint on disk to what a job's log shows."""
+
+from __future__ import annotations
+
+import json
+import os
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from paramtool.cli._check_forms import FORMS
+from tests.findings.samples import HOSTILE
+from tests.findings.test_github import obeyed
+from tests.findings.test_markdown import OURS, Page
+from tests.findings.test_sarif import validator
+from tests.hostile.command import Ran, quick
+
+RULES = 'has = ["lost"]\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint that lacks a tensor, which its configuration asks for."""
+    save_file({"w": torch.ones(3)}, tmp_path / "m.safetensors")
+    (tmp_path / "paramtool.toml").write_text(RULES)
+    return tmp_path
+
+
+@pytest.fixture
+def github(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same in the folder `models` of a repository, in a job on GitHub."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(folder.parent))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary"))
+    return folder
+
+
+def judge(form: str, text: str) -> None:
+    """Somebody else's reader takes it, and finds the tensor."""
+    if form == "sarif":
+        validator().validate(document := json.loads(text))
+        assert [one["ruleId"] for one in document["runs"][0]["results"]] == ["PT202"]
+    elif form == "junit":
+        assert ElementTree.fromstring(text).get("failures") == "1"
+    elif form == "json":
+        assert json.loads(text)["counts"]["error"] == 1
+    elif form == "markdown":
+        assert any("lost" in code for code in Page(text).codes)
+    elif form == "github":
+        assert obeyed(text.splitlines()[0])[0] == "error"  # type: ignore[index]
+    else:
+        assert "PT202 missing" in text
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_is_printed_or_written(form: str, folder: Path) -> None:
+    """The same text on standard output and in a file, whose existing version stays without --force."""
+    printed = quick("check", "m.safetensors", "--format", form, cwd=folder)
+    assert printed.code == 1 and printed.err == ""
+    judge(form, printed.out)
+    ran = quick("check", "m.safetensors", "--format", form, "-o", "out", cwd=folder)
+    assert ran.code == 1 and "PT202 missing" in ran.out
+    assert (folder / "out").read_text() == printed.out
+    (folder / "out").write_text("mine")
+    again = quick("check", "m.safetensors", "--format", form, "-o", "out", cwd=folder)
+    assert again.code == 7 and "--force" in again.err and (folder / "out").read_text() == "mine"
+    assert quick("check", "m.safetensors", "--format", form, "-o", "out", "--force", cwd=folder).code == 1
+    assert (folder / "out").read_text() == printed.out
+
+
+@pytest.mark.parametrize(
+    ("suffix", "form"), [("sarif", "sarif"), ("xml", "junit"), ("md", "markdown"), ("JSON", "json")]
+)
+def test_the_suffix_names_the_form(suffix: str, form: str, folder: Path) -> None:
+    assert quick("check", "m.safetensors", "-o", f"r.{suffix}", cwd=folder).code == 1
+    judge(form, (folder / f"r.{suffix}").read_text())
+
+
+def test_a_suffix_that_names_no_form_is_refused_before_anything_is_read(folder: Path) -> None:
+    ran = quick("check", "nowhere.pt", "-o", "r.html", cwd=folder)
+    assert (ran.code, ran.out) == (2, "") and "r.html" in ran.err and ".sarif" in ran.err
+
+
+def test_the_output_is_no_input(folder: Path) -> None:
+    before = (folder / "m.safetensors").read_bytes()
+    ran = quick("check", "m.safetensors", "--format", "json", "-o", "m.safetensors", "--force", cwd=folder)
+    assert ran.code in (2, 7) and (folder / "m.safetensors").read_bytes() == before
+
+
+def test_on_github_annotations_and_a_summary(github: Path) -> None:
+    """By default, with paths relative to the repository; an earlier summary stays."""
+    (github / "summary").write_text("before\n")
+    ran = quick("check", "m.safetensors", cwd=github)
+    assert ran.code == 1
+    found = obeyed(ran.out.splitlines()[0])
+    assert found is not None and found[1]["file"] == f"{github.name}/paramtool.toml" and found[1]["line"] == "1"
+    summary = (github / "summary").read_text()
+    assert summary.startswith("before\n### paramtool check\n") and f"{github.name}/m.safetensors" in unescape(summary)
+
+
+def test_on_github_with_an_output(github: Path) -> None:
+    """One run gives annotations, summary and SARIF."""
+    ran = quick("check", "m.safetensors", "-o", "r.sarif", cwd=github)
+    assert ran.out.startswith("::error ") and "paramtool check" in (github / "summary").read_text()
+    result = json.loads((github / "r.sarif").read_text())["runs"][0]["results"][0]
+    assert result["analysisTarget"]["uri"] == f"{github.name}/m.safetensors"
+
+
+def test_on_github_text_has_no_summary(github: Path) -> None:
+    assert "PT202 missing" in quick("check", "m.safetensors", "--format", "text", cwd=github).out
+    assert not (github / "summary").exists()
+
+
+def test_elsewhere_nothing_is_appended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that is left in the environment names nothing of ours."""
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary"))
+    assert "PT202 missing" in quick("check", "m.safetensors", cwd=folder).out
+    assert not (folder / "summary").exists()
+
+
+@pytest.mark.parametrize("place", ["", "nowhere/summary", ".", "pipe", "a\0b"])
+def test_a_summary_that_cannot_be_written_is_a_warning(
+    place: str, github: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder, a pipe without a reader, a place that does not exist: the check is what it was."""
+    os.mkfifo(github / "pipe")
+    if "\0" in place:
+        monkeypatch.setattr(os, "environ", {**os.environ, "GITHUB_STEP_SUMMARY": place})
+    else:
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", place and str(github / place))
+    before = sorted(os.listdir(github))
+    ran = quick("check", "m.safetensors", cwd=github)
+    assert ran.code == 1 and ran.out.startswith("::error ")
+    assert ran.err.startswith("warning: ") == bool(place) and ran.err.count("\n") == bool(place)
+    assert sorted(os.listdir(github)) == before
+
+
+def test_a_full_summary_gets_no_more_than_fits(github: Path) -> None:
+    """GitHub drops a summary that is over its limit."""
+    (github / "summary").write_bytes(b"x" * 899_990)
+    quick("check", "m.safetensors", cwd=github)
+    assert (github / "summary").stat().st_size < 1 << 20
+    assert "Not shown: 1 more." in (github / "summary").read_text()
+
+
+def hostile(folder: Path) -> Path:
+    """A torch file whose names are hostile, one of which is not in its lock."""
+    state = {name: torch.full((2,), float(k)) for k, name in enumerate(HOSTILE) if "\ud800" not in name}
+    torch.save(state, folder / "m.pt")
+    assert quick("lock", "m.pt", cwd=folder).code == 0
+    torch.save({name: tensor + 1 for name, tensor in state.items()}, folder / "m.pt")
+    (folder / "paramtool.toml").write_text('severity = {file-changed = "off"}\n')
+    return folder
+
+
+def printed_lines(ran: Ran) -> list[str]:
+    return [*ran.out.splitlines(), *ran.err.splitlines()]
+
+
+@pytest.mark.parametrize("form", [*FORMS, ""])
+def test_hostile_names_are_obeyed_nowhere(form: str, github: Path) -> None:
+    """In no form, not even in the report for people, which a log on GitHub reads line by line, too."""
+    hostile(github)
+    ran = quick("check", "m.pt", *(["--format", form] if form else []), cwd=github)
+    assert ran.code == 1, ran
+    commands = {found[0] for line in printed_lines(ran) if (found := obeyed(line))}
+    assert commands <= ({"error", "warning"} if form in ("", "github") else set())
+    assert all(line.isprintable() for line in printed_lines(ran))
+    if form == "":
+        page = Page((github / "summary").read_text())
+        assert {tag for tag, _ in page.tags} <= OURS and "script" in "".join(page.codes)
+
+
+@pytest.mark.parametrize(
+    "words", [("inspect", "m.pt"), ("inspect", "m.pt", "--json"), ("check", "##[add-mask]x", "::a", "--format=text")]
+)
+def test_no_command_prints_what_github_obeys(words: tuple[str, ...], github: Path) -> None:
+    """Names in listings, in documents and in errors."""
+    hostile(github)
+    ran = quick(*words, cwd=github)
+    assert printed_lines(ran) and not [line for line in printed_lines(ran) if obeyed(line)]
+
+
+def test_json_is_the_same_document(github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is escaped in a document is the same string."""
+    hostile(github)
+    names = [name for name in HOSTILE if "\ud800" not in name]
+    ran = quick("check", "m.pt", "--json", cwd=github)
+    found = {name for one in json.loads(ran.out)["files"][0]["findings"] for name in one["names"]}
+    assert found == set(names) and any("##[" in name for name in names)

@@ -1,0 +1,420 @@
+"""Checking: exit codes, what stops what, exceptions and severities, the lock, patterns and folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import paramtool
+from paramtool.errors import FormatError, UnsafeError, UsageError
+from tests.cli.test_documents import validate
+from tests.hostile import makers_torch
+from tests.hostile.command import quick
+from tests.hostile.makers_torch import call_of, mapping, state, tensor
+
+A = torch.arange(2000.0).reshape(40, 50)
+TODAY = date(2027, 1, 31)
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory: tied.pt, whose two names share memory, and plain.safetensors."""
+    monkeypatch.chdir(tmp_path)
+    torch.save({"head": A, "wte": A}, "tied.pt")
+    save_file({"w": A}, "plain.safetensors")
+    return tmp_path
+
+
+def ids(found: paramtool.Checked) -> list[tuple[str, str]]:
+    return [(one.path, one.id) for one in found.findings]
+
+
+def policy(at: Path, text: str) -> None:
+    (at / "paramtool.toml").write_text(text)
+
+
+def unsafe(at: Path) -> Path:
+    """A file whose pickle calls os.system, and that can be described."""
+    return makers_torch.zipped(state(w=tensor(), evil=call_of("os", "system"), args=mapping(lr=b"K\x01")))(at)
+
+
+# --- without a configuration and a lock --------------------------------------------------------------------------
+
+
+def test_a_good_file_has_no_finding(at: Path) -> None:
+    found = paramtool.check(["tied.pt", "plain.safetensors"])
+    assert found.findings == () and found.exit_code == 0 and not found.lock and not found.config
+    ran = quick("check", "tied.pt", cwd=at)
+    assert ran.code == 0 and ran.err == "" and ran.out.splitlines()[-1] == "next  paramtool lock tied.pt", ran
+
+
+def test_what_is_looked_for_without_a_configuration(at: Path) -> None:
+    """More than 1 % unused or duplicate, a config's ties, and unsafe pickles; the last is an error."""
+    torch.save({"a": torch.zeros(1000)[:10], "b": A, "c": A.clone()}, "waste.pt")
+    (at / "model").mkdir()
+    torch.save({"transformer.wte.weight": A, "lm_head.weight": A + 1}, "model/pytorch_model.bin")
+    (at / "model" / "config.json").write_text('{"tie_word_embeddings": true, "model_type": "gpt2"}')
+    unsafe(at)
+    found = paramtool.check(["waste.pt", "model", "model.pt"])
+    wanted = [("model", "PT104"), ("model.pt", "PT301"), ("waste.pt", "PT204"), ("waste.pt", "PT205")]
+    assert sorted(ids(found)) == wanted
+    assert {one.id for one in found.findings if one.fails} == {"PT301"} and found.exit_code == 1
+    small = {"a": torch.zeros(1010)[:1000], "b": A, "c": torch.ones(4), "d": torch.ones(4)}
+    torch.save(small, "less.pt")
+    assert paramtool.check(["less.pt"]).findings == ()
+
+
+# --- codes ---------------------------------------------------------------------------------------------------------
+
+
+BAD: dict[str, tuple[int, Callable[[Path], object]]] = {
+    "fine": (0, lambda at: None),
+    "finding": (1, lambda at: save_file({"x": A}, at / "file")),
+    "gone": (2, lambda at: (at / "file").unlink()),
+    "damaged": (3, lambda at: (at / "file").write_bytes(b"PK\x03\x04junk")),
+    "no checkpoint": (3, lambda at: (at / "file").write_text("hello")),
+    "unsafe and damaged": (4, lambda at: (at / "file").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")),
+}
+
+
+@pytest.mark.parametrize("first", BAD)
+@pytest.mark.parametrize("second", BAD)
+def test_the_highest_code_wins_and_nothing_stops_the_others(first: str, second: str, at: Path) -> None:
+    """Each kind of path beside each other one: both are judged, in one document."""
+    policy(at, 'has = ["w"]')
+    codes = []
+    for name, kind in (("one", first), ("two", second)):
+        (at / name).mkdir()
+        save_file({"w": A}, at / name / "file")
+        code, change = BAD[kind]
+        change(at / name)
+        codes.append(code)
+    ran = quick("check", "one/file", "two/file", "--format", "json", cwd=at)
+    document = validate("check", ran.out)
+    assert ran.code == document["exit_code"] == max(codes)
+    assert [file["exit_code"] for file in document["files"]] == codes
+    assert [file["error"] is None for file in document["files"]] == [code < 2 for code in codes]
+    assert all(f"error: {name}/file" in ran.err for name, code in zip(("one", "two"), codes, strict=True) if code > 1)
+
+
+def test_no_path_at_all(at: Path) -> None:
+    with pytest.raises(UsageError, match="no path is given"):
+        paramtool.check()
+    ran = quick("check", "--json", cwd=at)
+    assert ran.code == 2 and json.loads(ran.out)["exit_code"] == 2
+
+
+def test_the_error_of_a_configuration_is_a_document_too(at: Path) -> None:
+    policy(at, "tide = 1")
+    for flags in (("--json",), ("--format", "json"), ("--format=json",)):
+        ran = quick("check", "tied.pt", *flags, cwd=at)
+        assert ran.code == 2 and json.loads(ran.out)["message"].startswith("paramtool.toml:1:1: unknown key"), ran
+
+
+# --- severities and exceptions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("severity", "code"), [("error", 1), ("warning", 0), ("note", 0), ("off", 0)])
+def test_only_errors_fail(severity: str, code: int, at: Path) -> None:
+    policy(at, f'size = 1\nseverity = {{PT206 = "{severity}"}}')
+    found = paramtool.check(["tied.pt"])
+    assert found.exit_code == code and [one.severity for one in found.findings] == [severity] * (severity != "off")
+
+
+def test_an_exception_and_the_day_after(at: Path) -> None:
+    """Until its last day; then the finding fails again, and the exception is a finding of its own, with its line."""
+    policy(at, 'size = 1\n[[allow]]\nrule = "size"\npath = "tied.*"\nreason = "old exporter"\nuntil = 2027-01-31')
+    found = paramtool.check(["tied.pt"], today=TODAY)
+    assert found.exit_code == 0 and found.findings[0].allowed == 'until 2027-01-31: "old exporter"'
+    assert found.summary == "1 file, 0 findings, 1 allowed"
+    assert paramtool.check(["plain.safetensors"], today=TODAY).exit_code == 1
+    found = paramtool.check(["tied.pt"], today=date(2027, 2, 1))
+    assert [(one.id, one.fails) for one in found.findings] == [("PT501", False), ("PT206", True)]
+    assert found.general[0].place is not None and found.general[0].place[1:] == (2, 1)
+    policy(at, (at / "paramtool.toml").read_text() + '\n[severity]\nexpired = "error"')
+    assert paramtool.check(["plain.safetensors"], today=date(2027, 2, 1)).general[0].fails
+
+
+def test_tensors_of_an_exception(at: Path) -> None:
+    torch.save({"mask": torch.tensor([float("-inf")]), "w": torch.tensor([float("nan")])}, "m.pt")
+    policy(at, 'no-nan = true\n[[allow]]\nrule = "nan"\ntensors = "mask"\nreason = "masks"')
+    found = paramtool.check(["m.pt"])
+    assert {one.names: bool(one.allowed) for one in found.findings} == {("mask",): True, ("w",): False}
+
+
+def test_a_place_for_some_paths(at: Path) -> None:
+    policy(at, 'files = ["*.pt", "*.safetensors"]\nsize = 1\n[[paths]]\nmatch = ["*.pt"]\nsize = "1MB"')
+    assert ids(paramtool.check()) == [("plain.safetensors", "PT206")]
+
+
+RULES = {
+    'tied = [["head", "wte"]]': (),
+    'tied = [["head", "other"]]': ("PT103",),
+    'dtype = {"*" = "float32"}': (),
+    'dtype = {"h*" = "float16", "x" = "float32"}': ("PT208", "PT208"),
+    'has = ["head", "x"]': ("PT202",),
+    "max-unused = 0": ("PT204",),
+    'max-unused = "1%"': ("PT204",),
+    'max-unused = "99%"': (),
+    "max-duplicate = 8000": (),
+    "max-duplicate = 7999": ("PT205",),
+    "no-nan = true": ("PT209",),
+    'no-nan = ["h*"]': (),
+    'size = "1MB"': (),
+    "size = 1": ("PT206",),
+    "parameters = 1": ("PT207",),
+    'parameters = "4001..4100"': (),
+    "unknown-class = true": (),
+}
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_each_rule(text: str, at: Path) -> None:
+    """A file with two names of one tensor, its copy, a NaN, and a storage that is mostly unused."""
+    torch.save(
+        {"head": A, "wte": A, "other": A.clone(), "part": torch.zeros(3000)[:4], "nan": torch.tensor([float("nan")])},
+        "m.pt",
+    )
+    policy(at, text)
+    found = paramtool.check(["m.pt"])
+    assert tuple(one.id for one in found.findings) == RULES[text], found
+    assert all(one.place is not None and one.place.path == "paramtool.toml" for one in found.findings)
+
+
+def test_the_same_judges_as_inspect(at: Path) -> None:
+    """`inspect --fail-on` finds the same, in the same words."""
+    policy(at, 'size = 1\nhas = ["q"]\ntied = [["head", "q"]]\nparameters = 3')
+    rules = ["untied:head=q", "missing:q", "size>1", "parameters=3"]
+    said = paramtool.inspect("tied.pt", fail_on=rules).findings
+    assert said is not None and [(one.rule, one.message, one.id) for one in said] == [
+        (one.rule, one.message, one.id) for one in paramtool.check(["tied.pt"]).findings
+    ]
+
+
+# --- unsafe --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unsafe_file_is_a_finding(at: Path) -> None:
+    """1, and 0 where somebody has allowed it by name or with a reason; a class that is not allowed never passes."""
+    unsafe(at)
+    assert quick("check", "model.pt", cwd=at).code == 1
+    assert quick("check", "model.pt", "--allow-unknown", cwd=at).code == 0
+    policy(at, '[[allow]]\nrule = "unsafe"\nreason = "looked at"')
+    assert quick("check", "model.pt", cwd=at).code == 0
+    policy(at, 'severity = {unsafe = "warning"}')
+    assert quick("check", "model.pt", cwd=at).code == 0
+    policy(at, "unsafe = false")
+    assert paramtool.check(["model.pt"]).findings == ()
+
+
+def test_an_unknown_class_and_its_list(at: Path) -> None:
+    space = makers_torch.name("recipes", "Recipe") + b")\x81" + mapping(lr=b"K\x01") + b"b"
+    makers_torch.zipped(state(w=tensor(), args=space))(at)
+    policy(at, "unknown-class = true")
+    assert ids(paramtool.check(["model.pt"])) == [("model.pt", "PT302")]
+    policy(at, 'unknown-class = true\nallow-class = ["recipes.*"]')
+    assert paramtool.check(["model.pt"]).findings == ()
+
+
+# --- paths ---------------------------------------------------------------------------------------------------------
+
+
+def test_patterns_that_the_shell_did_not_expand(at: Path) -> None:
+    (at / "a" / "b").mkdir(parents=True)
+    save_file({"w": A}, "a/b/x.safetensors")
+    save_file({"w": A}, "[odd].safetensors")
+    seen = [file.path for file in paramtool.check(["*.pt", "**/*.safetensors", "tied.pt", "[odd].safetensors"]).files]
+    assert seen == ["tied.pt", "[odd].safetensors", "a/b/x.safetensors", "plain.safetensors"]
+    (file,) = paramtool.check(["*.nothing"]).files
+    assert isinstance(file.error, UsageError) and "no file matches" in file.error.message
+
+
+def test_a_folder_of_several_models(at: Path) -> None:
+    """Each of them; a folder that is one model is one path."""
+    (at / "many" / "sub").mkdir(parents=True)
+    for name, shift in (("a", 1), ("b", 2), ("sub/c", 3)):
+        save_file({"w": A + shift}, f"many/{name}.safetensors")
+    seen = [file.path for file in paramtool.check(["many", "many/sub"]).files]
+    assert seen == ["many/a.safetensors", "many/b.safetensors", "many/sub", "many/sub"]
+    (at / "empty").mkdir()
+    (file,) = paramtool.check(["empty"]).files
+    assert isinstance(file.error, FormatError) and file.exit_code == 3
+
+
+def test_paths_of_a_configuration_elsewhere(at: Path) -> None:
+    """Relative to its folder, as are its patterns and its lock."""
+    (at / "conf").mkdir()
+    save_file({"w": A}, "conf/x.safetensors")
+    paramtool.lock(["conf/x.safetensors"], "conf/my.lock")
+    (at / "conf" / "c.toml").write_text(
+        'files = ["*.safetensors"]\nlock = "my.lock"\n[[paths]]\nmatch = ["x.*"]\nsize = 1'
+    )
+    found = paramtool.check(config="conf/c.toml")
+    assert ids(found) == [("conf/x.safetensors", "PT206")] and found.files[0].locked == "x.safetensors"
+
+
+# --- a lock --------------------------------------------------------------------------------------------------------
+
+
+def test_the_models_of_a_lock(at: Path) -> None:
+    """All of them without a path; a path that it does not name is compared with its only one; several are named."""
+    paramtool.lock(["tied.pt"], "one.lock")
+    save_file({"head": A, "wte": A + 1}, "other.safetensors")
+    found = paramtool.check(["other.safetensors"], lock="one.lock")
+    assert {one.id for one in found.findings} >= {"PT101", "PT201"} and found.exit_code == 1
+    assert found.files[0].locked == "tied.pt" and found.lock == "one.lock"
+    assert all(one.place is not None and one.place.path == "one.lock" for one in found.findings)
+    paramtool.lock(["tied.pt", "plain.safetensors"])
+    assert [file.path for file in paramtool.check().files] == ["plain.safetensors", "tied.pt"]
+    assert paramtool.check().exit_code == 0 and paramtool.check().lock == "paramtool.lock"
+    (file,) = paramtool.check(["other.safetensors"]).files
+    assert file.exit_code == 2 and file.error is not None and "'plain.safetensors', 'tied.pt'" in file.error.message
+    policy(at, '[[paths]]\nmatch = ["other*"]\nchanged = false')
+    assert paramtool.check(["other.safetensors"]).exit_code == 0
+
+
+def test_what_a_lock_names_and_nobody_gave(at: Path) -> None:
+    paramtool.lock(["tied.pt", "plain.safetensors"])
+    ran = quick("check", "tied.pt", cwd=at)
+    assert ran.code == 0 and "names 1 model more, which no path was given for: 'plain.safetensors'" in ran.err, ran
+    (at / "tied.pt").unlink()
+    ran = quick("check", cwd=at)
+    assert ran.code == 2 and "error: tied.pt: no such file or folder; paramtool.lock:" in ran.err, ran
+
+
+def test_content_only(at: Path) -> None:
+    """Two copies in place of a tie: a lost tie, unless only tensors count."""
+    paramtool.lock(["tied.pt"])
+    torch.save({"head": A.clone(), "wte": A.clone()}, "tied.pt")
+    assert {one.id for one in paramtool.check(["tied.pt"]).findings} == {"PT101", "PT401"}
+    assert paramtool.check(["tied.pt"], content_only=True).findings == ()
+    policy(at, "content-only = true")
+    assert paramtool.check(["tied.pt"]).findings == ()
+
+
+def test_a_lock_of_headers_says_what_it_does_not(at: Path) -> None:
+    paramtool.lock(["plain.safetensors"], headers=True)
+    save_file({"w": A + 1}, "plain.safetensors")
+    found = paramtool.check()
+    assert ids(found) == [("plain.safetensors", "PT405")] and found.exit_code == 0
+
+
+def test_severities_and_exceptions_of_what_a_lock_finds(at: Path) -> None:
+    paramtool.lock(["plain.safetensors"])
+    save_file({"w": A + 1, "x": A}, "plain.safetensors")
+    policy(at, 'severity = {added = "off", PT401 = "off"}\n[[allow]]\nrule = "PT201"\ntensors = "w"\nreason = "tuned"')
+    (one,) = paramtool.check().findings
+    assert one.id == "PT201" and one.allowed == '"tuned"'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("version 1", "version 9"), lambda text: text[:-20], lambda text: "",
+        lambda text: text + text.splitlines()[-1] + "\n", lambda text: text.replace("float32", "\x1b[31m"),
+    ],
+)  # fmt: skip
+def test_a_damaged_lock(change: Callable[[str], str], at: Path) -> None:
+    """Exit 3 with its line, before any checkpoint is read."""
+    paramtool.lock(["plain.safetensors"])
+    (at / "paramtool.lock").write_text(change((at / "paramtool.lock").read_text()))
+    ran = quick("check", "plain.safetensors", cwd=at)
+    assert ran.code == 3 and "paramtool.lock" in ran.err and "\x1b" not in ran.err and ran.out == "", ran
+
+
+def test_a_lock_that_is_not_there(at: Path) -> None:
+    ran = quick("check", "plain.safetensors", "--lock", "ghost.lock", cwd=at)
+    assert ran.code == 2 and "ghost.lock" in ran.err, ran
+
+
+# --- what is printed -----------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_findings(at: Path) -> None:
+    """The text is bounded for each rule and file and counts the others; the document has all; exit 1 as with one."""
+    save_file({f"t{k}": torch.zeros(1) for k in range(10_000)}, "many.safetensors")
+    policy(at, 'dtype = {"t*" = "int8"}\nhas = ["a", "b"]')
+    ran = quick("check", "many.safetensors", cwd=at)
+    assert ran.code == 1 and len(ran.out.splitlines()) < 30 and "and 9980 more" in ran.out, ran.out
+    assert "1 file, 10002 findings, exit code 1" in ran.out
+    assert len(quick("check", "many.safetensors", "-v", cwd=at).out.splitlines()) > 10_000
+    document = validate("check", quick("check", "many.safetensors", "--json", cwd=at).out)
+    assert len(document["files"][0]["findings"]) == document["counts"]["error"] == 10_002
+
+
+NAMES = ["\x1b[31mred", "a\nb", "::set-env name=x::y", "<script>", "`x`|y", "\u202egnp", "::error file=x::y\n"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_from_files_are_escaped(name: str, at: Path) -> None:
+    """A tensor's name and a file's; no line of ours begins with a stranger's word."""
+    torch.save({name: torch.tensor([float("nan")])}, "m.pt")
+    path = name.replace("/", "_")
+    (at / path).write_bytes((at / "m.pt").read_bytes())
+    policy(at, 'no-nan = true\nhas = ["q"]')
+    for target in ("m.pt", path):
+        ran = quick("check", target, cwd=at)
+        assert ran.code == 1, ran
+        assert all(line.isprintable() for line in (ran.out + ran.err).split("\n")), ran
+        words = ("checked by", "finding", "verdict", "next")
+        assert all(line.startswith(words) for line in ran.out.splitlines()), ran
+
+
+def test_quiet_prints_what_fails(at: Path) -> None:
+    policy(at, 'size = 1\nparameters = 1\nseverity = {size = "warning"}')
+    ran = quick("check", "tied.pt", "--quiet", cwd=at)
+    assert ran.code == 1 and len(ran.out.splitlines()) == 1 and ran.out.startswith("finding  tied.pt  PT207"), ran
+
+
+def test_the_document(at: Path) -> None:
+    paramtool.lock(["tied.pt"])
+    policy(at, "size = 1")
+    unsafe(at)
+    ran = quick("check", "tied.pt", "model.pt", "ghost.pt", "--json", cwd=at)
+    document = validate("check", ran.out)
+    assert document["lock"] == "paramtool.lock" and document["config"] == "paramtool.toml"
+    assert [file["locked"] for file in document["files"]] == ["tied.pt", "tied.pt", None]
+    assert document["files"][2]["error"]["exit_code"] == 2 == ran.code
+
+
+def test_what_cannot_be_described(at: Path) -> None:
+    (at / "evil.pkl").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
+    (file,) = paramtool.check(["evil.pkl"]).files
+    assert isinstance(file.error, UnsafeError) and file.exit_code == 4
+
+
+def test_strings_are_no_lists(at: Path) -> None:
+    bad: Any = "tied.pt"
+    with pytest.raises(ValueError, match="paths is the string"):
+        paramtool.check(bad)
+
+
+# --- pointers ------------------------------------------------------------------------------------------------------
+
+
+def pointer(path: Path, digest: str, nbytes: int) -> None:
+    """A pointer of git-LFS in place of a file."""
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {nbytes}\n")
+
+
+def test_pointers_are_compared_without_the_file(at: Path) -> None:
+    """The hash of the file; and 3 where nothing is known of the file, since no lock names it."""
+    data = (at / "plain.safetensors").read_bytes()
+    paramtool.lock(["plain.safetensors", "tied.pt"])
+    pointer(at / "plain.safetensors", hashlib.sha256(data).hexdigest(), len(data))
+    policy(at, "no-nan = true")
+    found = paramtool.check()
+    assert found.findings == () and found.exit_code == 0 and "only pointers" in found.files[0].notes[0]
+    pointer(at / "plain.safetensors", "0" * 64, len(data))
+    found = paramtool.check(["plain.safetensors"])
+    assert ids(found) == [("plain.safetensors", "PT404")] and found.exit_code == 1
+    (at / "paramtool.lock").unlink()
+    assert paramtool.check(["plain.safetensors"]).exit_code == 3
