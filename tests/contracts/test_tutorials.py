@@ -1,7 +1,7 @@
 """The pages of docs/tutorials and docs/how-to work: every block is run, and prints what is shown.
 
-A block of Python that begins with `# NAME.py` is that file.  In a block `console`, each line behind `$` is run by a shell,
-and the lines under it are in its output in that order; `...` stands for any lines.
+A block of Python that begins with `# NAME.py` is that file.  In a block `console`, each line behind `$` is run by a
+shell, and the lines under it are in its output in that order; `...` stands for any lines.
 """
 
 from __future__ import annotations
