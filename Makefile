@@ -171,6 +171,9 @@ $(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/fra
 $(ENVIRONMENTS)/zoo/stamp: tests/oracles/requirements-zoo.txt
 	$(environment)
 
+$(ENVIRONMENTS)/ci/stamp: tests/oracles/requirements-ci.txt
+	$(environment)
+
 # Only the CPU's torch is there when it is built, so no kernel is compiled.
 $(ENVIRONMENTS)/deepspeed/stamp: tests/oracles/requirements-deepspeed.txt
 	$(environment)
@@ -229,8 +232,9 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    $(ENVIRONMENTS)/deepspeed/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp cudnn
-	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
+    $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp cudnn
+	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
+	    PARAMTOOL_CI=$(CURDIR)/$(ENVIRONMENTS)/ci/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \

@@ -1,7 +1,8 @@
 """`paramtool diff` of two checkpoints, compared with reading both and hashing or comparing them.
 
 Everything is in the page cache.  The pairs: equal files, all tensors renamed, one form of a mixture of experts beside
-the other (with a map), and rows in another order that no table has.  Peers: `cmp`, blake3 of both, sha256sum, and
+the other (with a map), and rows in another order that no table has: halves exchanged, and all permuted.  A file beside
+itself under another path (a hard link) is not read.  Peers: `cmp`, blake3 of both, sha256sum, and
 torch.equal of both.
 """
 
@@ -47,6 +48,7 @@ def main() -> None:
         "equal": (_equal, SAME),
         "renamed": (_renamed, SAME),
         "rows in another order, found by digests": (_shuffled, MAPPED),
+        "permuted rows, found by digests": (_permuted, MAPPED),
         "a list of experts and stacks of them": (_experts, MAPPED),
     }
     for name, (maker, wanted) in pairs.items():
@@ -96,6 +98,13 @@ def _shuffled(place: str, gb: float) -> tuple[str, str]:
     """The two halves of the rows of each matrix exchanged, under another name; rows of 4 kB."""
     turned = "torch.cat([tensor[len(tensor) // 2 :], tensor[: len(tensor) // 2]])"
     return _made(place, gb, "{'" + RENAMED + "' + name: " + turned + " for name, tensor in found.items()}")
+
+
+def _permuted(place: str, gb: float) -> tuple[str, str]:
+    """The rows of each matrix in a random order, under another name; rows of 4 kB."""
+    return _made(
+        place, gb, "{'" + RENAMED + "' + name: tensor[torch.randperm(4096)] for name, tensor in found.items()}"
+    )
 
 
 def _made(place: str, gb: float, change: str) -> tuple[str, str]:

@@ -12,7 +12,8 @@
     │   └── UnknownSizesError   5   its shapes alone do not determine its sizes
     ├── PlanError       6   what was asked for cannot be written exactly in the target format
     │   └── ModelError  6   a model and a file do not fit, in `load_model`; also a RuntimeError
-    │       └── TieError    6   the model ties names that the file holds with different bytes
+    │       ├── TieError    6   the model ties names that the file holds with different bytes
+    │       └── LockError   6   a file does not hold the weights of a lock, in `load_model` and `load_file`
     └── OutputError     7   the output could not be written: it exists, the disk is full, permissions
 
 Exit code 0 means fine and 1 means findings: a check that was asked for did not hold, which is an answer and no
@@ -251,6 +252,10 @@ class ModelError(PlanError, RuntimeError):
 
 class TieError(ModelError):
     """A model shares memory between names that the file holds with different bytes."""
+
+
+class LockError(ModelError):
+    """A file does not hold the tensors that a lock says."""
 
 
 class OutputError(ParamtoolError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paramtool.commands.lock import Locked
-from paramtool.lockfile.lock import LockedModel
+from paramtool.lockfile.lock import NO_DATA, UNREAD, LockedModel, LockedTensor
 
 
 def locked(found: Locked) -> dict[str, Any]:
@@ -22,7 +22,11 @@ def _model(one: LockedModel) -> dict[str, Any]:
         "dialect": one.dialect or None,
         "ties": [{"names": list(tie.names), "kind": tie.kind} for tie in one.ties],
         "objects": [{"key": o.key, "digest": o.digest, "words": o.words} for o in one.objects.values()],
-        "tensors": [
-            {"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "digest": t.digest} for t in one.tensors.values()
-        ],
+        "tensors": [_tensor(tensor) for tensor in one.tensors.values()],
     }
+
+
+def _tensor(one: LockedTensor) -> dict[str, Any]:
+    data = {UNREAD: "unread", NO_DATA: "none"}.get(one.digest, "read")
+    digest = one.digest if data == "read" else None
+    return {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "digest": digest, "data": data}

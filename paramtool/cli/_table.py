@@ -27,6 +27,7 @@ SNAP = 6
 TOGETHER = {
     **dict.fromkeys(("shared", "equal", "slice", "transpose", "view", "cast", "constant", "calculated"), "shared"),
     "part": "tensor",
+    **dict.fromkeys(("finding", "allowed"), "warning"),
 }
 """{label: the label whose columns it shares}."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import _diff_tables
-from paramtool.commands._diff_search import Search
+from paramtool.commands._diff_search import FoundMap, Search
 from paramtool.commands._differences import alias_sets, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
@@ -73,6 +73,18 @@ class Diffed(Displayed):
                 return False
         return not (self.ties or self.objects or (strict and self.metadata))
 
+    def _picture(self) -> str:
+        """The tensors by verdict."""
+        from paramtool.commands.report.differences import KIND_WORDS, TINTS
+        from paramtool.drawing.notebook import small_bar
+        from paramtool.drawing.strips import stacked
+
+        many = counts(self.tensors)
+        parts = stacked(
+            (KIND_WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items()
+        )
+        return small_bar(parts, "tensors by verdict") if parts else ""
+
     def _rows(self, most: int) -> Iterator[Row]:
         """The verdict, and each tensor that differs."""
         yield "a", self.a
@@ -109,8 +121,7 @@ def diff(
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
         work = _Comparing(first, second, sides, memory)
-        with progress("diff", sum(view.nbytes for _, view in second.windows())) as advance:
-            tensors = work.all(advance)
+        tensors = work.all(progress)
         nbytes = sides.nbytes_read
     objects = object_differences(second, first)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
@@ -154,9 +165,10 @@ class _Comparing:
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
 
-    def all(self, advance: Advance) -> tuple[TensorDiff, ...]:
+    def all(self, progress: Progress) -> tuple[TensorDiff, ...]:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
-        self._by_name(advance)
+        with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
+            self._by_name(advance)
         if self.left_b:
             self._by_content()
         if self.left_b:
@@ -164,7 +176,7 @@ class _Comparing:
         if self.left_b:
             self._by_casts()
         if self.left_b:
-            self._by_rows()
+            self._by_rows(progress)
         self._rest()
         self._without_data()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
@@ -294,21 +306,24 @@ class _Comparing:
         elif names:
             self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
 
-    def _by_rows(self) -> None:
+    def _by_rows(self, progress: Progress) -> None:
         """Tensors whose rows are rows, columns or negated rows of those of the first, by a search without tables."""
         search = Search(dict(self.left_a), dict(self.left_b), self.sides, self.memory)
-        for one in list(search.found()):
-            if one.name not in self.left_b:
-                continue
-            beside = list(search.beside(one, self.left_b))
-            for old, windows in one.used.items():
-                self.used.setdefault(old, []).extend(windows)
-            self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
-            for name, olds, pairs in beside:
-                if all(self.sides.same(pairs, lambda nbytes: None).values()):
-                    self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+        with progress("rows", search.nbytes) as advance:
+            for one in search.found(advance):
+                if one.name in self.left_b:
+                    self._by_map(one, search)
         if search.missed:
             self._undecided()
+
+    def _by_map(self, one: FoundMap, search: Search) -> None:
+        """A tensor whose rows were found, and what stands beside it by the same map."""
+        beside = list(search.beside(one, self.left_b))
+        for old, windows in one.used.items():
+            self.used.setdefault(old, []).extend(windows)
+        self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+        for name, olds in beside:
+            self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 
     def _undecided(self) -> None:
         """Tensors that the search had no room for."""

@@ -43,6 +43,10 @@ RECURRENT = "weight_hh_l0"
 """Each of PyTorch's recurrent networks has a tensor whose name ends so."""
 
 
+MAX_PICTURED = 20_000
+"""Tensors of a checkpoint that a notebook draws."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Inspection(Displayed):
     """What `inspect` knows of a checkpoint."""
@@ -148,6 +152,16 @@ class Inspection(Displayed):
             for found in self.content.equal
         )
         return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
+
+    def _picture(self) -> str:
+        """Where the bytes are, module by module; nothing of very many tensors, which would take seconds."""
+        if not 0 < len(self.checkpoint.entries) <= MAX_PICTURED:
+            return ""
+        from paramtool.commands.report.modules import separator_of, stored, tree
+        from paramtool.drawing.notebook import small_treemap
+
+        root = tree(stored(self), separator_of(self.checkpoint.entries))
+        return small_treemap(root, f"bytes by module: {root.words}")
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What the terminal shows first: the file, parameters, what is unsafe, found, shared and unused."""

@@ -24,6 +24,7 @@ def load_file(
     path: Path,
     *,
     only: str | None = None,
+    lock: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -32,11 +33,16 @@ def load_file(
 
     Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
     types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.  `lock` is a lock file, of
+    `paramtool.lock`: LockError where the file does not hold just the tensors that it says, all of which are read.
     FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and `allow_unknown` as of
     `read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    if lock is not None:
+        from paramtool.commands.refuse_unlocked import refuse_unlocked
+
+        refuse_unlocked(lock, path, checkpoint)
     if only is not None:
         checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)

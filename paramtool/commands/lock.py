@@ -11,7 +11,7 @@ from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, UsageError, refuse_string
 from paramtool.formats import policy
 from paramtool.lazy_dataclass import dataclass
-from paramtool.lockfile import write
+from paramtool.lockfile import read, write
 from paramtool.lockfile.lock import NAME, LockedModel
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
@@ -63,6 +63,7 @@ def lock(
             raise UsageError(f"{os.fspath(path)} is given twice")
         models[name] = locked_model(path, name, reading, progress)
     text = write.text(models.values())
+    read.parse(text, where)  # what we could not read again is never written
     if where != "-":
         write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
     return Locked(where, tuple(models.values()), text)

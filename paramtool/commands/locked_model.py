@@ -72,6 +72,13 @@ def described(
     )  # fmt: skip
 
 
+def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
+    """The tensors of a checkpoint and their digests alone, as a lock file has them."""
+    tensors = {one.name: one for one in sorted(_tensors(checkpoint, False, progress))}
+    whole = digests.content(tensors.values()), digests.unnamed(tensors.values())
+    return LockedModel(name, (), *whole, tensors)
+
+
 @contextmanager
 def _hashing(paths: list[str]) -> Iterator[Callable[[], dict[str, str]]]:
     """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paramtool.drawing import palette
-from paramtool.drawing.markup import EMPTY, Markup, joined, readable, tag, written
+from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, readable, tag, written
 from paramtool.drawing.treemap import TreemapNode, as_data, picture
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -117,7 +117,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], caption: str
 
 def _cell(column: Column, text: str) -> Markup:
     kind = "n" if column.is_number else "name" if column.is_name else None
-    return tag("td", text, class_=kind)
+    return tag("td", breakable(text) if column.is_name else text, class_=kind)
 
 
 def folded(summary: str, *body: Markup) -> Markup:

@@ -9,6 +9,7 @@ into an attribute; the page's policy (`document`) would not run one either.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from html import escape
 
@@ -103,6 +104,15 @@ def data(value: object) -> Markup:
     return Markup(text)
 
 
+def breakable(name: str) -> Markup:
+    """A name that may go on in another line behind a dot, a slash or a line below.
+
+    >>> breakable("h.0/w<")
+    'h.<wbr/>0/<wbr/>w&lt;'
+    """
+    return Markup(re.sub("[./_]", r"\g<0><wbr/>", written(name)))
+
+
 def short(text: str, letters: int) -> str:
     """A readable text of at most so many letters: its end says more than its middle.
 
@@ -112,7 +122,7 @@ def short(text: str, letters: int) -> str:
     text = readable(text)
     if len(text) <= letters:
         return text
-    if letters < 4:
+    if letters < 6:
         return ""
     end = (letters - 1) * 2 // 3
     return f"{text[: letters - 1 - end]}…{text[-end:]}"

@@ -75,7 +75,7 @@
   function short(text, letters) {
     const all = Array.from(text);
     if (all.length <= letters) return text;
-    if (letters < 4) return "";
+    if (letters < 6) return "";
     const end = Math.floor((letters - 1) * 2 / 3);
     return all.slice(0, letters - 1 - end).join("") + "…" + all.slice(all.length - end).join("");
   }

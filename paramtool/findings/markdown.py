@@ -1,7 +1,8 @@
 """A table in Markdown, for the summary of a job on GitHub.
 
-Strangers' words are in `<code>`, and every character of them that means something to Markdown, HTML or GitHub is a
-character reference: so no parser sees structure in them, and GitHub's mentions and links skip code.
+Strangers' words are code spans (CommonMark 0.31, section 6.1), in which no parser sees structure, and GitHub neither
+mentions nor links.  A pipe would end the cell, so it is `<code>&#124;</code>`; so is the bracket of `##[`, which a log
+obeys.  Character references alone would not do: GitHub's renderer links addresses after it has read them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from paramtool.drawing.strips import text_bar
 from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import Finding
 
@@ -22,6 +24,7 @@ MAX_CELL = 500
 def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
     """The lines of the summary: a heading, how many of what, and a table, bounded in rows and to about `most` bytes."""
     yield from ("### paramtool check", "", f"{report.summary}.")
+    yield from _bar(report)
     rows = [*_errors(report), *map(_row, report.failing_first)]
     if not rows:
         return
@@ -35,6 +38,14 @@ def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
         shown += 1
     if shown < len(rows):
         yield from ("", f"Not shown: {len(rows) - shown} more.")
+
+
+def _bar(report: CheckReport) -> Iterator[str]:
+    """Of several files, how many pass."""
+    failing = {one.path for one in report.findings if one.fails} | report.errors.keys()
+    passing = sum(path not in failing for path in report.paths)
+    if len(report.paths) > 1:
+        yield from ("", f"{text_bar(passing / len(report.paths))} {passing} of {len(report.paths)} pass")
 
 
 def _errors(report: CheckReport) -> Iterator[str]:
@@ -54,9 +65,19 @@ def _row(finding: Finding) -> str:
 def code(text: str) -> str:
     """Any text as code in a cell of a table; nothing for an empty one.
 
-    >>> print(code("<b>|`x"))
-    <code>&#60;b&#62;&#124;&#96;x</code>
+    >>> print(code("a|`b"))
+    `a`<code>&#124;</code>`` `b ``
     """
-    shown = one_line(text, MAX_CELL)
-    inner = re.sub(r"""[!"#$%&*\-.:<>@\[\\\]^_`{|}~]""", lambda found: f"&#{ord(found[0])};", shown)
-    return f"<code>{inner}</code>" if inner else ""
+    parts = re.split(r"(\|+|(?<=##)\[)", one_line(text, MAX_CELL))
+    return "".join((_references(part) if k % 2 else _span(part)) for k, part in enumerate(parts) if part)
+
+
+def _references(text: str) -> str:
+    return f"<code>{''.join(f'&#{ord(c)};' for c in text)}</code>"
+
+
+def _span(text: str) -> str:
+    """A code span without pipes: its fence is longer than any run of backticks in it."""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.strip() and (text[0] in "` " or text[-1] in "` ") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"

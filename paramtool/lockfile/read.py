@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "object", "te
 def read(path: str) -> Lock:
     """The lock file at a path; FormatError says the line, what was found and what was expected."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for its writer
+            raise FormatError(f"{path}: is not a file; expected a lock", AGAIN)
         with open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:

@@ -57,7 +57,11 @@ class Displayed:
 
         cells = ((escape(label), escape(visible(text))) for label, text in self._rows(MANY))
         lines = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in cells)
-        return f"<table><caption>{type(self).__name__}</caption>{lines}</table>"
+        return f"{self._picture()}<table><caption>{type(self).__name__}</caption>{lines}</table>"
+
+    def _picture(self) -> str:
+        """A small picture above the table, as SVG; empty where there is none."""
+        return ""
 
 
 def visible(text: str) -> str:

@@ -6,7 +6,8 @@ q 16, k 4, v 4 rows in turn, 2 times             in words
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,21 +34,17 @@ class RowMap(NamedTuple):
     """Whether each row is found in one place only."""
 
 
-def found_in(rows: Sequence[bytes], index: Mapping[bytes, Sequence[Place]]) -> RowMap | None:
-    """The map of rows, each of which the index has; None if one is not there.
+def found_in(rows: Iterable[Sequence[Place]]) -> RowMap:
+    """The map of rows, each of which is in some places, sorted.
 
     Of several places, the one that continues the run is taken.
     """
     runs: list[RowRun] = []
     is_unique = True
-    for to, row in enumerate(rows):
-        places = index.get(row)
-        if not places:
-            return None
+    for to, places in enumerate(rows):
         is_unique = is_unique and len(places) == 1
         last = runs[-1] if runs else None
-        wanted = (last.tensor, last.start + last.length) if last else None
-        if last is not None and wanted in places:
+        if last is not None and _has(places, (last.tensor, last.start + last.length)):
             runs[-1] = last._replace(length=last.length + 1)
         else:
             tensor, start = _next_of(places, runs)
@@ -55,10 +52,34 @@ def found_in(rows: Sequence[bytes], index: Mapping[bytes, Sequence[Place]]) -> R
     return RowMap(tuple(runs), is_unique)
 
 
+def _has(places: Sequence[Place], wanted: Place) -> bool:
+    """Whether a place is one of many, which are sorted."""
+    at = bisect_left(places, wanted)
+    return at < len(places) and places[at] == wanted
+
+
 def _next_of(places: Sequence[Place], runs: Sequence[RowRun]) -> Place:
     """Of several places, the one behind what was taken of its tensor before; else the first."""
-    behind = {(one.tensor, one.start + one.length) for one in runs[-8:]}
-    return next((place for place in places if place in behind), places[0])
+    behind = ((one.tensor, one.start + one.length) for one in runs[-8:])
+    return min((place for place in behind if _has(places, place)), default=places[0])
+
+
+def covered(runs: Iterable[RowRun]) -> Iterator[tuple[int, int, int]]:
+    """(tensor, first row, rows) of what runs read of the first checkpoint, neighbours together.
+
+    >>> list(covered([RowRun(0, 2, 2, 0), RowRun(0, 0, 2, 2), RowRun(1, 5, 1, 4)]))
+    [(0, 0, 4), (1, 5, 1)]
+    """
+    last: tuple[int, int, int] | None = None
+    for tensor, start, stop in sorted((one.tensor, one.start, one.start + one.length) for one in runs):
+        if last is not None and last[0] == tensor and start <= last[2]:
+            last = tensor, last[1], max(last[2], stop)
+            continue
+        if last is not None:
+            yield last[0], last[1], last[2] - last[1]
+        last = tensor, start, stop
+    if last is not None:
+        yield last[0], last[1], last[2] - last[1]
 
 
 def words(runs: Sequence[RowRun], names: Sequence[str]) -> str:

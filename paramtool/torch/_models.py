@@ -14,6 +14,7 @@ from paramtool import formats
 from paramtool.commands import said_rows
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
+from paramtool.commands.refuse_unlocked import refuse_unlocked
 from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
@@ -71,6 +72,7 @@ def load_model(
     assign: bool = False,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    lock: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -86,8 +88,7 @@ def load_model(
     are of the same kind (a float stays a float).  New tensors are on `device`, else where the old ones were, those of
     the meta device on the CPU; their floating types are `dtype`, if given.  They share memory just where the old
     ones did, whatever the file shares, and need gradients just where the old ones did; an optimizer that holds old
-    parameters does not know them.  Buffers that are not persistent are in no file: `Loaded.on_meta` names those that
-    have no memory yet.
+    parameters does not know them.  `Loaded.on_meta` names buffers that are in no file and have no memory yet.
 
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
@@ -95,17 +96,17 @@ def load_model(
 
     TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
     not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
+    LockError where the tensors of the file are not those of the lock file `lock`; all are read for that.
     UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError, `allow_class` and
     `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
     """
-    tensors = tensors_of(model)
-    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    tensors, whole = tensors_of(model), _read(path, lock, allow_class, allow_unknown)
     where = whole.files[0].path
     refuse_unfit(where, model, tensors)
     check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
     chosen, as_it_is = _part(whole, tensors, only, prefix)
-    named = _as_the_model_calls_it(model, tensors, as_it_is)
-    part, present = named.part, {name: entry for name, entry in named.part.entries.items() if name in tensors}
+    part = (named := _as_the_model_calls_it(model, tensors, as_it_is)).part
+    present = {name: entry for name, entry in part.entries.items() if name in tensors}
     target = places(model, tensors, _torch_types(present), assign=assign, device=device, dtype=dtype)
     verdict, questions = judge(wanted_by(target.described()), part, whole)
     try:
@@ -121,6 +122,14 @@ def load_model(
         target.keep(verdict.lacks)
         _fill(target, source, taken, named)
     return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
+
+
+def _read(path: Path, lock: Path | None, allow_class: Sequence[str], allow_unknown: bool) -> Checkpoint:
+    """The checkpoint at a path; LockError where it is not the one of a lock."""
+    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    if lock is not None:
+        refuse_unlocked(lock, path, whole)
+    return whole
 
 
 def _torch_types(entries: Mapping[str, Entry]) -> dict[str, torch.dtype]:

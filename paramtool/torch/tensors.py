@@ -26,6 +26,7 @@ def load_file(
     *,
     only: str | None = None,
     device: str | torch.device = "cpu",
+    lock: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -33,10 +34,14 @@ def load_file(
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.  FormatError names a tensor that has
-    no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.  `lock` as of `paramtool.load_file`.
+    FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    if lock is not None:
+        from paramtool.commands.refuse_unlocked import refuse_unlocked
+
+        refuse_unlocked(lock, path, checkpoint)
     if only is not None:
         checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)

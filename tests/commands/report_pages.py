@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "input", "br", "wbr"}
 STRANGE = (
     "<script>document.title='ran'</script>", "</script><script>document.title='ran'</script>",
     "<img src=x onerror=alert(1)>", '" onmouseover="alert(1)', "</title><b>bold</b>", "a\u202eb\u2066c",

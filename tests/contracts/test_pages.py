@@ -38,7 +38,7 @@ EVERYWHERE = ("commands.md", "dedup.md", "terminal.md")
 FLAGS = {
     "check": ("check.md", "terminal.md"), "report": ("report.md", "terminal.md"),
     "dedup": ("dedup.md", "terminal.md"), "diff": ("diff.md", "terminal.md"),
-    "guess": (*EVERYWHERE, "recurrent-networks.md"),
+    "guess": (*EVERYWHERE, "recurrent-networks.md"), "lock": ("lock.md", "terminal.md"),
     "convert": ("recurrent-networks.md", "terminal.md", "types.md"), "fuse": ("recurrent-networks.md", "terminal.md"),
     "unfuse": ("recurrent-networks.md", "terminal.md"), "layouts": (*EVERYWHERE, "recurrent-networks.md"),
 }  # fmt: skip

@@ -128,6 +128,12 @@ def _verified_folder(folder: Path, server: Server) -> None:
     _done(server, folder, "dedup", "model", "-o", "small")
 
 
+def _locked(folder: Path, server: Server) -> None:
+    _torch(folder, server)
+    (folder / "rules.toml").write_text("no-nan = true\nmax-duplicate = 0\nseverity = {duplicate-bytes = 'warning'}\n")
+    _done(server, folder, "lock", "model.pt", "-o", "my.lock")
+
+
 FILE, FOLDER = "out.safetensors", "out"
 COMMANDS = (
     Command("dedup", ("dedup", "model.pt", "-o", FILE), FILE, _torch),
@@ -143,6 +149,7 @@ COMMANDS = (
     Command("fuse", ("fuse", "lstm.safetensors", "--layout", "cudnn", "-o", FILE), FILE, _lstm),
     Command("unfuse", ("unfuse", "fused.safetensors", "-o", FILE), FILE, _fused),
     Command("inspect", ("inspect", "model.pt"), "", _torch),
+    Command("check", ("check", "model.pt", "--config", "rules.toml", "--lock", "my.lock"), "", _locked),
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
     Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
 )

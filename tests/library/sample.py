@@ -65,6 +65,8 @@ def change(path: Path, folder: Path) -> None:
     checked: paramtool.Checked = paramtool.check([path])
     files: tuple[paramtool.CheckedFile, ...] = checked.files
     assert checked.exit_code == 0 and not files[0].error
+    locked: paramtool.Locked = paramtool.lock([path], folder / "paramtool.lock", headers=True, force=True)
+    assert locked.models[0].path == path.name
     found: paramtool.Diffed = paramtool.diff(path, small.output)
     assert found.is_same()
     page: paramtool.PageReport = paramtool.report(path, small.output, output=folder / "page.html", equal=True)

@@ -117,6 +117,7 @@ FUNCTIONS = {
     "unfuse": ["unfuse"],
     "guess": ["guess"],
     "check": ["check"],
+    "lock": ["lock"],
     "diff": ["diff"],
     "report": ["report"],
     "verify": ["verify"],
@@ -140,7 +141,7 @@ WITHOUT_FLAG = {
     "check": {"progress", "today"},
     **{
         command: {"progress"}
-        for command in ("variants", "convert", "fuse", "unfuse", "guess", "diff", "verify", "report")
+        for command in ("variants", "convert", "fuse", "unfuse", "guess", "lock", "diff", "verify", "report")
     },
 }
 VERDICT = {

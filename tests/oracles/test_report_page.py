@@ -181,5 +181,6 @@ def test_it_prints_light_and_whole(window: Browser, pages: Path) -> None:
     window.prefers("dark", media="print")
     assert window.run("return getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
     assert window.run("return getComputedStyle(document.querySelector('nav.toc')).display") == "none"
+    assert window.run("return document.documentElement.scrollWidth <= innerWidth")
     assert window.pdf().startswith(b"%PDF-")
     window.prefers()

@@ -56,7 +56,13 @@ def check(
     about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, _today(today), progress)
     given = [os.fspath(path) for path in paths]
     files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
-    return Checked(files, locked.path if locked else "", said.path, tuple(about.expired()), tuple(about.notes(files)))
+    return Checked(
+        files,
+        locked.path if locked else "",
+        said.path,
+        tuple(about.expired()),
+        tuple(about.notes(files, is_whole=not given)),
+    )
 
 
 def _policy(config: Path | None) -> Policy:
@@ -84,7 +90,8 @@ def _settings(said: Policy, lock: Lock | None, content_only: bool) -> Policy:
         said = replace(said, settings=ALWAYS if lock else BARE)
     if not content_only:
         return said
-    return replace(said, settings=said.settings.joined(Settings({"content-only": Setting(True)})))
+    only = Settings({"content-only": Setting(True)})  # the flag counts more than any table
+    return replace(said, settings=said.settings.joined(only), by_path=tuple(one.joined(only) for one in said.by_path))
 
 
 def _today(today: date | None) -> date:

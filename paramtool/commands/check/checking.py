@@ -104,6 +104,15 @@ class Checking:
             words = allowed.words if allowed else ""
             draft.findings.append(replace(finding, path=draft.path, severity=severity, allowed=words))
 
+    def _unmatched(self, paths: Sequence[str]) -> Iterator[str]:
+        """`[[paths]]` and `[[allow]]` whose patterns match no checkpoint: a typing mistake would switch a rule off."""
+        tables = [("paths", one.patterns, one.place) for one in self.policy.by_path]
+        tables += [("allow", one.paths, one.place) for one in self.policy.allowances if one.paths]
+        for word, patterns, place in tables:
+            if place and not any(self.policy.matches(path, patterns) for path in paths):
+                found = ", ".join(repr(pattern)[:200] for pattern in patterns[:4])
+                yield f"{place.path}:{place.line}: no checkpoint matches this [[{word}]]: {found}"
+
     def _locked(self, path: str) -> LockedModel | None:
         """The model of the lock; None where it is not clear which, which is an error after the rules were judged."""
         from paramtool.commands.check import against
@@ -156,8 +165,10 @@ class Checking:
                 message = f'{known.id} {known.name} was allowed until {one.until.isoformat()}: "{one.reason}"'
                 yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
 
-    def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:
-        """Models of the lock that were not checked."""
+    def notes(self, files: Sequence[CheckedFile], *, is_whole: bool) -> Iterator[str]:
+        """Models of the lock that were not checked; with `is_whole`, also tables of the configuration without one."""
+        if is_whole:
+            yield from self._unmatched([file.path for file in files])
         if self.lock is None:
             return
         seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -148,7 +149,7 @@ class _PolicyReader:
         """The value of the last part of a key in a table, or the default."""
         return self.taken(key, table[str(key[-1])], *value) if key[-1] in table else default
 
-    def settings(self, table: Mapping[str, Any], above: Key, patterns: tuple[str, ...] = ()) -> Settings:
+    def settings(self, table: Mapping[str, Any], above: Key) -> Settings:
         """The rules and severities of a table."""
         said = {
             key: Setting(self.taken((*above, key), table[key], one.expected, one.taken), self.place((*above, key)))
@@ -157,7 +158,7 @@ class _PolicyReader:
         }
         key = (*above, "severity")
         severities = self.table(table.get("severity", {}), key, 'as in severity = {unused-bytes = "error"}')
-        return Settings(said, dict(self.severity((*key, name), value) for name, value in severities.items()), patterns)
+        return Settings(said, dict(self.severity((*key, name), value) for name, value in severities.items()))
 
     def severity(self, key: Key, value: Any) -> tuple[str, str]:
         """(id, severity) of one row of `severity`."""
@@ -183,7 +184,7 @@ class _PolicyReader:
         if "match" not in table:
             raise self.refuse(key, 'match is missing; expected a list of patterns, as in match = ["models/*"]')
         patterns = self.taken((*key, "match"), table["match"], 'a list of patterns, as in ["models/*"]', strings)
-        return self.settings(table, key, patterns)
+        return replace(self.settings(table, key), patterns=patterns, place=self.place(key))
 
     def allowance(self, key: Key, table: Mapping[str, Any]) -> Allowance:
         """One `[[allow]]`."""

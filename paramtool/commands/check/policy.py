@@ -34,6 +34,8 @@ class Settings:
     severities: Mapping[str, str] = field(default_factory=dict)
     """{id of a kind of findings: its severity}, where it is not the usual one."""
     patterns: tuple[str, ...] = ()
+    place: FileLine | None = None
+    """Where its table begins."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key."""
@@ -45,7 +47,7 @@ class Settings:
 
     def joined(self, other: Settings) -> Settings:
         """Both; what the other says counts."""
-        return Settings({**self.said, **other.said}, {**self.severities, **other.severities}, self.patterns)
+        return Settings({**self.said, **other.said}, {**self.severities, **other.severities}, self.patterns, self.place)
 
 
 @dataclass(frozen=True, slots=True)

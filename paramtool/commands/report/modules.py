@@ -51,7 +51,8 @@ def stored(found: Inspection) -> Iterator[StoredTensor]:
             continue
         own = names.get(owner, [owner])
         label = own[0] if owner in graph.anonymous else owner
-        role = entries[_entry(label, found)].role
+        entry = entries.get(_entry(label, found))
+        role = entry.role if entry else "other"
         marks = SHARED if len(own) > 1 else EQUAL if owner in equal else ""
         more = f", {plural(len(own), 'name')}" if len(own) > 1 else ""
         words = f"{geometry(view)}, {size(view.nbytes)}{more}{', equal to others' if marks == EQUAL else ''}"
@@ -64,7 +65,9 @@ def stored(found: Inspection) -> Iterator[StoredTensor]:
 def _entry(label: str, found: Inspection) -> str:
     """The name of the entry that a window belongs to: a part of a compound is `name/part`."""
     entries = found.checkpoint.entries
-    return label if label in entries else label.rpartition("/")[0]
+    while label not in entries and "/" in label:
+        label = label.rpartition("/")[0]
+    return label
 
 
 def geometry(view: View | NoData) -> str:

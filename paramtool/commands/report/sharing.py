@@ -11,7 +11,7 @@ from paramtool.commands.report.modules import geometry
 from paramtool.drawing.wires import Wire
 from paramtool.errors import plural
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.display import size
+from paramtool.model.display import short, size
 from paramtool.model.view import View
 
 NUMBERS = re.compile(r"[0-9]+")
@@ -141,7 +141,7 @@ def caption(one: SharedGroup) -> str:
     more = f", and {len(one.alike)} more that look alike" if one.alike else ""
     hidden = one.names - len(one.wires)
     left_out = f"; {hidden:,} of the names are not drawn" if hidden > 0 else ""
-    return f"{one.owner}: {plural(one.names, 'name')}{more}{left_out}"
+    return f"{short(one.owner, 80)}: {plural(one.names, 'name')}{more}{left_out}"
 
 
 def rows(found: Inspection) -> Iterator[tuple[str, str, str, str]]:

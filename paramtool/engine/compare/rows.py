@@ -1,19 +1,19 @@
-"""A search for maps without a table: the rows of tensors by 128-bit digests.
+"""A search for maps without a table: the rows of tensors by 128-bit hashes.
 
-A digest only proposes: what it finds is a map where every byte agrees.
+A hash only proposes: what it finds is a map where every byte agrees, and all of them are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.casts import converted
-from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.compare.row_hashes import RowHashes
+from paramtool.engine.compare.row_proof import Claim, RowForm, RowKind, RowWay, is_proved
+from paramtool.engine.compare.row_table import RowTable
 from paramtool.engine.read.source import Source
-from paramtool.model.dtype import DType
-from paramtool.model.rowmap import Place, RowMap, found_in
+from paramtool.model.rowmap import RowMap
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -23,19 +23,9 @@ if TYPE_CHECKING:
 
 MIN_ROW_NBYTES = 32
 """Shorter rows are equal by chance."""
-BLOCK_NBYTES = 4 << 20
 SAMPLES = 8
-ENTRY_NBYTES = 200
-"""About what one row takes in the index."""
-DIGEST_NBYTES = 16
-
-
-class RowForm(NamedTuple):
-    """How a tensor is cut into rows."""
-
-    view: View
-    """[rows, elements of a row]"""
-    is_transposed: bool = False
+ENTRY_NBYTES = 128
+"""About what one row takes in the index while it is sorted, and in the maps that are found."""
 
 
 def forms(view: View) -> Iterator[RowForm]:
@@ -56,64 +46,46 @@ def _nbytes(view: View, shape: Sequence[int]) -> int:
 
 
 class RowIndex:
-    """The rows of many tensors by their digests."""
+    """The rows of many tensors by their hashes."""
 
     def __init__(self, memory: int) -> None:
         """`memory` is the most bytes that the index may take."""
-        self._rows: dict[tuple[str, int], dict[bytes, list[Place]]] = {}
-        """{(type, bytes of a row): {digest: places}}"""
+        self.memory = memory
+        self.hashes = RowHashes()
+        self._parts: dict[RowKind, list[tuple[int, Array]]] = {}
+        self._tables: dict[RowKind, RowTable] = {}
+        self._views: dict[int, View] = {}
         self._left = memory // ENTRY_NBYTES
 
-    def add(self, number: int, source: Source, form: RowForm, dtype: DType | None = None) -> bool:
-        """The rows of one tensor, cast to another type; False where they do not fit into memory."""
-        rows, width = form.view.shape
-        self._left -= rows
-        if self._left < 0:
+    def has_room(self, rows: int) -> bool:
+        """Whether so many rows fit into memory; if so, they are counted."""
+        if rows > self._left:
             return False
-        known = self._rows.setdefault(((dtype or form.view.dtype).name, width), {})
-        for row, one in enumerate(digests(source, form.view, dtype=dtype)):
-            known.setdefault(one, []).append((number, row))
+        self._left -= rows
         return True
 
-    def of(self, dtype: str, width: int) -> Mapping[bytes, list[Place]]:
-        """The rows of one type and width."""
-        return self._rows.get((dtype, width), {})
+    def add(self, number: int, way: RowWay, hashes: Array) -> None:
+        """The rows of one tensor."""
+        self._parts.setdefault(way.kind, []).append((number, hashes))
+        self._views[number] = way.form.view
 
-    def find(self, source: Source, form: RowForm, *, sign: int = 1, dtype: DType | None = None) -> RowMap | None:
-        """The map that gives a tensor's rows, negated for `sign` -1, cast to another type; None if one is nowhere."""
-        view = form.view
-        index = self.of((dtype or view.dtype).name, view.shape[1])
-        if not index:
+    def sort(self) -> None:
+        """Called once, before anything is looked for, and after everything was added."""
+        while self._parts:
+            kind, parts = self._parts.popitem()
+            self._tables[kind] = RowTable(parts)
+
+    def find(self, a_source: Source, b_source: Source, way: RowWay) -> RowMap | None:
+        """The map that gives a tensor's rows, every byte compared; None if there is none."""
+        table = self._tables.get(way.kind)
+        count = way.form.view.shape[0]
+        if table is None:
             return None
-        count = view.shape[0]
         sampled = range(0, count, max(1, count // SAMPLES))
-        if any(not index.get(one) for k in sampled for one in digests(source, _row(view, k), sign=sign, dtype=dtype)):
+        if not all(table.has(self.hashes.of_rows(way.rows(b_source, k, k + 1))) for k in sampled):
             return None
-        return found_in(list(digests(source, view, sign=sign, dtype=dtype)), index)
-
-
-def _row(view: View, k: int) -> View:
-    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (1, view.shape[1]), view.strides)
-
-
-def digests(source: Source, view: View, *, sign: int = 1, dtype: DType | None = None) -> Iterator[bytes]:
-    """A digest of each row."""
-    import numpy as np
-    from blake3 import blake3
-
-    rows, width = view.shape
-    array = source.array(view)
-    step = max(1, BLOCK_NBYTES // max(1, width * view.dtype.block_bytes))
-    plain = sign == 1 and dtype is None
-    for start in range(0, rows, step):
-        block = array.view(ELEMENTS[view.dtype.block_bytes])[start : min(start + step, rows), 0:width]
-        made = block if plain else _changed(block.view(number_type(view.dtype)), sign, dtype)
-        for row in np.ascontiguousarray(made):
-            yield blake3(row.view("u1").data).digest(DIGEST_NBYTES)
-
-
-def _changed(rows: Array, sign: int, dtype: DType | None) -> Array:
-    import numpy as np
-
-    found = np.negative(rows) if sign < 0 else rows
-    return converted(found, dtype) if dtype is not None else found
+        found = table.find(self.hashes.of(b_source, way.form.view, sign=way.sign, dtype=way.dtype))
+        if found is None:
+            return None
+        claim = Claim(way, {one.tensor: self._views[one.tensor] for one in found.runs}, found.runs, self.memory)
+        return found if is_proved(a_source, b_source, claim) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -418,3 +419,33 @@ def test_pointers_are_compared_without_the_file(at: Path) -> None:
     assert ids(found) == [("plain.safetensors", "PT404")] and found.exit_code == 1
     (at / "paramtool.lock").unlink()
     assert paramtool.check(["plain.safetensors"]).exit_code == 3
+
+
+def test_a_pattern_that_matches_nothing_is_said(at: Path) -> None:
+    """Only where everything was checked: a part of the files matches a part of the patterns."""
+    policy(
+        at,
+        'files = ["*.pt"]\n[[paths]]\nmatch = ["tide.*"]\nsize = 1\n[[allow]]\nrule = "size"\npath = "x"\nreason = "y"',
+    )
+    assert [note.partition(": no ")[0] for note in paramtool.check().notes] == ["paramtool.toml:2", "paramtool.toml:5"]
+    assert paramtool.check(["tied.pt"]).notes == ()
+    policy(at, 'files = ["*.pt"]\n[[paths]]\nmatch = ["tied.*"]\nsize = 1')
+    assert paramtool.check().notes == ()
+
+
+def test_the_flag_counts_more_than_a_table(at: Path) -> None:
+    paramtool.lock(["tied.pt"])
+    torch.save({"head": A.clone(), "wte": A.clone()}, "tied.pt")
+    policy(at, '[[paths]]\nmatch = ["*"]\ncontent-only = false')
+    assert paramtool.check(["tied.pt"]).exit_code == 1
+    assert paramtool.check(["tied.pt"], content_only=True).findings == ()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_a_lock_and_a_path_that_are_no_files(kind: str, at: Path) -> None:
+    """Nothing waits for the writer of a named pipe."""
+    os.mkfifo("fifo")
+    (at / "folder").mkdir()
+    ran = quick("check", "plain.safetensors", "--lock", kind, cwd=at)
+    assert ran.code == 3 and f"error: {kind}: is not a file" in ran.err, ran
+    assert quick("check", kind, cwd=at).code == 3
