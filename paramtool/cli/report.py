@@ -38,6 +38,8 @@ from paramtool.commands.report.write import PageReport, report
 @click.option("--fail-on", "fail_on", multiple=True, metavar="RULE", shell_complete=_completion.rules,
               help="Show what RULE finds, as inspect names rules; it does not change the exit code.  "
               "Repeatable.")  # fmt: skip
+@click.option("--lock", type=FILE, metavar="FILE",
+              help="Compare PATH with a lock file and show what check finds, by its configuration.")  # fmt: skip
 @click.option(
     "--memory", type=Size(), default=MEMORY_NBYTES,
     help="Use at most this much memory to compare tensors.  [default: 512MiB]",

@@ -147,6 +147,23 @@ def test_a_full_summary_gets_no_more_than_fits(github: Path) -> None:
     assert "Not shown: 1 more." in (github / "summary").read_text()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_ten_thousand_findings(form: str, github: Path) -> None:
+    """Every form ends, and is what its readers take; only JSON, SARIF and the counts have all of them."""
+    names = json.dumps([f"layer.{number}" for number in range(10_000)])
+    (github / "paramtool.toml").write_text(f"has = {names}\n")
+    ran = quick("check", "m.safetensors", "--format", form, cwd=github)
+    assert ran.code == 1 and ran.err == ""
+    bounded = {"github": 11, "text": 30, "markdown": 1100}
+    assert len(ran.out.splitlines()) <= bounded.get(form, 10**7)
+    if form == "json":
+        assert len(json.loads(ran.out)["files"][0]["findings"]) == 10_000
+    elif form == "sarif":
+        assert len(json.loads(ran.out)["runs"][0]["results"]) == 10_000
+    else:
+        assert "10000" in ran.out or "9991 more" in ran.out
+
+
 def hostile(folder: Path) -> Path:
     """A torch file whose names are hostile, one of which is not in its lock."""
     state = {name: torch.full((2,), float(k)) for k, name in enumerate(HOSTILE) if "\ud800" not in name}

@@ -19,6 +19,7 @@ import torch
 import yaml
 
 from paramtool.commands.check import config
+from paramtool.formats import table
 from tests.hostile.command import quick
 
 ROOT = Path(__file__).parents[2]
@@ -164,6 +165,17 @@ def test_inputs_of_the_action_are_those_of_its_step() -> None:
     used = set(re.findall(r"inputs\.([\w-]+)", " ".join([*check["env"].values(), check["working-directory"]])))
     assert used == set(action["inputs"])
     assert all(f"`{name}`" in PAGE for name in used)
+
+
+def test_the_hooks_look_at_every_format() -> None:
+    """A commit of any file that paramtool reads, of its lock or its configuration starts the first hook."""
+    all_files, of_commit = (re.compile(hook["files"]) for hook in document(".pre-commit-hooks.yaml"))
+    suffixes = set(table.SUFFIXES)
+    assert {".safetensors", ".pt"} <= suffixes
+    assert [suffix for suffix in suffixes if not all_files.search(f"a/b{suffix}")] == []
+    for name in ("paramtool.lock", "a/paramtool.toml", "pyproject.toml", "model/config.json"):
+        assert all_files.search(name) and not of_commit.search(name)
+    assert not all_files.search("README.md") and of_commit.search("m.pt")
 
 
 def same(text: str) -> list[str]:

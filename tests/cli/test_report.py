@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.commands.report_pages import Parsed, tied
 from tests.hostile.command import contents, quick
@@ -29,6 +30,18 @@ def test_the_page_is_beside_the_checkpoint(folder: Path) -> None:
 def test_findings_do_not_change_the_exit_code(folder: Path) -> None:
     ran = quick("report", "model.pt", "--fail-on", "missing:absent", "--equal", "-o", "page.html", cwd=folder)
     assert ran.code == 0 and "missing:absent" in (folder / "page.html").read_text()
+
+
+def test_what_a_lock_finds_is_on_the_page(folder: Path) -> None:
+    """The tie is lost: torch's own file without it, against the lock of the file with it."""
+    assert quick("lock", "model.pt", cwd=folder).code == 0
+    fine = quick("report", "model.pt", "--lock", "paramtool.lock", "-o", "fine.html", cwd=folder)
+    assert fine.code == 0 and "PT101" not in (folder / "fine.html").read_text(), fine
+    state = torch.load(folder / "model.pt")
+    state["model"]["head.weight"] = state["model"]["head.weight"].clone()
+    torch.save(state, folder / "model.pt")
+    lost = quick("report", "model.pt", "--lock", "paramtool.lock", "-o", "lost.html", cwd=folder)
+    assert lost.code == 0 and "PT101" in (folder / "lost.html").read_text(), lost
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,28 @@ def test_names_of_strangers_are_text(tmp_path: Path) -> None:
     assert "\\u202e" in text and "\\x1b[31m" in text
 
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WITHOUT_PAGES = {"cudnn", "foreign"}
+"""Folders of fixtures that are no checkpoints, or of formats that are not read."""
+NO_CHECKPOINT = {".py", ".md", ".json", ".txt"}
+
+
+@pytest.mark.parametrize("folder", sorted(one.name for one in FIXTURES.iterdir() if one.is_dir()))
+def test_every_fixture_has_a_page(folder: str, tmp_path: Path) -> None:
+    """Of every format; what cannot be read alone, such as a sidecar file, is an error of ours."""
+    made = 0
+    for path in sorted(FIXTURES.joinpath(folder).rglob("*")):
+        if path.suffix in NO_CHECKPOINT:
+            continue
+        try:
+            paramtool.report(path, output=tmp_path / "page.html", force=True, equal=True, allow_unknown=True)
+        except paramtool.ParamtoolError:
+            continue
+        check((tmp_path / "page.html").read_text(encoding="utf-8"))
+        made += 1
+    assert made or folder in WITHOUT_PAGES
+
+
 def test_where_a_page_goes(checkpoint: Path, tmp_path: Path) -> None:
     assert default_output(checkpoint) == str(checkpoint.with_name("tied.report.html"))
     (tmp_path / "page.html").write_text("mine")

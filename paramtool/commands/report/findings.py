@@ -45,7 +45,9 @@ def _unsafe(found: Inspection) -> Iterator[Row]:
 
 def _rules(found: Inspection) -> Iterator[Row]:
     for one in found.findings or ():
-        yield (one.severity if one.severity in (ERROR, WARNING) else NOTE), f"{one.id} {one.rule}".strip(), one.message
+        severity = one.severity if one.severity in (ERROR, WARNING) and not one.allowed else NOTE
+        allowed = f" (allowed {one.allowed})" if one.allowed else ""
+        yield severity, f"{one.id} {one.rule}".strip(), f"{one.message}{allowed}"
 
 
 def _bytes(found: Inspection) -> Iterator[Row]:

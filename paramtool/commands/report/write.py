@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from paramtool.commands import inspect as inspect_command
@@ -51,6 +52,7 @@ def report(
     only: str | None = None,
     config: str | None = None,
     fail_on: Sequence[str] = (),
+    lock: Path | None = None,
     memory: int = MEMORY_NBYTES,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -61,7 +63,8 @@ def report(
 
     `output` is by default the path with `.report.html`; OutputError where it exists, without `force`.  Tensors are read
     for `equal`, which looks for equal bytes in separate storages, for rules of `fail_on` that compare bytes, and for
-    `other`.  `config`, `fail_on` and `only` as of `inspect`; their findings are on the page, and nothing fails.
+    `other`.  `config`, `fail_on` and `only` as of `inspect`; `lock` is a lock file that `path` is compared with, as
+    `check` does, by its configuration.  All findings are on the page, and nothing fails.
     Errors, `allow_class` and `allow_unknown` as of `read`.
     """
     place = default_output(path) if output is None else os.fspath(output)
@@ -69,6 +72,8 @@ def report(
         _looked, equal=equal, only=only, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
     )
     found = looked(path, config=config, fail_on=fail_on)
+    if lock is not None:
+        found = _locked(found, lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
     second = None if other is None else looked(other)
     inputs = [file.path for one in (found, second) if one for file in one.checkpoint.files]
     _check_place(place, force, inputs)
@@ -98,6 +103,19 @@ def _looked(
     if not allow_unknown:
         found.refuse()
     return found
+
+
+def _locked(
+    found: Inspection, lock: Path, *, allow_class: Sequence[str], allow_unknown: bool, progress: Progress
+) -> Inspection:
+    """The same with what `check` finds against a lock; the error of a checkpoint that it cannot check."""
+    from paramtool.commands.check.check import check
+
+    checked = check([found.path], lock=lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
+    for file in checked.files:
+        if file.error is not None:
+            raise file.error
+    return replace(found, findings=(*(found.findings or ()), *checked.findings))
 
 
 def default_output(path: Path) -> str:
