@@ -55,7 +55,7 @@ def read(path: str) -> Lock:
 
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
     """The lock that a text is; FormatError as of `read`."""
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")  # as git writes text on Windows
     _check_version(lines[0], path)
     if lines[-1]:
         raise FormatError(f"{path}:{len(lines)}: the last line does not end: the file is truncated", AGAIN)
@@ -65,6 +65,8 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
         if model.path in models:
             raise FormatError(f"{path}:{model.line}: {model.path!r} is locked twice", AGAIN)
         models[model.path] = model
+    if not models:
+        raise FormatError(f"{path}: locks no model", AGAIN)
     if list(models) != sorted(models):
         raise FormatError(f"{path}: the models are not sorted by their paths", AGAIN)
     return Lock(path, models)

@@ -53,12 +53,13 @@ def models(draw: st.DrawFn) -> LockedModel:
     )  # fmt: skip
 
 
-@given(st.lists(models(), max_size=3, unique_by=lambda one: one.path))
+@given(st.lists(models(), min_size=1, max_size=3, unique_by=lambda one: one.path))
 def test_what_is_written_is_what_is_read(made: list[LockedModel]) -> None:
     text = write.text(made)
     lock = read.parse(text)
     assert text.isascii()
     assert all(line.isprintable() for line in text.split("\n"))
+    assert read.parse(text.replace("\n", "\r\n")) == lock  # git's autocrlf
     assert write.text(lock.models.values()) == text
     assert {path: _values(model) for path, model in lock.models.items()} == {one.path: _values(one) for one in made}
 
@@ -99,6 +100,7 @@ def test_no_character_of_a_lock_changes_unseen(model: LockedModel, data: st.Data
         (lambda text: text.replace("file ", "fill "), r":4: found 'fill', expected one of model, file"),
         (lambda text: text + "\n" + text[text.index("model") :], r"locked twice"),
         (lambda text: text[: text.index("content")], r"no line `content`"),
+        (lambda text: text[: text.index("\n") + 1], r"locks no model"),
     ],
 )
 def test_a_damaged_lock_is_refused(change: object, message: str) -> None:
