@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.changes import measured, number_types
@@ -19,6 +19,11 @@ from paramtool.model.diff import CAST, CHANGED, ROUNDED, Distance
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 Advance = Callable[[int], None]
 Task = TypeVar("Task")
@@ -222,7 +227,7 @@ def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> s
     pair, size = task
     a, b = squeezed(*pair)
     kinds = number_types(a, b)
-    if kinds is None:
+    if kinds is None or not _may_be_cast(a.dtype.name, b.dtype.name):
         return CHANGED
     step = max(1, size // max(a.dtype.block_bytes, b.dtype.block_bytes))
     left, right = Stream(a_source, a), Stream(b_source, b)
@@ -234,9 +239,29 @@ def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> s
         right.into(y)
         there = there and same(converted(x.view(kinds[0]), b.dtype).view("u1"), y)
         back = back and same(converted(y.view(kinds[1]), a.dtype).view("u1"), x)
+        if not _same_signs(x.view(kinds[0]), y.view(kinds[1])):  # an integer that wraps around is another number
+            return CHANGED
         if not (there or back):
             return CHANGED
-    return CAST if there and back else ROUNDED
+    if there and back:
+        return CAST
+    return ROUNDED if all(view.dtype.name.startswith(ROUNDING) for view in (a, b)) else CHANGED
+
+
+ROUNDING = ("float", "bfloat", "complex")
+"""What the names of types begin with to which numbers are rounded; integers wrap around."""
+
+
+def _may_be_cast(one: str, other: str) -> bool:
+    """Whether numbers of one type can be those of the other: complex ones are cast to complex ones only."""
+    return one.startswith("complex") == other.startswith("complex")
+
+
+def _same_signs(x: Array, y: Array) -> bool:
+    """Whether integers have the signs of the others; floats have their own."""
+    if "i" not in (x.dtype.kind, y.dtype.kind):
+        return True
+    return bool(((x < 0) == (y < 0)).all())
 
 
 def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:

@@ -67,7 +67,7 @@ class _Judge:
             yield self.find("not-checked", line, "only names, types and shapes were compared")
 
     def _renames(self) -> Iterator[tuple[str, str]]:
-        """(old name, new name) of tensors of one type, shape and digest; of several equal ones in the order of names."""
+        """(old name, new name) of tensors of one type, shape and digest; of several equal ones in order."""
         free: dict[tuple[object, ...], list[str]] = {}
         for name, tensor in self.now.tensors.items():
             if name not in self.locked.tensors:
