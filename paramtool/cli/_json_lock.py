@@ -10,7 +10,12 @@ from paramtool.lockfile.lock import NO_DATA, UNREAD, LockedModel, LockedTensor
 
 def locked(found: Locked) -> dict[str, Any]:
     """The document."""
-    return {"schema": "paramtool.lock/1", "output": found.output, "models": [_model(one) for one in found.models]}
+    return {
+        "schema": "paramtool.lock/1",
+        "output": found.output,
+        "models": [_model(one) for one in found.models],
+        "warnings": list(found.warnings),
+    }
 
 
 def _model(one: LockedModel) -> dict[str, Any]:

@@ -37,12 +37,13 @@ def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: An
     $ paramtool lock models/*.safetensors -o models.lock
     """
     found = lock_command.lock(paths, output, progress=_render.progress, **options)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli._json_lock import locked
 
         _render.json_text(locked(found))
     elif output == "-":
-        _render.text([found.text])
+        _render.text([found.text.removesuffix("\n")])
     else:
         _render.rows(
             [

@@ -26,10 +26,13 @@ class Locked(Displayed):
     models: tuple[LockedModel, ...]
     text: str
     """The lock file as text."""
+    warnings: tuple[str, ...] = ()
+    """What was done about the leftovers of runs that were killed."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         yield "lock", self.output
         yield from some_rows(most, "model", (f"{one.path}: {one.content}" for one in self.models), what="models")
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 @limiting
@@ -64,9 +67,10 @@ def lock(
         models[name] = locked_model(path, name, reading, progress)
     text = write.text(models.values())
     read.parse(text, where)  # what we could not read again is never written
+    warnings: tuple[str, ...] = ()
     if where != "-":
-        write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
-    return Locked(where, tuple(models.values()), text)
+        warnings = write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
+    return Locked(where, tuple(models.values()), text, warnings)
 
 
 def name_in(lock_path: str, path: str) -> str:

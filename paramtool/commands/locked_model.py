@@ -62,7 +62,7 @@ def described(
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
     places = _files(checkpoint, path)
     hashed = [file.path for file in places.values()] if reading.hash_files and not reading.headers else []
-    with _hashing(hashed) as sha256:
+    with _hashing(hashed, sum(file.nbytes for file in places.values())) as sha256:
         tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
         known = sha256()
     files = (LockedFile(inside, file.nbytes, known.get(file.path, "")) for inside, file in sorted(places.items()))
@@ -80,12 +80,15 @@ def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent
 
 
 @contextmanager
-def _hashing(paths: list[str]) -> Iterator[Callable[[], dict[str, str]]]:
+def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, str]]]:
     """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from paramtool.engine.read.digests import sha256_of_files
+    from paramtool.engine.read.digests import THREADS_NBYTES, sha256_of_files
 
+    if nbytes < THREADS_NBYTES:
+        yield lambda: sha256_of_files(paths)
+        return
     stopped = False
 
     def advance(nbytes: int) -> None:

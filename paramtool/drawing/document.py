@@ -6,15 +6,12 @@ were written without an escape.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from paramtool.drawing import palette
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, readable, tag, written
 from paramtool.drawing.treemap import TreemapNode, as_data, picture
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class PageSection(NamedTuple):
@@ -56,8 +53,10 @@ def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup
 
 
 def _file(name: str) -> str:
-    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
-        return file.read()
+    """What is inlined, also where the package is in a zip."""
+    from pkgutil import get_data
+
+    return (get_data("paramtool.drawing", name) or b"").decode()
 
 
 def _policy(style: str, script: str) -> str:

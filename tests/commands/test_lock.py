@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from paramtool.errors import FormatError, MissingFileError, OutputError, UsageEr
 from paramtool.lockfile import read
 from paramtool.lockfile.lock import LockedModel
 from paramtool.passes.lock.compare import findings
+from tests.hostile.command import quick
 
 
 class Model(nn.Module):
@@ -255,6 +259,19 @@ def test_a_folder_with_several_sets_or_none(tmp_path: Path) -> None:
     assert paramtool.lock([tmp_path / "m.pt"], "-").models
 
 
+def test_threads_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads, as for large files; and an error of the one that hashes files is no other."""
+    path = by_torch(state(), tmp_path)
+    alone = paramtool.lock([path], "-").text
+    monkeypatch.setattr("paramtool.engine.read.digests.THREADS_NBYTES", 0)
+    assert paramtool.lock([path], "-").text == alone
+    data = bytearray(path.read_bytes())
+    data[data.find(state()["rnn.bias_ih_l0"].numpy().tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="CRC"):
+        paramtool.lock([path], "-")
+
+
 def test_a_damaged_config_is_not_passed_over(tmp_path: Path) -> None:
     by_safetensors(state(), tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -282,9 +299,45 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     assert len(made.text.split("\n")) == len(names) + 7
 
 
-def test_json(tmp_path: Path) -> None:
+def test_git_shows_the_tensors_that_changed(tmp_path: Path) -> None:
+    """As docs/lock.md has it, with git itself."""
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        ran = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return ran.stdout
+
+    git("init", "-q")
+    words = (sys.executable, "-m", "paramtool", "lock", "-o", "-")
+    git("config", "diff.paramtool.textconv", " ".join(map(shlex.quote, words)))
+    (tmp_path / ".gitattributes").write_text("*.safetensors diff=paramtool\n")
+    for number in (1, 2):
+        save_file({"a": torch.zeros(3), "b": torch.full((2,), float(number))}, tmp_path / "m.safetensors")
+        git("add", "-A")
+        git("commit", "-qm", "weights")
+    lines = git("diff", "HEAD~1", "HEAD", "--", "m.safetensors").split("\n")
+    assert [line.split()[1] for line in lines if line.startswith(("-tensor", "+tensor"))] == ["b", "b"]
+    assert any(line.startswith(" tensor a float32 [3] b3:") for line in lines)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_json(headers: bool, tmp_path: Path) -> None:
+    """The document is as its schema says, with what was not read and with hostile names."""
+    from jsonschema import Draft202012Validator
+
     from paramtool.cli._json_lock import locked as document
 
-    made = paramtool.lock([by_torch(state(), tmp_path)], "-")
+    torch.save({"a\x1b": torch.zeros(2), "m": torch.zeros(2, device="meta"), "epoch": 1}, tmp_path / "m.pt")
+    made = paramtool.lock([tmp_path / "m.pt"], "-", headers=headers)
     found = json.loads(json.dumps(document(made)))
-    assert found["models"][0]["content"] == made.models[0].content
+    schema = Path(__file__).parents[2] / "docs/schema/lock-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(found)
+    data = {one["name"]: one["data"] for one in found["models"][0]["tensors"]}
+    assert data == {"a\x1b": "unread" if headers else "read", "m": "none"}
+
+
+def test_printed_is_written(tmp_path: Path) -> None:
+    path = by_torch(state(), tmp_path)
+    made = paramtool.lock([path], tmp_path / "l")
+    ran = quick("lock", "m.pt", "-o", "-", cwd=tmp_path)
+    assert ran.code == 0 and ran.out == made.text == (tmp_path / "l").read_text()

@@ -148,6 +148,7 @@ COMMANDS = (
     Command("convert", ("convert", "lstm.safetensors", "--from", "torch", "--to", "keras", "-o", FILE), FILE, _lstm),
     Command("fuse", ("fuse", "lstm.safetensors", "--layout", "cudnn", "-o", FILE), FILE, _lstm),
     Command("unfuse", ("unfuse", "fused.safetensors", "-o", FILE), FILE, _fused),
+    Command("lock", ("lock", "model.pt", "-o", "out.lock"), "out.lock", _torch),
     Command("inspect", ("inspect", "model.pt"), "", _torch),
     Command("check", ("check", "model.pt", "--config", "rules.toml", "--lock", "my.lock"), "", _locked),
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),

@@ -50,6 +50,10 @@ DOORS = {
     "unfuse": [("evil.pt",)],
     "guess": [("evil.pt",), ("evil.pt", "--toml", "torch")],
     "check": [("evil.pt",)],
+    "lock": [
+        ("evil.pt",), ("good.pt", "evil.pt"), ("evil",), ("evil.pt", "--headers"), ("evil.pt", "-o", "-"),
+        ("copies", "-o", "x.lock"),
+    ],
     "diff": [("evil.pt", "good.pt"), ("good.pt", "evil.pt"), ("--find-base", "good.pt", "evil.pt")],
     "verify": [("evil.pt", "--against", "good.pt"), ("good.pt", "--against", "evil.pt")],
 }  # fmt: skip
@@ -80,6 +84,7 @@ PYTHON: dict[str, Callable[..., object]] = {
     "variants": lambda at, **more: paramtool.variants(at / "evil.pt", [at / "good.pt"], **more),
     "diff": lambda at, **more: paramtool.diff(at / "good.pt", at / "evil.pt", **more),
     "report": lambda at, **more: paramtool.report(at / "good.pt", at / "evil.pt", output=at / "p.html", **more),
+    "lock": lambda at, **more: paramtool.lock([at / "good.pt", at / "evil.pt"], at / "paramtool.lock", **more),
     "find_base": lambda at, **more: paramtool.find_base(at / "good.pt", [at / "evil.pt"], **more),
     "verify": lambda at, **more: paramtool.verify(at / "good.pt", at / "evil.pt", **more),
     "inspect": lambda at, **more: paramtool.inspect(at / "evil.pt", **more).refuse(),

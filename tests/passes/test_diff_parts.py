@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from paramtool.passes.diff import part_maps, positions
 from paramtool.passes.diff.part_names import fused_in, modules, parts_in
-from tests.parts.references import fused
-
-SIZES = {"heads": 6, "kv_heads": 2, "head_dim": 4, "value_dim": 4, "chunks": 2}
-LAYOUTS = ("qkv", "qkv-per-group", "qkv-per-chunk", "qvk-per-chunk")
 
 
 def test_parts_and_fused_tensors_are_found_by_name() -> None:
@@ -30,26 +25,21 @@ def test_experts_are_one_group() -> None:
     assert not parts_in(names[:-1])["experts"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_one_of_the_maps_is_the_reference(layout: str) -> None:
-    """All sizes are tried, and the points of the one that is meant are where NumPy has these elements."""
-    parts = {"q": np.arange(24 * 3).reshape(24, 3), "k": 100 + np.arange(8 * 3).reshape(8, 3)}
-    parts["v"] = 200 + np.arange(8 * 3).reshape(8, 3)
-    (wanted,) = fused(layout, parts, SIZES)
-    shapes = tuple((term, 1, array.shape) for term, array in parts.items())
-    maps = part_maps.of_parts(part_maps.FusedShape(layout, 0, "weight", wanted.shape), shapes, "")
-    flat = {f"{term} 0": array.reshape(-1) for term, array in parts.items()}
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_one_of_the_maps_is_that_of_the_heads(heads: int) -> None:
+    """All divisors are tried; each element is where heads in turn have it: its query, its key, its value."""
+    shapes = tuple((term, 1, (12, 2)) for term in "qkv")
+    maps = part_maps.of_parts(part_maps.FusedShape("qkv-per-head", 0, "weight", (36, 2)), shapes, "")
+    size = 12 // heads
+    wanted = [f"{term} 0 {2 * (head * size + row) + column}" for head in range(heads) for term in "qkv"
+              for row in range(size) for column in range(2)]  # fmt: skip
 
-    def is_reference(one: part_maps.PartMap) -> bool:
+    def told(one: part_maps.PartMap) -> list[str]:
         held = positions.held(one.mine)
-        places = [positions.origin(k, one.theirs, held) for k in range(wanted.size)]
-        return all(
-            place is not None and flat[place.name][place.element] == element
-            for place, element in zip(places, wanted.reshape(-1), strict=True)
-        )
+        places = (positions.origin(k, one.theirs, held) for k in range(72))
+        return [f"{place.name} {place.element}" for place in places if place is not None]
 
-    assert any(is_reference(one) for one in maps)
-    assert len({one.points for one in maps}) <= len(maps)
+    assert wanted in [told(one) for one in maps] and len(maps) == len(part_maps.divisors(12))
 
 
 @pytest.mark.parametrize("number", [1, 2, 12, 97, 6144])

@@ -25,7 +25,7 @@ MANY = 6
 
 def place_of(lock: Lock, name: str) -> str:
     """Where a model of a lock is: paths in it are relative to its folder."""
-    return os.path.normpath(os.path.join(os.path.dirname(lock.path), *name.split("/")))
+    return os.path.normpath(os.path.join(os.path.dirname(lock.path), name.replace("/", os.sep)))
 
 
 def model_for(lock: Lock, path: str) -> LockedModel:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from paramtool.errors import NoSuchFileError, ParamtoolError, UsageError
 from paramtool.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from paramtool.formats.folder.weight_names import Weights
+    from paramtool.model.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ def targets(paths: Iterable[str], folder: str = "") -> list[CheckTarget]:
     found: dict[str, CheckTarget] = {}
     for path in paths:
         for one in _expanded(os.path.join(folder, path)):
-            found.setdefault(one.path, one)
+            found.setdefault(os.path.normpath(one.path) if one.path else "", one)
     return list(found.values())
 
 
@@ -54,19 +59,46 @@ def _matching(pattern: str) -> list[str]:
 def inside(folder: str) -> list[str]:
     """The checkpoints of a folder that is not one itself: sets of weights there and in subfolders, with their copies.
 
-    Empty where there are none, or where one of them cannot be read.
+    A file that could be one and cannot be read is among them.  Empty where nothing can be read.
     """
     from paramtool import formats
     from paramtool.formats.folder import weight_sets
 
+    seen: list[str] = []
+
+    def read(path: str) -> Checkpoint:
+        seen.append(path)
+        return formats.read_file(path)
+
     try:
-        found = weight_sets.every(folder, formats.read_file)
+        found = weight_sets.every(folder, read)
     except ParamtoolError:
         return []
-    paths = []
-    for place, sets in found.items():
-        if place and len(sets) == 1 and not sets[0].copies:
-            paths.append(os.path.join(folder, *place.split("/")))
-        else:
-            paths += [path for one in sets for path in (one.path, *(copy.path for copy in one.copies))]
-    return paths
+    paths = [path for place, sets in found.items() for path in _of_place(folder, place, sets)]
+    known = {*paths, *(path for sets in found.values() for one in sets for path in _belongs(one))}
+    left = [path for path in seen if path not in known and os.path.dirname(path) not in paths]
+    places = [os.path.join(folder, *place.split("/")) for place in weight_sets.inner(folder)]
+    for inner in (*places, *_distributed(folder)):  # `every` leaves sets out beside those that libraries look for
+        if not any(path == inner or path.startswith(inner + os.sep) for path in (*paths, *left)):
+            left.append(inner)
+    return list(dict.fromkeys([*paths, *left]))
+
+
+def _distributed(folder: str) -> list[str]:
+    """Subfolders that torch.distributed.checkpoint wrote."""
+    from glob import escape, glob
+
+    return sorted(map(os.path.dirname, glob(os.path.join(escape(folder), "*", ".metadata"))))
+
+
+def _belongs(one: Weights) -> Iterator[str]:
+    """The files that are read with a set of weights, or hold nothing that is a model."""
+    yield from (one.path, *one.more, *one.others, *(copy.path for copy in one.copies))
+    yield from (file.path for file in one.checkpoint.files)
+
+
+def _of_place(folder: str, place: str, sets: Sequence[Weights]) -> list[str]:
+    """The paths of the sets of one folder: the subfolder itself, if it has one set and no copies."""
+    if place and len(sets) == 1 and not sets[0].copies:
+        return [os.path.join(folder, *place.split("/"))]
+    return [path for one in sets for path in (one.path, *(copy.path for copy in one.copies))]

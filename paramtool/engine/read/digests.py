@@ -16,6 +16,8 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]
+THREADS_NBYTES = 16 << 20
+"""Fewer bytes are read by one thread: starting more takes longer."""
 Signed = tuple[View, str]
 """A window, and the sign that is still to be carried out: `conj`, `neg`, both, or none."""
 
@@ -34,10 +36,16 @@ def digests(
     """
     tasks = sorted(set(windows), key=lambda one: (int(one[0].storage), one[0].byte_start, one[1]))
     found: dict[Signed, str] = {}
+    if distinct_nbytes(tasks) < THREADS_NBYTES:
+        with Source(checkpoint) as source:
+            for task in tasks:
+                found[task] = _digest(source, task)
+                advance(distinct_nbytes([task]))
+        return found
     with Pool(checkpoint, memory) as pool:
         for task, made in zip(tasks, pool.map(_digest, ((task, [task[0]]) for task in tasks)), strict=True):
             found[task] = made
-            advance(min(task[0].nbytes, task[0].byte_stop - task[0].byte_start))
+            advance(distinct_nbytes([task]))
     return found
 
 

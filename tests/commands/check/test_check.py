@@ -245,6 +245,17 @@ def test_a_folder_of_several_models(at: Path) -> None:
         save_file({"w": A + shift}, f"many/{name}.safetensors")
     seen = [file.path for file in paramtool.check(["many", "many/sub"]).files]
     assert seen == ["many/a.safetensors", "many/b.safetensors", "many/sub", "many/sub"]
+    (at / "many" / "bad.safetensors").write_bytes(b"junkjunkjunkjunk")
+    found = paramtool.check(["many"])
+    assert [(file.path, file.exit_code) for file in found.files][-1] == ("many/bad.safetensors", 3)
+    assert found.exit_code == 3 and len(found.files) == 4
+    (at / "many" / "evil.pkl").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
+    assert paramtool.check(["many"]).exit_code == 4
+    (at / "mixed" / "hub").mkdir(parents=True)
+    save_file({"w": A}, "mixed/hub/model.safetensors")
+    torch.save({"w": A + 1}, "mixed/other.pt")
+    assert {file.path for file in paramtool.check(["mixed"]).files} >= {"mixed/hub", "mixed/other.pt"}
+    assert len(paramtool.check(["tied.pt", "./tied.pt"]).files) == 1
     (at / "empty").mkdir()
     (file,) = paramtool.check(["empty"]).files
     assert isinstance(file.error, FormatError) and file.exit_code == 3
