@@ -140,6 +140,21 @@ def alias_sets(checkpoint: Checkpoint) -> dict[str, str]:
     return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
 
 
+def declared_names(checkpoint: Checkpoint, path: str) -> set[tuple[str, ...]] | None:
+    """The names that the config.json in a folder or beside a file ties, of each tie those that the checkpoint has.
+
+    None where there is no config; FormatError where it is damaged.
+    """
+    from paramtool.commands.config_ties import config_beside
+    from paramtool.passes.config_ties import declared
+
+    config = config_beside(path)
+    if config is None:
+        return None
+    rows = declared.table(config, checkpoint, alias.build(checkpoint, parts=False, counts_unused=False))
+    return {tuple(sorted(row.tie.names)) for row in rows if row.says}
+
+
 def following(ties: Dict[str, str]) -> Iterator[str]:
     """Who follows whom, for people; a text for each that is followed."""
     followers: dict[str, list[str]] = {}

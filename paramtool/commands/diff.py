@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands._diff_comparing import Comparing
-from paramtool.commands._differences import alias_sets, object_differences
+from paramtool.commands._differences import alias_sets, declared_names, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -113,7 +113,7 @@ def diff(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        tuple(_ties(first, second, renamed)),
+        (*_ties(first, second, renamed), *_declared((first, os.fspath(a)), (second, os.fspath(b)), renamed)),
         tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
         tuple(map(_of_sides, objects.notes)),
@@ -139,3 +139,14 @@ def _ties(a: Checkpoint, b: Checkpoint, renamed: Mapping[str, str]) -> Iterator[
             head = first.setdefault(one[name], name)
             if other.get(name) != other.get(head):
                 yield f"{name!r}: shares memory with {head!r} in {where} only"
+
+
+def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]) -> Iterator[str]:
+    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config."""
+    mine, theirs = (declared_names(*one) for one in (a, b))
+    if mine is None or theirs is None:
+        return
+    moved = {tuple(sorted(renamed.get(name, name) for name in names)) for names in mine}
+    for names in sorted(moved ^ theirs):
+        where = "A" if names in moved else "B"
+        yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"

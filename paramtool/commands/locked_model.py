@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from paramtool.commands import config_ties
 from paramtool.commands._differences import alias_sets
@@ -52,8 +53,10 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     UsageError where a folder holds several sets of weights, FormatError and UnsafeError as of `read`; FormatError, too,
     where a config.json beside it is damaged.
     """
-    checkpoint = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown)).checkpoint
-    return described(checkpoint, os.fspath(path), name, reading, progress=progress)
+    found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
+    made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
+    copies = [os.path.basename(copy.path) for copy in found.copies]
+    return replace(made, unlocked=tuple(copies))
 
 
 def described(

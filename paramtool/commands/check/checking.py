@@ -87,6 +87,7 @@ class Checking:
             return
         asked = self._asked(settings, path)
         found = self._inspected(path, settings, asked)
+        draft.notes += found.checkpoint.notes
         for rule, place in asked:
             usual = (replace(one, place=place, severity=BY_ID[one.id].severity) for one in rule.findings(found))
             self._add(draft, usual, settings)
