@@ -30,8 +30,10 @@ from paramtool.model.diff import (
 from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
-from paramtool.passes.diff.names import Renames
+from paramtool.passes.diff.names import Renames, packed
 
+NUMBERS = ("float", "bfloat", "complex")
+"""What the names of types begin with that no codes are packed in."""
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
 
@@ -51,6 +53,9 @@ class Comparing:
         self.gone: list[TensorDiff] = []
         self.twins: dict[tuple[str, str], str] = {}
         """{(side, name): which tensor of the other side holds the same bytes}, of those of several names"""
+        self._firsts: dict[str, Mapping[View, str]] = {}
+        self.maps: dict[str, Sequence[NamedRun]] = {}
+        """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
 
@@ -58,6 +63,7 @@ class Comparing:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
         with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
             self._by_name(advance)
+        self._by_shape()
         if self.left_b:
             self._by_content()
         if self.left_b or self.left_a:
@@ -71,6 +77,7 @@ class Comparing:
         if self.left_b:
             self._by_reasons()
         self._rest()
+        self._strays()
         self._without_data()
         self._compounds()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
@@ -98,6 +105,21 @@ class Comparing:
         for name, pair in pairs.items():
             if same[pair]:
                 self._settle(SAME, [name], name)
+
+    def _by_shape(self) -> None:
+        """Tensors of one name, type and number of elements that hold the same bytes in another shape."""
+        pairs = {}
+        for name, view in self.left_b.items():
+            old = self.left_a.get(name)
+            if old is None or (old.dtype, old.numel) != (view.dtype, view.numel) or not view.numel:
+                continue
+            if old.shape != view.shape and old.is_contiguous and view.is_contiguous:
+                flat = (View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, view))
+                pairs[name] = WindowPair(*flat)
+        same = self.sides.same(pairs.values(), lambda nbytes: None)
+        for name, pair in pairs.items():
+            if same[pair]:
+                self._settle(LAYOUT, [name], name, how="reshaped")
 
     def _by_content(self) -> None:
         """Tensors that hold the same bytes under another name."""
@@ -138,7 +160,7 @@ class Comparing:
 
     def _is_exchanged(self, old: str, new: str) -> bool:
         """Whether the second has a tensor under a name that the first has for another one: no rename, other weights."""
-        return new != old and new in self.a
+        return new in self.a and self.a[new] != self.a[old]
 
     def _may_be_chance(self, name: str) -> bool:
         """Whether a tensor of the first can equal others by chance: it is tiny, or repeats one element."""
@@ -233,7 +255,9 @@ class Comparing:
                     self.used.setdefault(copy.names[0], []).append(copy.terms[0][1])
         self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique)
         if not one.repeats:
-            self._beside(self.found[name], runs_of(one.target, self.b[name], self.a))
+            runs = runs_of(one.target, self.b[name], self.a)
+            self.maps |= {name: runs} if is_unique else {}
+            self._beside(self.found[name], runs)
 
     def _explain(self, one: _diff_tables.Proposal) -> None:
         """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
@@ -249,11 +273,16 @@ class Comparing:
     def _by_rows(self, progress: Progress) -> None:
         """Tensors whose rows are rows, columns or negated rows of those of the first, by a search without tables."""
         source = self.sides.b.source
-        varied = {name: view for name, view in self.left_b.items() if not is_constant(source, view)}
+        codes = packed(self.b)
+        varied = {
+            name: view
+            for name, view in self.left_b.items()
+            if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
+        }
         search = Search(dict(self.left_a), varied, self.sides, self.memory)
         with progress("rows", search.nbytes) as advance:
             for one in search.found(advance):
-                if one.name in self.left_b and (one.name in one.olds or one.name not in self.a):
+                if one.name in self.left_b and not all(self._is_exchanged(old, one.name) for old in one.olds):
                     self._by_map(one, search)
         if search.missed:
             self._undecided()
@@ -263,10 +292,31 @@ class Comparing:
         found = list(search.beside(one, self.left_b))
         for old, windows in one.used.items():
             self.used.setdefault(old, []).extend(windows)
-        self._settle(ROUNDED if one.is_cast else LAYOUT, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+        kind = LAYOUT if not one.is_cast else self._cast_kind(one)
+        self._settle(kind, one.olds, one.name, how=one.how, is_unique=one.is_unique)
         for name, olds in found:
             self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
-        self._beside(self.found[one.name], search.named(one))
+        runs = search.named(one)
+        self.maps |= {one.name: runs} if one.is_unique else {}
+        self._beside(self.found[one.name], runs)
+
+    def _cast_kind(self, one: FoundMap) -> str:
+        """Of rows that were cast to the type of the second: whether it holds every number of the first's."""
+        types = [(self.a[old].dtype, self.b[one.name].dtype) for old in one.olds]
+        wider = all(new.block_bytes > old.block_bytes for old, new in types)
+        return CAST if wider else ROUNDED
+
+    def _strays(self) -> None:
+        """Biases that are where they were, of matrices whose rows moved: together they are other weights."""
+        for name, runs in self.maps.items():
+            stem = name.removesuffix(".weight")
+            for bias in (f"{stem}.bias", f"{stem}_bias"):
+                view, one = self.b.get(bias), self.found.get(bias)
+                if view is None or one is None or one.kind == CHANGED or is_constant(self.sides.b.source, view):
+                    continue
+                for followed in beside(name, runs, self.a, {bias: view}):
+                    if not all(self.sides.same([pair for _, pair in followed.pairs], lambda nbytes: None).values()):
+                        self.found[bias] = replace(one, kind=CHANGED, how=f"does not follow the rows of {name!r}")
 
     def _beside(self, one: TensorDiff, runs: Sequence[NamedRun]) -> None:
         """The bias, the scales and the low-rank factors beside a matrix, by the same rows."""
@@ -346,7 +396,10 @@ class Comparing:
             if name in self.a and (lost := unread(self.a[name], windows)):
                 how = f"{lost} of {plural(self.a[name].numel, 'element')} in no tensor of B"
                 self.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
+        moved = {self.a[old] for one in self.found.values() for old in one.a}
         for name, view in self.left_a.items():
+            if name in self.b and view in moved and self.found[name].kind != CHANGED:
+                continue  # another name of a tensor that is found, and the second has that name, too
             self.gone.append(
                 TensorDiff(
                     REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), self._twin("a", name, self.a),
@@ -356,9 +409,18 @@ class Comparing:
 
     def _twin(self, side: str, name: str, views: Mapping[str, View]) -> str:
         """Of a name that one side lacks: which tensor it shares memory with, or whose bytes it has."""
-        both = self.a.keys() & self.b.keys()
-        other = next((one for one, view in views.items() if view == views[name] and one != name and one in both), None)
+        other = self._first_of_both(side, views).get(views[name])
         return self.twins.get((side, name), "") if other is None else f"shares memory with {other!r}, which both have"
+
+    def _first_of_both(self, side: str, views: Mapping[str, View]) -> Mapping[View, str]:
+        """{window: its first name that both have}, made once for each side."""
+        if side not in self._firsts:
+            found: dict[View, str] = {}
+            for name, view in views.items():
+                if name in self.a and name in self.b:
+                    found.setdefault(view, name)
+            self._firsts[side] = found
+        return self._firsts[side]
 
     def _compounds(self) -> None:
         """Facts of tensors that several windows make up: scales, the dense shape; and signs that only one has."""

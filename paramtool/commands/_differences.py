@@ -74,6 +74,13 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     return comparison
 
 
+def named_objects(checkpoint: Checkpoint) -> list[str]:
+    """The top-level keys that hold no tensor: an epoch, a scheduler."""
+    tree = _objects(checkpoint)
+    held = tree.items if isinstance(tree, Mapping) else ()
+    return [word(key) for key, child in held if not any(tensor_names(child))]
+
+
 def _objects(checkpoint: Checkpoint) -> Node:
     """The tree; an empty one where it says nothing but the names, as formats without objects do."""
     return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects

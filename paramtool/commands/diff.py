@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands._diff_comparing import Comparing
-from paramtool.commands._differences import alias_sets, declared_names, object_differences
+from paramtool.commands._differences import alias_sets, declared_names, named_objects, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -114,7 +114,10 @@ def diff(
         os.fspath(b),
         tensors,
         (*_ties(first, second, renamed), *_declared((first, os.fspath(a)), (second, os.fspath(b)), renamed)),
-        tuple(_of_sides(text) for text in objects.differences if text not in metadata),
+        (
+            *(_of_sides(text) for text in objects.differences if text not in metadata),
+            *_lost_objects(first, second, objects.notes),
+        ),
         tuple(map(_of_sides, metadata)),
         tuple(map(_of_sides, objects.notes)),
         nbytes,
@@ -150,3 +153,9 @@ def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Map
     for names in sorted(moved ^ theirs):
         where = "A" if names in moved else "B"
         yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"
+
+
+def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterator[str]:
+    """Objects that only the first has, where the format of the second has no room for them."""
+    if notes and not named_objects(b):
+        yield from (f"object {key!r}: in A only" for key in named_objects(a))

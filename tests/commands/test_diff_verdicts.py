@@ -130,3 +130,55 @@ def test_a_config_that_unties_is_told(tmp_path: Path) -> None:
     found = diff(tmp_path / "a", tmp_path / "b")
     assert not found.is_same() and any("config.json" in text for text in found.ties), found.ties
     assert diff(tmp_path / "a", tmp_path / "a").is_same(strict=True)
+
+
+def test_a_bias_that_stays_while_the_rows_of_its_matrix_move(tmp_path: Path) -> None:
+    order, bias = RANDOM.permutation(16), RANDOM.normal(size=16).astype("f4")
+    a = {"m.weight": W, "m.bias": bias}
+    stays = of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias})
+    assert kinds(stays) == {"m.weight": LAYOUT, "m.bias": CHANGED}
+    assert "does not follow the rows of 'm.weight'" in {one.how for one in stays.tensors}
+    assert of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias[order]}).is_same()
+    zeros = {"m.weight": W, "m.bias": np.zeros(16, "f4")}
+    assert of_numpy(tmp_path, zeros, {**zeros, "m.weight": W[order]}).is_same()
+
+
+def test_packed_codes_are_found_by_tables_alone(tmp_path: Path) -> None:
+    codes = RANDOM.integers(0, 1 << 31, (16, 16)).astype("i4")
+    scales = RANDOM.normal(size=(4, 16)).astype("f2")
+    found = of_numpy(tmp_path, {"m.qweight": codes, "m.scales": scales}, {"m.qweight": codes[::-1], "m.scales": scales})
+    assert not found.is_same()
+
+
+def test_another_shape_of_the_same_bytes(tmp_path: Path) -> None:
+    found = of_numpy(tmp_path, {"w": W}, {"w": W.reshape(4, 64)})
+    assert kinds(found) == {"w": LAYOUT} and found.tensors[0].how == "reshaped"
+
+
+def test_rows_in_another_order_and_a_wider_type(tmp_path: Path) -> None:
+    half = W.astype("f2")
+    found = of_numpy(tmp_path, {"w": half}, {"w": half.astype("f4")[RANDOM.permutation(16)]})
+    assert kinds(found) == {"w": CAST} and found.is_same()
+
+
+def test_a_tie_that_both_have_in_another_layout(tmp_path: Path) -> None:
+    w = torch.from_numpy(W.copy())
+    turned = torch.from_numpy(W.T.copy())
+    found = of_torch(tmp_path, {"x": w, "y": w}, {"x": turned, "y": turned})
+    assert kinds(found) == {"x": LAYOUT, "y": LAYOUT} and found.is_same()
+
+
+def test_objects_are_compared_in_both_directions(tmp_path: Path) -> None:
+    torch.save({"model": {"w": torch.from_numpy(W)}, "epoch": 3}, tmp_path / "a.pt")
+    save_file({"model.w": W}, tmp_path / "b.safetensors")
+    for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
+        found = diff(tmp_path / one, tmp_path / other)
+        assert not found.is_same() and found.objects
+    assert any("epoch" in text for text in diff(tmp_path / "a.pt", tmp_path / "b.safetensors").objects)
+
+
+def test_the_same_file_is_not_read(tmp_path: Path) -> None:
+    """Nor is a hard link to it, whatever protects its bytes."""
+    torch.save({"w": torch.from_numpy(W)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").hardlink_to(tmp_path / "a.pt")
+    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").nbytes_read == 0
