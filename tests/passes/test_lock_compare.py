@@ -94,7 +94,7 @@ CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
                [("PT402", ERROR)]),
     "object gone": (model(A, objects=OBJECTS | {"z": LockedObject("z", "4" * 64, "4")}), model(A, objects=OBJECTS),
                     [("PT402", ERROR)]),
-    "no room for objects": (model(A, objects=OBJECTS), model(A), [("PT402", WARNING)]),
+    "no room for objects": (model(A, objects=OBJECTS), model(A), [("PT402", ERROR)]),
     "object added": (model(A), model(A, objects=OBJECTS), [("PT402", ERROR)]),
     "dialect": (model(A, dialect="vllm"), model(A), [("PT403", WARNING)]),
     "container": (model(A), model(A, files=OTHER_FILE), [("PT401", WARNING)]),

@@ -141,11 +141,11 @@ class _Judge:
         return self.locked, self.now
 
     def objects(self) -> Iterator[Finding]:
-        """Keys that are not tensors and have another value; one warning where the container has no room for any."""
+        """Keys that are not tensors and have another value; one finding where none is there at all."""
         was, now = self.locked.objects, self.now.objects
         if was and not now:
             line, names = next(iter(was.values())).line, some(list(was), MANY)
-            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}", severity=WARNING)
+            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}")
             return
         for key, one in was.items():
             found = now.get(key)
