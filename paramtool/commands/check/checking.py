@@ -171,6 +171,8 @@ class Checking:
         if is_whole:
             yield from self._unmatched([file.path for file in files])
         if self.lock is None:
+            if any(self.policy.settings.get(key, False) for key in ("changed", "content-only")):
+                yield "no lock is there, so nothing was compared with one"
             return
         seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
         if missed := [name for name in self.lock.models if name not in seen]:
