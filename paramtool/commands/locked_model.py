@@ -85,9 +85,8 @@ def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent
 @contextmanager
 def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, str]]]:
     """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from paramtool.engine.read.digests import THREADS_NBYTES, sha256_of_files
+    from paramtool.engine.read.threads import begun
 
     if nbytes < THREADS_NBYTES:
         yield lambda: sha256_of_files(paths)
@@ -98,10 +97,9 @@ def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, s
         if stopped:
             raise InterruptedError
 
-    with ThreadPoolExecutor(1) as thread:
-        made = thread.submit(sha256_of_files, paths, advance)
+    with begun(lambda: sha256_of_files(paths, advance)) as result:
         try:
-            yield made.result
+            yield result
         finally:
             stopped = True
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paramtool import formats
 from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import CheckedFile
 from paramtool.commands.check.settings import AskedRule, asked_rules
 from paramtool.commands.check.targets import CheckTarget, inside
+from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
 from paramtool.errors import FormatError, ParamtoolError, UsageError, plural
 from paramtool.formats import hf_config
@@ -93,6 +95,10 @@ class Checking:
             self._add(draft, usual, settings)
             draft.notes += rule.assumptions(found)
         if compares:
+            if is_folder(path):
+                allowed = (*self.allow_class, *settings.get("allow-class", ()))
+                weights = formats.looked_at(path, None, allow_class=allowed, allow_unknown=self.allow_unknown)
+                refuse_different(path, weights, self.progress)
             self._add(draft, self._differences(found, settings), settings)
 
     def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:

@@ -34,3 +34,9 @@ def test_a_copy_in_a_folder_is_named(tmp_path: Path) -> None:
     assert any("pytorch_model.bin" in text for text in paramtool.lock([tmp_path], "-").warnings)
     (file,) = paramtool.check([tmp_path]).files
     assert any("pytorch_model.bin" in note for note in file.notes)
+    lock = paramtool.lock([tmp_path], tmp_path / "l").output
+    torch.save(
+        {"w": torch.from_numpy(arrays["w"] * np.r_[np.ones(63, "f4"), 2]).float()}, tmp_path / "pytorch_model.bin"
+    )
+    found = paramtool.check([tmp_path], lock=lock)
+    assert found.exit_code == 2 and "has other bytes" in str(found.files[0].error)
