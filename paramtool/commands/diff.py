@@ -12,7 +12,7 @@ from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import plural
+from paramtool.errors import plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import (
@@ -119,7 +119,7 @@ def diff(
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        tuple(map(_of_sides, objects.notes)),
+        (*map(_of_sides, objects.notes), *_moved_in_place(tensors)),
         nbytes,
         time.monotonic() - began,
     )
@@ -159,3 +159,15 @@ def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterato
     """Objects that only the first has, where the format of the second has no room for them."""
     if notes and not named_objects(b):
         yield from (f"object {key!r}: in A only" for key in named_objects(a))
+
+
+def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors whose rows moved under one name and shape, by no table: the same numbers, and another model to a loader."""
+    names = [
+        one.b[0]
+        for one in tensors
+        if one.kind == LAYOUT and not one.layout and one.a == one.b and one.shapes[0] == one.shapes[1]
+    ]
+    if names:
+        count = plural(len(names), "tensor holds its", "tensors hold their")
+        yield f"{count} numbers in other places under the same name and shape, which no loader sees: {some(names, 3)}"

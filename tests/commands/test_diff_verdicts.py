@@ -182,3 +182,10 @@ def test_the_same_file_is_not_read(tmp_path: Path) -> None:
     torch.save({"w": torch.from_numpy(W)}, tmp_path / "a.pt")
     (tmp_path / "b.pt").hardlink_to(tmp_path / "a.pt")
     assert diff(tmp_path / "a.pt", tmp_path / "b.pt").nbytes_read == 0
+
+
+def test_rows_that_moved_under_one_name_are_warned_of(tmp_path: Path) -> None:
+    """The same numbers: the verdict is `layout`, and a loader gets another model."""
+    found = of_numpy(tmp_path, {"w": W}, {"w": W[RANDOM.permutation(16)]})
+    assert found.is_same() and any("'w'" in note and "no loader sees" in note for note in found.notes)
+    assert not of_numpy(tmp_path, {"w": W}, {"v": W[RANDOM.permutation(16)]}).notes
