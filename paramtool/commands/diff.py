@@ -162,7 +162,7 @@ def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterato
 
 
 def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
-    """Tensors whose rows moved under one name and shape, by no table: the same numbers, and another model to a loader."""
+    """Tensors whose rows moved under one name and shape, by no table: to a loader, that is another model."""
     names = [
         one.b[0]
         for one in tensors
