@@ -20,6 +20,7 @@
 #   make bench    measure time and memory beside other tools (20 GB in TMPDIR at GB=4)
 #   make scale    measure very large checkpoints, into docs/performance.md
 #   make dist     build the wheel, the sdist and paramtool.pyz, and test each in an empty environment
+#   make docs     build the site into build/site; a link that leads nowhere fails
 #   make lowest   run the tests with the oldest versions of the packages that pyproject.toml allows
 #   make help     print this
 #
@@ -61,7 +62,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick dist lowest demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs dist lowest demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -95,6 +96,30 @@ $(VENV)-quick/stamp: pyproject.toml
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(@D)/bin/python -m pip install --quiet -e . --group quick
 	touch $@
+
+$(VENV)-docs/stamp: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet --group docs
+	touch $@
+
+docs: $(VENV)-docs/stamp
+	NO_MKDOCS_2_WARNING=1 $(<D)/bin/mkdocs build --quiet
+
+# The oldest versions that pyproject.toml allows, on the Python that has wheels of them: PYTHON=python3.10.  The tests of
+# rooms that need no library beside torch; what other libraries write is tested with their newest versions.
+LOWEST = tests/model tests/passes tests/parts tests/layouts tests/startup tests/engine tests/laws tests/formats tests/commands
+$(VENV)-lowest/stamp: pyproject.toml packaging/lowest.py $(VENV)/stamp-paramtool
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python packaging/lowest.py > $(@D)/requirements.txt
+	$(@D)/bin/python -m pip install --quiet -r $(@D)/requirements.txt --group quick
+	$(@D)/bin/python -m pip install --quiet --no-deps -e .
+	touch $@
+
+lowest: $(VENV)-lowest/stamp
+	$(<D)/bin/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal -p no:warnings \
+	    --continue-on-collection-errors $(LOWEST)
 
 $(VENV)-dist/stamp:
 	$(PYTHON) -m venv $(@D)

@@ -62,7 +62,7 @@ class Search:
         for number, name in enumerate(self.names):
             view = self.a[name]
             form = next(forms(view), None)
-            if first.setdefault(view, name) != name or form is None or form.is_transposed:
+            if first.setdefault(view, name) != name or form is None or form.is_transposed or not view.is_contiguous:
                 continue  # other names of one tensor are no other places
             others = [one for one in types if one != view.dtype and _is_number(view) and _is_number_type(one)]
             every = [way for dtype in (None, *others) if (way := RowWay(form, 1, dtype)).kind in wanted]

@@ -220,7 +220,8 @@ def _networks(checkpoint: Checkpoint) -> list[Found]:
     from paramtool.passes.rnn.find import find
 
     try:
-        layouts = dict.fromkeys([None, *(one.layout for one in networks(checkpoint))])
+        could_be = checkpoint.modules or any("weight_hh" in name for name in checkpoint.entries)
+        layouts = dict.fromkeys([*([None] if could_be else []), *(one.layout for one in networks(checkpoint))])
     except REFUSED:
         return []
     for layout in layouts:

@@ -74,6 +74,13 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     return comparison
 
 
+def named_objects(checkpoint: Checkpoint) -> list[str]:
+    """The top-level keys that hold no tensor: an epoch, a scheduler."""
+    tree = _objects(checkpoint)
+    held = tree.items if isinstance(tree, Mapping) else ()
+    return [word(key) for key, child in held if not any(tensor_names(child))]
+
+
 def _objects(checkpoint: Checkpoint) -> Node:
     """The tree; an empty one where it says nothing but the names, as formats without objects do."""
     return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects
@@ -138,6 +145,21 @@ def alias_sets(checkpoint: Checkpoint) -> dict[str, str]:
     """{name: the first name of its alias set}, of what a pending sign makes of a window too."""
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
     return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
+
+
+def declared_names(checkpoint: Checkpoint, path: str) -> set[tuple[str, ...]] | None:
+    """The names that the config.json in a folder or beside a file ties, of each tie those that the checkpoint has.
+
+    None where there is no config; FormatError where it is damaged.
+    """
+    from paramtool.commands.config_ties import config_beside
+    from paramtool.passes.config_ties import declared
+
+    config = config_beside(path)
+    if config is None:
+        return None
+    rows = declared.table(config, checkpoint, alias.build(checkpoint, parts=False, counts_unused=False))
+    return {tuple(sorted(row.tie.names)) for row in rows if row.says}
 
 
 def following(ties: Dict[str, str]) -> Iterator[str]:

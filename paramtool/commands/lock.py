@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.small import write_small
-from paramtool.errors import OutputError, UsageError, refuse_string
+from paramtool.errors import OutputError, UsageError, refuse_string, some
 from paramtool.formats import policy
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import read, write
@@ -27,7 +27,7 @@ class Locked(Displayed):
     text: str
     """The lock file as text."""
     warnings: tuple[str, ...] = ()
-    """What was done about the leftovers of runs that were killed."""
+    """What was done about the leftovers of runs that were killed, and what of a folder is not locked."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         yield "lock", self.output
@@ -70,7 +70,12 @@ def lock(
     warnings: tuple[str, ...] = ()
     if where != "-":
         warnings = write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
-    return Locked(where, tuple(models.values()), text, warnings)
+    copies = (
+        f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
+        for name, one in models.items()
+        if one.unlocked
+    )
+    return Locked(where, tuple(models.values()), text, (*warnings, *copies))
 
 
 def name_in(lock_path: str, path: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from paramtool.commands import config_ties
 from paramtool.commands._differences import alias_sets
@@ -52,8 +53,10 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     UsageError where a folder holds several sets of weights, FormatError and UnsafeError as of `read`; FormatError, too,
     where a config.json beside it is damaged.
     """
-    checkpoint = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown)).checkpoint
-    return described(checkpoint, os.fspath(path), name, reading, progress=progress)
+    found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
+    made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
+    copies = [os.path.basename(copy.path) for copy in found.copies]
+    return replace(made, unlocked=tuple(copies))
 
 
 def described(
@@ -82,9 +85,8 @@ def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent
 @contextmanager
 def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, str]]]:
     """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from paramtool.engine.read.digests import THREADS_NBYTES, sha256_of_files
+    from paramtool.engine.read.threads import begun
 
     if nbytes < THREADS_NBYTES:
         yield lambda: sha256_of_files(paths)
@@ -95,10 +97,9 @@ def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, s
         if stopped:
             raise InterruptedError
 
-    with ThreadPoolExecutor(1) as thread:
-        made = thread.submit(sha256_of_files, paths, advance)
+    with begun(lambda: sha256_of_files(paths, advance)) as result:
         try:
-            yield made.result
+            yield result
         finally:
             stopped = True
 

@@ -75,11 +75,16 @@ def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowi
     UsageError where a folder holds several sets that differ, and none is named.
     """
     found = formats.opened(path, weights, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+    refuse_different(path, found, progress)
+    return found
+
+
+def refuse_different(path: Path, found: Weights, progress: Progress) -> None:
+    """UsageError where what looks like a copy of the weights of a folder has other bytes."""
     if different := _different(found, progress):
         first = os.path.basename(found.path)
         lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
         raise weight_sets.differing(os.fspath(path), lines, first)
-    return found
 
 
 def _renamed(found: Mapping[str, Sequence[Weights]]) -> Iterator[str]:

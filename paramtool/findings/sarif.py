@@ -84,7 +84,8 @@ class _SarifMaker:
         for path, error in [*self.report.errors.items()][:MAX_ERRORS]:
             yield {**_notification("error", error), "locations": [self.location(FileLine(path, 1))]}
         if len(self.report.errors) > MAX_ERRORS:
-            yield _notification("error", f"{len(self.report.errors) - MAX_ERRORS} more files could not be checked")
+            more = plural(len(self.report.errors) - MAX_ERRORS, "more file")
+            yield _notification("error", f"{more} could not be checked")
 
     def result(self, finding: Finding) -> dict[str, Any]:
         """One finding."""

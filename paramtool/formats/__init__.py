@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from shlex import quote
 
-from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
 from paramtool.formats import sniff, table
 from paramtool.formats.files import is_folder, open_source, unreadable
 from paramtool.formats.folder import weight_names
@@ -73,9 +73,21 @@ def describe(
 ) -> Checkpoint:
     """As `read`, for inspection: whatever the pickles call is only listed in `Checkpoint.unknown`.
 
-    For a file that cannot be described, the error also says what its pickles call.
+    For a file that cannot be described, the error also says what its pickles call.  A note names the files of a folder
+    that look like copies of its weights.
     """
-    return looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown).checkpoint
+    found = looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown)
+    note = copies_note(found)
+    return replace(found.checkpoint, notes=(*found.checkpoint.notes, note)) if note else found.checkpoint
+
+
+def copies_note(found: Weights) -> str:
+    """What is not looked at of a folder, beside the set of weights that was taken; empty where there is nothing."""
+    names = [os.path.basename(copy.path) for copy in found.copies]
+    if not names:
+        return ""
+    taken = os.path.basename(found.path)
+    return f"not looked at: {some(names, 3)}, with tensors of the names and shapes of {taken}"
 
 
 def looked_at(

@@ -92,6 +92,9 @@ class LockedModel:
     lines: Mapping[str, int] = field(default_factory=dict)
     """{word: line} of `content`, `unnamed` and `dialect`."""
 
+    unlocked: tuple[str, ...] = ()
+    """Files of its folder that hold the same tensors once more, compared and not locked; never in a lock file."""
+
     @property
     def is_headers_only(self) -> bool:
         """Whether no tensor was read for it, so that it cannot say whether numbers changed."""

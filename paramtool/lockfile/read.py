@@ -31,7 +31,7 @@ AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
 _VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:.+-]*")
-ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "object", "tensor")
+ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "object", "tensor", "lines")
 """The words that lines begin with, in the order in which a model has them."""
 
 
@@ -55,7 +55,7 @@ def read(path: str) -> Lock:
 
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
     """The lock that a text is; FormatError as of `read`."""
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")  # as git writes text on Windows
     _check_version(lines[0], path)
     if lines[-1]:
         raise FormatError(f"{path}:{len(lines)}: the last line does not end: the file is truncated", AGAIN)
@@ -65,6 +65,8 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
         if model.path in models:
             raise FormatError(f"{path}:{model.line}: {model.path!r} is locked twice", AGAIN)
         models[model.path] = model
+    if not models:
+        raise FormatError(f"{path}: locks no model", AGAIN)
     if list(models) != sorted(models):
         raise FormatError(f"{path}: the models are not sorted by their paths", AGAIN)
     return Lock(path, models)
@@ -91,11 +93,12 @@ def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
             if word == "model":
                 if draft is not None:
                     yield draft
-                draft = _Draft(path, number, _name(words))
+                draft = _Draft(path, number, _name(words), written=[line])
             elif draft is None:
                 raise FormatError(f"found {word!r:.40}, expected a line `model PATH` first")
             else:
                 draft.add(word, words, number)
+                draft.written += [line] if word != "lines" else []
         except FormatError as error:
             raise FormatError(f"{path}:{number}: {error.message}", error.hint or AGAIN) from None
     if draft is not None:
@@ -133,12 +136,14 @@ class _Draft:
     objects: dict[str, LockedObject] = field(default_factory=dict)
     tensors: dict[str, LockedTensor] = field(default_factory=dict)
     last: str = "model"
+    written: list[str] = field(default_factory=list)
+    """Its lines, but the last, which has their digest."""
 
     def add(self, word: str, words: list[str], line: int) -> None:
         """Read one line of it."""
         read: dict[str, Callable[[list[str], int], None]] = {
             "file": self._file, "content": self._content, "unnamed": self._unnamed, "dialect": self._dialect,
-            "tied": self._tied, "object": self._object, "tensor": self._tensor,
+            "tied": self._tied, "object": self._object, "tensor": self._tensor, "lines": self._lines,
         }  # fmt: skip
         if word not in read:
             raise FormatError(f"found {word!r:.40}, expected one of {', '.join(ORDER)}")
@@ -161,6 +166,15 @@ class _Draft:
         _count(words, 1)
         _digest(words[0], "b3", "b3-headers")
         self._once("unnamed", words[0], line)
+
+    def _lines(self, words: list[str], line: int) -> None:
+        _count(words, 1)
+        digest = digests.blake3_of("\n".join(self.written))
+        if _digest(words[0], "b3") != digest:
+            raise FormatError(
+                f"the lines of {self.name!r} have the digest b3:{digest}: some were edited, added or lost"
+            )
+        self._once("lines", words[0], line)
 
     def _dialect(self, words: list[str], line: int) -> None:
         self._once("dialect", _name(words), line)
@@ -206,7 +220,7 @@ class _Draft:
     def model(self) -> LockedModel:
         """The model, once its last line is read; its digests have to be those of its lines."""
         where = f"{self.path}:{self.line}: model {self.name!r}"
-        for word in ("content", "unnamed"):
+        for word in ("content", "unnamed", "lines"):
             if word not in self.values:
                 raise FormatError(f"{where} has no line `{word}`", AGAIN)
         found = {"content": digests.content(self.tensors.values()), "unnamed": digests.unnamed(self.tensors.values())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from paramtool.lockfile import digests
 from paramtool.lockfile.lock import VERSION, LockedModel
 from paramtool.lockfile.words import quoted, shape_text
 
@@ -14,7 +15,8 @@ def text(models: Iterable[LockedModel]) -> str:
     """The whole file."""
     lines = [FIRST_LINE]
     for model in sorted(models, key=lambda one: one.path):
-        lines += ["", *_lines(model)]
+        own = list(_lines(model))
+        lines += ["", *own, f"lines b3:{digests.blake3_of(chr(10).join(own))}"]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -37,7 +37,7 @@ RULE_IDS = (
     RuleId("PT207", "parameters", ERROR, "the model has another number of parameters than is allowed"),
     RuleId("PT208", "wrong-dtype", ERROR, "a tensor has another type than it has to have"),
     RuleId("PT209", "nan", ERROR, "a tensor holds a NaN or an infinity"),
-    RuleId("PT210", "renamed", WARNING, "the same tensors are there under other names than in the lock"),
+    RuleId("PT210", "renamed", ERROR, "the same tensors are there under other names than in the lock"),
     RuleId("PT301", "unsafe", ERROR, "a pickle calls or names what is not known to be data"),
     RuleId("PT302", "unknown-class", ERROR, "a pickle calls or names what is not known and was not allowed"),
     RuleId("PT401", "file-changed", WARNING, "a file has other bytes than in the lock"),

@@ -150,10 +150,15 @@ ALWAYS_SEVERAL = {
     "passes/rnn/rewrite.py: {one.spec.layers} cells",
     "passes/select.py: {len(winners)} sections",
     "passes/rnn/find.py: {len(ats)} modules",
+    "commands/report/compared.py: {len(one.bins)} parts",
 }
 """Counts that are above 1 where they are said."""
 NO_COUNTS = {
     "formats/safetensors/index.py: {path} names",
+    "commands/check/check.py: {lock.path} names",  # a verb
+    "commands/check/check.py: {where} names",
+    "commands/check/checking.py: {self.lock.path} names",
+    "commands/check/settings.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",
     "commands/output/writer.py: {name} files",
     "passes/into/networks.py: {whole.at} names",

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import save_torch_state_dict
+from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 from torch import nn
 
@@ -296,7 +298,7 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     made = paramtool.lock([path], tmp_path / "l")
     assert [*read.read(str(tmp_path / "l")).models["m.safetensors"].tensors] == sorted(names)
     assert made.text.isascii() and "\x1b" not in made.text
-    assert len(made.text.split("\n")) == len(names) + 7
+    assert len(made.text.split("\n")) == len(names) + 8
 
 
 def test_git_shows_the_tensors_that_changed(tmp_path: Path) -> None:
@@ -341,3 +343,23 @@ def test_printed_is_written(tmp_path: Path) -> None:
     made = paramtool.lock([path], tmp_path / "l")
     ran = quick("lock", "m.pt", "-o", "-", cwd=tmp_path)
     assert ran.code == 0 and ran.out == made.text == (tmp_path / "l").read_text()
+
+
+def test_the_digests_are_blake3_of_what_the_page_says(tmp_path: Path) -> None:
+    """Made again with the blake3 package and NumPy alone, as docs/lock.md defines them."""
+    from blake3 import blake3
+
+    arrays = {"b.w": np.arange(6, dtype="f4").reshape(2, 3), "a": np.arange(4, dtype="i8")}
+    save_numpy(arrays, tmp_path / "m.safetensors")
+    found = paramtool.lock([tmp_path / "m.safetensors"], "-").text.splitlines()
+    rows = sorted(
+        f"{one.dtype} [{','.join(map(str, one.shape))}] {blake3(one.tobytes()).hexdigest()}" for one in arrays.values()
+    )
+    named = sorted(
+        f"{name} {one.dtype} [{','.join(map(str, one.shape))}] {blake3(one.tobytes()).hexdigest()}"
+        for name, one in arrays.items()
+    )
+    assert f"unnamed b3:{blake3(chr(10).join(rows).encode()).hexdigest()}" in found
+    assert f"content b3:{blake3(chr(10).join(named).encode()).hexdigest()}" in found
+    own = found[found.index(next(line for line in found if line.startswith("model "))) : -1]
+    assert found[-1] == f"lines b3:{blake3(chr(10).join(own).encode()).hexdigest()}"

@@ -16,7 +16,8 @@ from tests.hostile.command import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+SITE = sorted([*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md"), *DOCS.glob("how-to/*.md")])
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *SITE]
 WORDS = (
     "alias record",
     "alias set",
@@ -99,6 +100,12 @@ def test_every_page_is_reached_from_the_readme() -> None:
         links = re.findall(r"\]\(([^)\s#]+\.md)[)#]", prose(page))
         queue += [(page.parent / link).resolve() for link in links if ":" not in link]
     assert not {*PAGES} - seen
+
+
+def test_every_page_is_on_the_site() -> None:
+    """In the navigation of mkdocs.yml, once; `make docs` proves the links."""
+    listed = re.findall(r"^ +- (?:Home: )?([\w/-]+\.md)$", read(ROOT / "mkdocs.yml"), re.M)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in SITE)
 
 
 def test_the_readme_is_short() -> None:

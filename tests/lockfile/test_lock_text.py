@@ -53,12 +53,13 @@ def models(draw: st.DrawFn) -> LockedModel:
     )  # fmt: skip
 
 
-@given(st.lists(models(), max_size=3, unique_by=lambda one: one.path))
+@given(st.lists(models(), min_size=1, max_size=3, unique_by=lambda one: one.path))
 def test_what_is_written_is_what_is_read(made: list[LockedModel]) -> None:
     text = write.text(made)
     lock = read.parse(text)
     assert text.isascii()
     assert all(line.isprintable() for line in text.split("\n"))
+    assert read.parse(text.replace("\n", "\r\n")) == lock  # git's autocrlf
     assert write.text(lock.models.values()) == text
     assert {path: _values(model) for path, model in lock.models.items()} == {one.path: _values(one) for one in made}
 
@@ -88,17 +89,25 @@ def test_no_character_of_a_lock_changes_unseen(model: LockedModel, data: st.Data
     assert list(findings(lock.models[model.path], model, "paramtool.lock"))
 
 
+def twice(text: str, start: str) -> str:
+    """A text with one of its lines twice."""
+    line = next(one for one in text.split("\n") if one.startswith(start))
+    return text.replace(line, f"{line}\n{line}")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda text: text.replace("version 1", "version 2"), r"paramtool.lock:1: a lock of version 2"),
         (lambda text: "hello\n" + text, r":1: not a lock of paramtool"),
         (lambda text: text[:-1], r"truncated"),
-        (lambda text: text + text[text.rindex("tensor") :], r":\d+: tensor 'b' a second time; the first is line \d+"),
-        (lambda text: text.replace("[2]", "[3]"), r"lines were edited"),
+        (lambda text: twice(text, "tensor b"), r":\d+: tensor 'b' a second time; the first is line \d+"),
+        (lambda text: twice(text, "lines"), r":\d+: .* was edited|were edited|a second line `lines`"),
+        (lambda text: text.replace("[2]", "[3]"), r"some were edited, added or lost"),
         (lambda text: text.replace("file ", "fill "), r":4: found 'fill', expected one of model, file"),
         (lambda text: text + "\n" + text[text.index("model") :], r"locked twice"),
         (lambda text: text[: text.index("content")], r"no line `content`"),
+        (lambda text: text[: text.index("\n") + 1], r"locks no model"),
     ],
 )
 def test_a_damaged_lock_is_refused(change: object, message: str) -> None:

@@ -103,7 +103,7 @@ def _today(today: date | None) -> date:
 def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[CheckTarget]:
     """What is checked; UsageError where nothing says it."""
     if given:
-        return targets(given)
+        return [*targets(given), *_vanished(given, lock)]
     if said.files:
         return targets(said.files, said.folder)
     if lock is not None:
@@ -120,3 +120,18 @@ def _named(path: str, where: str) -> CheckTarget:
     """A checkpoint that a line of the lock names; no pattern."""
     is_there = os.path.lexists(path)
     return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))
+
+
+def _vanished(given: Sequence[str], lock: Lock | None) -> list[CheckTarget]:
+    """Models of the lock that were in one of the folders that are checked, and are there no more."""
+    if lock is None:
+        return []
+    from paramtool.commands.check.against import place_of
+
+    folders = [os.path.join(os.path.abspath(path), "") for path in given if os.path.isdir(path)]
+    places = [place_of(lock, name) for name in lock.models]
+    return [
+        CheckTarget(place, NoSuchFileError(place, f"no such file or folder; {lock.path} names it"))
+        for place in places
+        if not os.path.lexists(place) and os.path.abspath(place).startswith(tuple(folders))
+    ]

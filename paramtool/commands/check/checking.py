@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paramtool import formats
 from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import CheckedFile
 from paramtool.commands.check.settings import AskedRule, asked_rules
 from paramtool.commands.check.targets import CheckTarget, inside
+from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
 from paramtool.errors import FormatError, ParamtoolError, UsageError, plural
 from paramtool.formats import hf_config
@@ -87,11 +89,16 @@ class Checking:
             return
         asked = self._asked(settings, path)
         found = self._inspected(path, settings, asked)
+        draft.notes += found.checkpoint.notes
         for rule, place in asked:
             usual = (replace(one, place=place, severity=BY_ID[one.id].severity) for one in rule.findings(found))
             self._add(draft, usual, settings)
             draft.notes += rule.assumptions(found)
         if compares:
+            if is_folder(path):
+                allowed = (*self.allow_class, *settings.get("allow-class", ()))
+                weights = formats.looked_at(path, None, allow_class=allowed, allow_unknown=self.allow_unknown)
+                refuse_different(path, weights, self.progress)
             self._add(draft, self._differences(found, settings), settings)
 
     def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:
@@ -170,6 +177,8 @@ class Checking:
         if is_whole:
             yield from self._unmatched([file.path for file in files])
         if self.lock is None:
+            if any(self.policy.settings.get(key, False) for key in ("changed", "content-only")):
+                yield "no lock is there, so nothing was compared with one"
             return
         seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
         if missed := [name for name in self.lock.models if name not in seen]:

@@ -82,7 +82,7 @@ def _bounded(segments: list[Segment]) -> tuple[Segment, ...]:
     if len(segments) <= MAX_SEGMENTS:
         return tuple(segments)
     rest = segments[MAX_SEGMENTS:]
-    more = f"{len(rest):,} more tensors"
+    more = plural(len(rest), "more tensor")
     words = f"bytes {rest[0].start:,} to {rest[-1].stop:,}, drawn as one"
     return (*segments[:MAX_SEGMENTS], Segment(rest[0].start, rest[-1].stop, more, "grey", "", words))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.commands.inspect import Inspection
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.rows import Band, Grid
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, plural
 
 if TYPE_CHECKING:
     from paramtool.parts.pieces import Digit, Piece
@@ -51,7 +51,7 @@ def parts_figures(found: Inspection) -> Iterator[PartsFigure]:
 
 
 def _words(group: SeenGroup) -> str:
-    modules = f"{group.modules} modules" if group.modules > 1 else "1 module"
+    modules = plural(group.modules, "module")
     if group.layout:
         return f"{group.layout}, as {group.source} says, in {modules}"
     if group.pattern:

@@ -29,8 +29,15 @@ ENTRY_NBYTES = 128
 
 
 def forms(view: View) -> Iterator[RowForm]:
-    """A tensor as rows, and its transpose as rows; nothing for one that has no rows, or is packed."""
-    if view.dtype.block_elements != 1 or not view.is_contiguous or len(view.shape) < 2 or not view.numel:
+    """A tensor as rows, and its transpose as rows; nothing for one that has no rows, or is packed.
+
+    Of tensors that are not stored row by row, only matrices are cut.
+    """
+    if view.dtype.block_elements != 1 or len(view.shape) < 2 or not view.numel:
+        return
+    if not view.is_contiguous:
+        if len(view.shape) == 2 and 0 not in view.strides:
+            yield from _of_matrix(view)
         return
     cut = next((k for k in range(len(view.shape) - 1, 0, -1) if _nbytes(view, view.shape[k:]) >= MIN_ROW_NBYTES), None)
     if cut is not None:
@@ -39,6 +46,14 @@ def forms(view: View) -> Iterator[RowForm]:
     if len(view.shape) == 2 and _nbytes(view, view.shape[:1]) >= MIN_ROW_NBYTES:
         rows, width = view.shape
         yield RowForm(View(view.storage, view.dtype, view.offset, (width, rows), (1, width)), True)
+
+
+def _of_matrix(view: View) -> Iterator[RowForm]:
+    """A matrix with any strides as rows, and as columns."""
+    turned = View(view.storage, view.dtype, view.offset, view.shape[::-1], view.strides[::-1])
+    for one, is_transposed in ((view, False), (turned, True)):
+        if _nbytes(one, one.shape[1:]) >= MIN_ROW_NBYTES:
+            yield RowForm(one, is_transposed)
 
 
 def _nbytes(view: View, shape: Sequence[int]) -> int:

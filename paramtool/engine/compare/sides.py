@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.changes import measured, number_types
@@ -19,6 +19,11 @@ from paramtool.model.diff import CAST, CHANGED, ROUNDED, Distance
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 Advance = Callable[[int], None]
 Task = TypeVar("Task")
@@ -99,8 +104,10 @@ class Sides:
         Tensors that follow each other in both files are compared together, and one by one only where they differ.
         """
         every = list(dict.fromkeys(pairs))
-        placed = [(pair, place) for pair in every if (place := self._ranges(pair)) is not None]
-        found = {pair: True for pair, (a, b) in placed if self._is_one_place(a, b)}
+        found = {pair: True for pair in every if self._is_one_window(pair)}
+        rest = [pair for pair in every if pair not in found]
+        placed = [(pair, place) for pair in rest if (place := self._ranges(pair)) is not None]
+        found |= {pair: True for pair, (a, b) in placed if self._is_one_place(a, b)}
         runs = _runs([one for one in placed if one[0] not in found])
         size = self.a.block_nbytes(SIDES)
         answers = self.map(_same_run, [((run, size), [run[0][0]]) for run in runs])
@@ -123,6 +130,18 @@ class Sides:
     def _is_one_place(self, a: PlainRange, b: PlainRange) -> bool:
         """Whether two ranges are the same bytes of one file."""
         return (a.start, a.stop) == (b.start, b.stop) and self._identity(a.file) == self._identity(b.file)
+
+    def _is_one_window(self, pair: WindowPair) -> bool:
+        """Whether two windows are one of the same file, whatever protects its bytes."""
+        a, b = pair
+        if (a.offset, a.shape, a.strides) != (b.offset, b.shape, b.strides):
+            return False
+        mine, theirs = (
+            pool.checkpoint.storages[int(view.storage)].backing for pool, view in ((self.a, a), (self.b, b))
+        )
+        if not isinstance(mine, ByteRange) or not isinstance(theirs, ByteRange):
+            return False
+        return mine[1:] == theirs[1:] and self._identity(mine.file) == self._identity(theirs.file)
 
     def _identity(self, path: str) -> tuple[int, int]:
         if path not in self._known:
@@ -222,7 +241,7 @@ def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> s
     pair, size = task
     a, b = squeezed(*pair)
     kinds = number_types(a, b)
-    if kinds is None:
+    if kinds is None or not _may_be_cast(a.dtype.name, b.dtype.name):
         return CHANGED
     step = max(1, size // max(a.dtype.block_bytes, b.dtype.block_bytes))
     left, right = Stream(a_source, a), Stream(b_source, b)
@@ -234,9 +253,29 @@ def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> s
         right.into(y)
         there = there and same(converted(x.view(kinds[0]), b.dtype).view("u1"), y)
         back = back and same(converted(y.view(kinds[1]), a.dtype).view("u1"), x)
+        if not _same_signs(x.view(kinds[0]), y.view(kinds[1])):  # an integer that wraps around is another number
+            return CHANGED
         if not (there or back):
             return CHANGED
-    return CAST if there and back else ROUNDED
+    if there and back:
+        return CAST
+    return ROUNDED if all(view.dtype.name.startswith(ROUNDING) for view in (a, b)) else CHANGED
+
+
+ROUNDING = ("float", "bfloat", "complex")
+"""What the names of types begin with to which numbers are rounded; integers wrap around."""
+
+
+def _may_be_cast(one: str, other: str) -> bool:
+    """Whether numbers of one type can be those of the other: complex ones are cast to complex ones only."""
+    return one.startswith("complex") == other.startswith("complex")
+
+
+def _same_signs(x: Array, y: Array) -> bool:
+    """Whether integers have the signs of the others; floats have their own."""
+    if "i" not in (x.dtype.kind, y.dtype.kind):
+        return True
+    return bool(((x < 0) == (y < 0)).all())
 
 
 def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:

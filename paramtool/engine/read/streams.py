@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,21 +119,17 @@ class Pool:
         self, work: Callable[[Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[View]]]
     ) -> Iterator[Answer]:
         """The results of `work` in the order of the tasks; each task comes with the windows that it reads."""
-        from concurrent.futures import ThreadPoolExecutor
+        from paramtool.engine.read.threads import threaded
+
+        def borrowing(task: Task) -> Answer:
+            with self.borrowed() as source:
+                return work(source, task)
 
         listed = [(task, self.is_plain(views)) for task, views in tasks]
-        with ThreadPoolExecutor(len(self._all)) as threads:
-            waiting = [threads.submit(self._borrowing, work, task) if plain else None for task, plain in listed]
-            try:
-                for (task, _), answer in zip(listed, waiting, strict=True):
-                    yield work(self.source, task) if answer is None else answer.result()
-            except BaseException:
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-
-    def _borrowing(self, work: Callable[[Source, Task], Answer], task: Task) -> Answer:
-        with self.borrowed() as source:
-            return work(source, task)
+        answers = threaded(borrowing, [task for task, plain in listed if plain], len(self._all))
+        with closing(answers):
+            for task, plain in listed:
+                yield next(answers) if plain else work(self.source, task)
 
     @contextmanager
     def borrowed(self) -> Iterator[Source]:

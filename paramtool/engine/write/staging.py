@@ -16,8 +16,8 @@ from functools import partial
 from types import TracebackType
 from typing import BinaryIO
 
+from paramtool.engine.signals import held
 from paramtool.engine.write import _exchange, _leftovers, _modes
-from paramtool.engine.write._signals import held
 from paramtool.engine.write.places import NOTHING, check_beside, check_place, settled, writing
 from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats.files import check_unchanged, walk

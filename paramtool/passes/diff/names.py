@@ -72,3 +72,24 @@ def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
         theirs.pop()
         found[".".join(mine), ".".join(theirs)] = None
     yield from found
+
+
+PACKED = ("qweight", "qzeros", "weight_packed", "blocks", "g_idx")
+"""The last words of names of packed codes (parts/schemes)."""
+SCALES = re.compile(r"scale|absmax|zero|SCB")
+"""What the last word of a name has beside packed codes."""
+
+
+def packed(names: Iterable[str]) -> set[str]:
+    """The names that packed codes can have: other tensors beside them say what their rows are, and no search can.
+
+    >>> sorted(packed(["m.qweight", "m.scales", "n.weight", "n.weight_scale", "o.weight"]))
+    ['m.qweight', 'n.weight']
+    """
+    every = list(names)
+    scaled = {name.rpartition(".")[0] for name in every if SCALES.search(name.rpartition(".")[2])}
+    return {
+        name
+        for name in every
+        if name.rpartition(".")[2] in PACKED or (name.endswith(".weight") and name.removesuffix(".weight") in scaled)
+    }

@@ -53,16 +53,28 @@ class _Judge:
     def tensors(self) -> Iterator[Finding]:
         """Tensors that changed, are gone or are new; one finding for a model that was renamed as a whole."""
         if self.is_renamed:
-            names = sorted(set(self.locked.tensors) - set(self.now.tensors))
-            count = plural(len(names), "tensor")
+            pairs = list(self._renames())
+            count = plural(len(pairs), "tensor")
             same = "types and shapes" if self.locked.is_headers_only else "types, shapes and bytes"
-            message = f"{count} under other names, with the same {same}: {some(names, MANY)}"
+            shown = ", ".join(f"{old!r} is {new!r}" for old, new in pairs[:MANY])
+            more = f" and {len(pairs) - MANY} more" if len(pairs) > MANY else ""
+            message = f"{count} under other names, with the same {same}: {shown}{more}"
             yield self.find("renamed", self.locked.lines.get("content", 0), message)
         else:
             yield from self._by_name()
         if self.locked.is_headers_only or self.now.is_headers_only:
             line = self.locked.lines.get("content", 0)
             yield self.find("not-checked", line, "only names, types and shapes were compared")
+
+    def _renames(self) -> Iterator[tuple[str, str]]:
+        """(old name, new name) of tensors of one type, shape and digest; of several equal ones in order."""
+        free: dict[tuple[object, ...], list[str]] = {}
+        for name, tensor in self.now.tensors.items():
+            if name not in self.locked.tensors:
+                free.setdefault(tensor[1:4], []).append(name)
+        for name, tensor in self.locked.tensors.items():
+            if name not in self.now.tensors and (names := free.get(tensor[1:4])):
+                yield name, names.pop(0)
 
     def _by_name(self) -> Iterator[Finding]:
         """Each tensor by its name."""
@@ -129,11 +141,11 @@ class _Judge:
         return self.locked, self.now
 
     def objects(self) -> Iterator[Finding]:
-        """Keys that are not tensors and have another value; one warning where the container has no room for any."""
+        """Keys that are not tensors and have another value; one finding where none is there at all."""
         was, now = self.locked.objects, self.now.objects
         if was and not now:
             line, names = next(iter(was.values())).line, some(list(was), MANY)
-            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}", severity=WARNING)
+            yield self.find("objects-changed", line, f"no objects are there; the lock has {names}")
             return
         for key, one in was.items():
             found = now.get(key)

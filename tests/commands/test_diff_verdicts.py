@@ -1,0 +1,184 @@
+"""Pairs that hold other weights, though some of their bytes are the same; torch and safetensors write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from paramtool.commands.diff import Diffed, diff
+from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, SAME
+
+ZEROS, ONES = np.zeros((16, 64), "f4"), np.ones((16, 64), "f4")
+RANDOM = np.random.default_rng(7)
+W, V = (RANDOM.normal(size=(16, 16)).astype("f4") for _ in range(2))
+COMPLEX = torch.from_numpy(W[:8, :8] + 1j * V[:8, :8])
+
+
+def quantised(scale: float) -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.from_numpy(np.round(W * 3) * scale), scale, 0, torch.qint8)
+
+
+def sparse(size: int) -> torch.Tensor:
+    return torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, 2.0]), (size, size))
+
+
+def of_torch(place: Path, a: object, b: object) -> Diffed:
+    torch.save(a, place / "a.pt")
+    torch.save(b, place / "b.pt")
+    return diff(place / "a.pt", place / "b.pt")
+
+
+def of_numpy(place: Path, a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> Diffed:
+    for name, tensors in (("a", a), ("b", b)):
+        save_file({key: np.ascontiguousarray(one) for key, one in tensors.items()}, place / f"{name}.safetensors")
+    return diff(place / "a.safetensors", place / "b.safetensors")
+
+
+def kinds(found: Diffed) -> dict[str, str]:
+    return {(one.b or one.a)[0]: one.kind for one in found.tensors}
+
+
+OTHER: dict[str, Callable[[Path], Diffed]] = {
+    "another scale": lambda at: of_torch(at, {"q": quantised(0.1)}, {"q": quantised(0.2)}),
+    "another dense shape": lambda at: of_torch(at, {"s": sparse(2)}, {"s": sparse(3)}),
+    "a conjugate that is pending": lambda at: of_torch(at, {"x": COMPLEX.clone()}, {"x": COMPLEX.clone().conj()}),
+    "a conjugate that is no more": lambda at: of_torch(at, {"x": COMPLEX.clone().conj()}, {"x": COMPLEX.clone()}),
+    "two tensors exchanged": lambda at: of_numpy(at, {"x": W, "y": V}, {"x": V, "y": W}),
+    "three tensors exchanged": lambda at: of_numpy(
+        at, {"x": W, "y": V, "z": W + V}, {"x": V, "y": W + V, "z": W}
+    ),
+    "an exchange of transposes": lambda at: of_numpy(at, {"x": W, "y": V}, {"x": V.T, "y": W.T}),
+    "bytes with a sign": lambda at: of_numpy(
+        at, {"x": np.arange(256, dtype="u1")}, {"x": np.arange(256, dtype="u1").view("i1")}
+    ),
+    "integers that wrap around": lambda at: of_numpy(
+        at, {"x": np.arange(64) + (1 << 40)}, {"x": (np.arange(64) + (1 << 40)).astype("i4")}
+    ),
+    "the real part": lambda at: of_torch(at, {"x": COMPLEX}, {"x": COMPLEX.real.clone()}),
+    "more zeros": lambda at: of_numpy(at, {"k": W, "a": ZEROS}, {"k": W, "z": np.zeros((64, 64), "f4")}),
+    "zeros of the other sign": lambda at: of_numpy(at, {"k": W, "a": ZEROS}, {"k": W, "a": -ZEROS}),
+    "ones of the other sign": lambda at: of_numpy(at, {"k": W, "a": ONES}, {"k": W, "z": -ONES}),
+    "a tie that a cast loses": lambda at: of_torch(
+        at, dict.fromkeys(("e", "h"), torch.from_numpy(W).bfloat16()),
+        {name: torch.from_numpy(W).bfloat16().float() for name in ("e", "h")},
+    ),
+    "a part that a tensor's name hides": lambda at: of_torch(
+        at, {"x": sparse(2), "x/indices": torch.arange(64.0)}, {"x": sparse(2).to_dense().to_sparse() * 3,
+                                                                   "x/indices": torch.arange(64.0)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHER)
+@pytest.mark.filterwarnings("ignore:.*[Ss]parse.*", "ignore:.*quantiz.*", "ignore:.*TypedStorage.*")
+def test_other_weights_are_never_the_same(case: str, tmp_path: Path) -> None:
+    found = OTHER[case](tmp_path)
+    assert not found.is_same(), kinds(found)
+
+
+def test_an_exchange_says_whose_bytes_a_name_has(tmp_path: Path) -> None:
+    found = of_numpy(tmp_path, {"x": W, "y": V}, {"x": V, "y": W})
+    assert kinds(found) == {"x": CHANGED, "y": CHANGED}
+    assert {one.how for one in found.tensors} == {"the same bytes as 'y' of A", "the same bytes as 'x' of A"}
+    assert all(one.change is not None and one.change.elements for one in found.tensors)
+
+
+def test_a_sign_that_is_carried_out_changes_nothing(tmp_path: Path) -> None:
+    """torch's own resolve_conj makes the other side."""
+    found = of_torch(tmp_path, {"x": COMPLEX.clone().conj()}, {"x": COMPLEX.clone().conj().resolve_conj()})
+    assert kinds(found) == {"x": SAME} and found.is_same(strict=True)
+
+
+def test_signs_of_zeros_and_nans_are_told(tmp_path: Path) -> None:
+    nan = np.array([0x7FC00000, 0x7FC00001], "u4").view("f4")
+    found = of_numpy(
+        tmp_path, {"n": nan, "z": np.array([0.0, 1], "f4")}, {"n": nan[::-1], "z": np.array([-0.0, 1], "f4")}
+    )
+    assert kinds(found) == {"n": CHANGED, "z": CHANGED}
+    assert {one.how for one in found.tensors} == {"bits differ, and no number"}
+
+
+def test_a_tiny_tensor_that_moved_is_named(tmp_path: Path) -> None:
+    found = of_numpy(tmp_path, {"a": W[0, :3]}, {"b": W[0, :3]})
+    assert kinds(found) == {"b": ADDED, "a": REMOVED}
+    assert all("the same bytes as" in one.how and "prove nothing" in one.how for one in found.tensors)
+
+
+def test_lossless_casts_of_integers(tmp_path: Path) -> None:
+    """Values that both types have."""
+    found = of_numpy(tmp_path, {"x": np.arange(100, dtype="i8")}, {"x": np.arange(100, dtype="u1")})
+    assert kinds(found) == {"x": CAST}
+
+
+def test_a_transposed_view_is_a_transpose(tmp_path: Path) -> None:
+    found = of_torch(tmp_path, {"w": torch.from_numpy(W)}, {"w": torch.from_numpy(W.T.copy()).t().contiguous().t()})
+    assert kinds(found) == {"w": LAYOUT}
+
+
+def test_a_config_that_unties_is_told(tmp_path: Path) -> None:
+    for name, tied in (("a", True), ("b", False)):
+        (tmp_path / name).mkdir()
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": tied}
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        save_file({"model.embed_tokens.weight": W, "lm_head.weight": W}, tmp_path / name / "model.safetensors")
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert not found.is_same() and any("config.json" in text for text in found.ties), found.ties
+    assert diff(tmp_path / "a", tmp_path / "a").is_same(strict=True)
+
+
+def test_a_bias_that_stays_while_the_rows_of_its_matrix_move(tmp_path: Path) -> None:
+    order, bias = RANDOM.permutation(16), RANDOM.normal(size=16).astype("f4")
+    a = {"m.weight": W, "m.bias": bias}
+    stays = of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias})
+    assert kinds(stays) == {"m.weight": LAYOUT, "m.bias": CHANGED}
+    assert "does not follow the rows of 'm.weight'" in {one.how for one in stays.tensors}
+    assert of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias[order]}).is_same()
+    zeros = {"m.weight": W, "m.bias": np.zeros(16, "f4")}
+    assert of_numpy(tmp_path, zeros, {**zeros, "m.weight": W[order]}).is_same()
+
+
+def test_packed_codes_are_found_by_tables_alone(tmp_path: Path) -> None:
+    codes = RANDOM.integers(0, 1 << 31, (16, 16)).astype("i4")
+    scales = RANDOM.normal(size=(4, 16)).astype("f2")
+    found = of_numpy(tmp_path, {"m.qweight": codes, "m.scales": scales}, {"m.qweight": codes[::-1], "m.scales": scales})
+    assert not found.is_same()
+
+
+def test_another_shape_of_the_same_bytes(tmp_path: Path) -> None:
+    found = of_numpy(tmp_path, {"w": W}, {"w": W.reshape(4, 64)})
+    assert kinds(found) == {"w": LAYOUT} and found.tensors[0].how == "reshaped"
+
+
+def test_rows_in_another_order_and_a_wider_type(tmp_path: Path) -> None:
+    half = W.astype("f2")
+    found = of_numpy(tmp_path, {"w": half}, {"w": half.astype("f4")[RANDOM.permutation(16)]})
+    assert kinds(found) == {"w": CAST} and found.is_same()
+
+
+def test_a_tie_that_both_have_in_another_layout(tmp_path: Path) -> None:
+    w = torch.from_numpy(W.copy())
+    turned = torch.from_numpy(W.T.copy())
+    found = of_torch(tmp_path, {"x": w, "y": w}, {"x": turned, "y": turned})
+    assert kinds(found) == {"x": LAYOUT, "y": LAYOUT} and found.is_same()
+
+
+def test_objects_are_compared_in_both_directions(tmp_path: Path) -> None:
+    torch.save({"model": {"w": torch.from_numpy(W)}, "epoch": 3}, tmp_path / "a.pt")
+    save_file({"model.w": W}, tmp_path / "b.safetensors")
+    for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
+        found = diff(tmp_path / one, tmp_path / other)
+        assert not found.is_same() and found.objects
+    assert any("epoch" in text for text in diff(tmp_path / "a.pt", tmp_path / "b.safetensors").objects)
+
+
+def test_the_same_file_is_not_read(tmp_path: Path) -> None:
+    """Nor is a hard link to it, whatever protects its bytes."""
+    torch.save({"w": torch.from_numpy(W)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").hardlink_to(tmp_path / "a.pt")
+    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").nbytes_read == 0
