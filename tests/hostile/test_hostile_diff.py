@@ -1,4 +1,4 @@
-"""`diff` of files that mean harm, are damaged, or hold what is rare: nothing but its rows, its exit codes, its verdicts."""
+"""`diff` of files that mean harm, are damaged, or hold what is rare: only its rows, exit codes and verdicts."""
 
 from __future__ import annotations
 
