@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from paramtool.cli._diff_rows import WORDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for folder in ("tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))
 
@@ -68,3 +70,10 @@ def test_a_page_that_says_something_else_is_found() -> None:
     """The test above can fail."""
     assert prints("a\nb\nc\n", ["a", "...", "c"]) and prints("a\n", ["a"])
     assert not prints("a\nb\n", ["a"]) and not prints("a\n", ["b", "..."])
+
+
+def test_a_diff_of_each_verdict_is_shown() -> None:
+    """The page with an example of each has each, by the words of the rows."""
+    page = ROOT / "docs" / "how-to" / "read-a-diff.md"
+    shown = {lines.split("  ")[0] for _, text in blocks(page) for _, printed in commands(text) for lines in printed}
+    assert shown >= set(WORDS.values())

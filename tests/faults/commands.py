@@ -128,6 +128,16 @@ def _verified_folder(folder: Path, server: Server) -> None:
     _done(server, folder, "dedup", "model", "-o", "small")
 
 
+def _two_files(folder: Path, server: Server) -> None:
+    """A file, and another with one tensor changed and one under another name."""
+    tensors = {f"h.{k}.weight": _numbers((32, 32), k) for k in range(3)}
+    save_file(tensors, folder / "a.safetensors")
+    save_file(
+        {"h.0.weight": tensors["h.0.weight"], "h.1.weight": tensors["h.1.weight"] + 1, "x": tensors["h.2.weight"]},
+        folder / "b.safetensors",
+    )
+
+
 def _locked(folder: Path, server: Server) -> None:
     _torch(folder, server)
     (folder / "rules.toml").write_text("no-nan = true\nmax-duplicate = 0\nseverity = {duplicate-bytes = 'warning'}\n")
@@ -151,6 +161,8 @@ COMMANDS = (
     Command("lock", ("lock", "model.pt", "-o", "out.lock"), "out.lock", _torch),
     Command("inspect", ("inspect", "model.pt"), "", _torch),
     Command("check", ("check", "model.pt", "--config", "rules.toml", "--lock", "my.lock"), "", _locked),
+    Command("diff", ("diff", "a.safetensors", "b.safetensors", "--rows"), "", _two_files),
+    Command("find-base", ("diff", "--find-base", "a.safetensors", "b.safetensors"), "", _two_files),
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
     Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
 )

@@ -91,6 +91,10 @@ def plan(seed: Seed, random: Random) -> list[Command]:
         return [first, ("export", main, "--all-names", "-o", out)]
     if chosen < 26:
         return [first, ("verify", main, "--against", f"../{ORIGINAL}/{main}", *random.choice(((), ("--json",))))]
+    if chosen < 27 and random.random() < 0.5:
+        flags = random.choice(((), ("--json",), ("--rows",), ("--exit-code",), ("--stat", "--memory=1MB")))
+        pair = (main, f"../{ORIGINAL}/{main}")[:: random.choice((1, -1))]
+        return [first, ("diff", *pair, *flags)]
     if chosen < 27 and not folder:
         return [first, ("guess", main, *random.choice(((), ("--json",), ("--no-values",))))]
     if seed.network and not folder:

@@ -37,6 +37,7 @@ from tests.laws.sharing import described, partition, raw
 
 CODES = {
     "inspect": {0, 3, 4}, "dedup": {0, 3, 4, 6}, "export": {0, 3, 4, 6}, "verify": {0, 1, 3, 4}, "guess": {0, 1, 3, 4},
+    "diff": {0, 1, 3, 4},
     "convert": {0, 2, 3, 4, 5, 6}, "fuse": {0, 2, 3, 4, 5, 6}, "unfuse": {0, 2, 3, 4, 5, 6},
 }  # fmt: skip
 """What a damaged file may lead to (README, docs/security.md): never 70, and never 7, for the disk is fine."""

@@ -38,6 +38,8 @@ class Measure:
         """Two windows of one shape; those of types without numbers are compared as bytes, packed ones as one row."""
         if any(size > 1 and not s and not t for size, s, t in zip(a.shape, a.strides, b.strides, strict=True)):
             a, b = squeezed(a, b)  # both repeat their elements, without an end perhaps
+        if not a.shape:
+            a, b = (View(one.storage, one.dtype, one.offset, (1,), (1,)) for one in (a, b))
         kinds = number_types(a, b)
         self.has_numbers = self.has_numbers and kinds is not None
         x, y = (source.array(view) for source, view in ((a_source, a), (b_source, b)))
@@ -77,13 +79,8 @@ class Measure:
     def _add_rows(self, differs: Array, box: tuple[slice, ...]) -> None:
         import numpy as np
 
-        if not box:
-            found = [RowSpan(0, 1)] if differs.any() else []
-        else:
-            start = box[0].start
-            rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + start
-            found = spans(rows.tolist())
-        for one in found:
+        rows = np.flatnonzero(differs.reshape(differs.shape[0], -1).any(1)) + box[0].start
+        for one in spans(rows.tolist()):
             self._add_span(one)
 
     def _add_span(self, one: RowSpan) -> None:
