@@ -45,8 +45,9 @@ from paramtool.commands.report.write import PageReport, report
     help="Use at most this much memory to compare tensors.  [default: 512MiB]",
 )  # fmt: skip
 @allowing
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @_display.options
-def command(path: str, other: str | None, **options: Any) -> None:
+def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> None:
     """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with
     gaps, gates and heads in colour, and findings.  With OTHER, the page also shows how OTHER differs from PATH.
 
@@ -58,7 +59,17 @@ def command(path: str, other: str | None, **options: Any) -> None:
     """
     check(path, "report")
     found = report(path, other, progress=_render.progress, **options)
-    _render.rows(_rows(found))
+    if as_json:
+        _render.json_text(
+            {
+                "schema": "paramtool.report/1",
+                "output": found.output,
+                "nbytes": found.nbytes,
+                "sections": list(found.sections),
+            }
+        )
+    else:
+        _render.rows(_rows(found))
 
 
 def _rows(found: PageReport) -> Iterator[_render.Row]:

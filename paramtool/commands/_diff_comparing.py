@@ -63,13 +63,14 @@ class Comparing:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
         with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
             self._by_name(advance)
-        self._by_shape()
         if self.left_b:
             self._by_content()
         if self.left_b or self.left_a:
             self._by_tables()
         if self.left_b:
             self._by_parts()
+        if self.left_b:
+            self._by_shape()
         if self.left_b:
             self._by_casts()
         if self.left_b:

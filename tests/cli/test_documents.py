@@ -80,7 +80,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 SCHEMAS = [
-    "inspect", "variants", "dedup", "dedup-family", "export", "diff", "find-base", "check", "lock", "verify", "guess",
+    "inspect", "variants", "dedup", "dedup-family", "export", "diff", "find-base", "check", "lock", "report", "verify", "guess",
     "relayout", "layouts", "layout-record", "each", "inspect-files", "error",
 ]  # fmt: skip
 
