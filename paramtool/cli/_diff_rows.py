@@ -51,8 +51,10 @@ def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
 def verdict(found: Diffed) -> str:
     """What two checkpoints are to each other, in a few words."""
     kinds = set(counts(found.tensors))
-    if kinds & {CHANGED, REMOVED, ADDED, UNDECIDED}:
+    if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
         return "different weights"
+    if UNDECIDED in kinds:  # what only A has may be what is undecided
+        return "undecided"
     more = [
         text
         for kind, text in (

@@ -23,6 +23,9 @@ WITH_METADATA = ("safetensors", "sharded", "torch", "dcp")
 """What the names of formats begin with whose writers keep the metadata of a source."""
 
 
+ONLY_THERE = "objects: the output has some, and the source has none"
+
+
 def laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
     """Dense tensors whose axes lie in another order in memory: the same values, with other strides."""
     names = [
@@ -55,7 +58,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
             f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
         )
     elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
-        comparison.differences.append("objects: the output has some, and the source has none")
+        comparison.differences.append(ONLY_THERE)
     elif (mine, theirs) != (EMPTY, EMPTY):
         comparison.run(found.objects, expected.objects)
     absent = []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands._diff_comparing import Comparing
-from paramtool.commands._differences import alias_sets, declared_names, named_objects, object_differences
+from paramtool.commands._differences import ONLY_THERE, alias_sets, declared_names, named_objects, object_differences
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -107,6 +107,8 @@ def diff(
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
     objects = object_differences(second, first)
+    if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
+        objects.differences.remove(ONLY_THERE)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
     renamed = {one.a[0]: one.b[0] for one in tensors if len(one.a) == len(one.b) == 1}
     return Diffed(

@@ -80,8 +80,8 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 SCHEMAS = [
-    "inspect", "variants", "dedup", "dedup-family", "export", "diff", "find-base", "check", "lock", "report", "verify", "guess",
-    "relayout", "layouts", "layout-record", "each", "inspect-files", "error",
+    "inspect", "variants", "dedup", "dedup-family", "export", "diff", "find-base", "check", "lock", "report", "verify",
+    "guess", "relayout", "layouts", "layout-record", "each", "inspect-files", "error",
 ]  # fmt: skip
 
 

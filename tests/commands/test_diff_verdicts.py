@@ -189,3 +189,12 @@ def test_rows_that_moved_under_one_name_are_warned_of(tmp_path: Path) -> None:
     found = of_numpy(tmp_path, {"w": W}, {"w": W[RANDOM.permutation(16)]})
     assert found.is_same() and any("'w'" in note and "no loader sees" in note for note in found.notes)
     assert not of_numpy(tmp_path, {"w": W}, {"v": W[RANDOM.permutation(16)]}).notes
+
+
+def test_attributes_of_a_state_dict_are_no_objects(tmp_path: Path) -> None:
+    """torch keeps versions of modules beside the tensors; safetensors has no room for them, and nobody loads them."""
+    module = torch.nn.Linear(16, 16)
+    torch.save(module.state_dict(), tmp_path / "a.pt")
+    save_file({name: one.numpy() for name, one in module.state_dict().items()}, tmp_path / "b.safetensors")
+    for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
+        assert diff(tmp_path / one, tmp_path / other).is_same(strict=True)
