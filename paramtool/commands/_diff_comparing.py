@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain
 
-from paramtool.commands import _diff_explained, _diff_tables
+from paramtool.commands import _diff_explained, _diff_networks, _diff_tables
 from paramtool.commands._diff_beside import NamedRun, beside, runs_of
 from paramtool.commands._diff_compounds import compounds, labelled, pending_signs
 from paramtool.commands._diff_parts import PartSearch
@@ -31,6 +33,7 @@ from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames, packed
+from paramtool.passes.rnn.find import Found
 
 NUMBERS = ("float", "bfloat", "complex")
 """What the names of types begin with that no codes are packed in."""
@@ -58,6 +61,12 @@ class Comparing:
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
+
+    @cached_property
+    def networks(self) -> tuple[Sequence[Found], Sequence[Found]]:
+        """The recurrent networks of both."""
+        a, b = map(_diff_networks.networks_of, self.checkpoints)
+        return a, b
 
     def all(self, progress: Progress) -> tuple[TensorDiff, ...]:
         """Every verdict, in the order of the second checkpoint; then what only the first has."""
@@ -182,7 +191,10 @@ class Comparing:
 
     def _by_tables(self) -> None:
         """Tensors that are made of those of the first as a layout or a dialect makes them."""
-        for proposed in _diff_tables.proposals(*self.checkpoints):
+        every = (
+            _diff_tables.of_dialects(*self.checkpoints), _diff_networks.of_networks(*self.checkpoints, self.networks)
+        )  # fmt: skip
+        for proposed in chain.from_iterable(every):
             for one in proposed:
                 if one.target.name in self.left_b:
                     self._try(one)
@@ -361,7 +373,7 @@ class Comparing:
         pairs = list(self._pairs_by_name())
         left = self.left_a, self.left_b
         for one in [*_diff_explained.norms(pairs, left, self.sides),
-                    *_diff_explained.read_back(*self.checkpoints, left, self.sides)]:  # fmt: skip
+                    *_diff_explained.read_back(self.checkpoints, self.networks, left, self.sides)]:  # fmt: skip
             if one.name not in self.left_b:
                 continue
             change = None
@@ -380,7 +392,7 @@ class Comparing:
 
     def _rest(self) -> None:
         """What has the same name and other numbers, and what only one of the two has."""
-        names = [name for name in self.left_b if name in self.left_a]
+        names = [name for name in self.left_b if name in self.a]
         alike = [name for name in names if self.a[name].shape == self.b[name].shape]
         changes = self.sides.changes([[WindowPair(self.a[name], self.b[name])] for name in alike])
         found = dict(zip(alike, changes, strict=True))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paramtool.commands._diff_tables import Proposal, of_networks
+from paramtool.commands._diff_networks import of_networks
+from paramtool.commands._diff_tables import Proposal
 from paramtool.engine.compare.shifted import shift_between
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
@@ -15,6 +16,7 @@ from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import View
+from paramtool.passes.rnn.find import Found
 
 Views = Mapping[str, View]
 MAX_CALCULATED_NBYTES = 256 << 20
@@ -53,9 +55,13 @@ def reason(target: Target) -> str:
     return "sums of biases" if summed else "a number that is added (a forget bias)"
 
 
-def read_back(a: Checkpoint, b: Checkpoint, left: tuple[Views, Views], sides: Sides) -> Iterator[Explained]:
+def read_back(
+    checkpoints: tuple[Checkpoint, Checkpoint], networks: tuple[Sequence[Found], Sequence[Found]],
+    left: tuple[Views, Views], sides: Sides,
+) -> Iterator[Explained]:  # fmt: skip
     """Tensors of the second that arithmetic makes those of the first of: A has the sums of B's biases."""
-    for proposed in of_networks(b, a):
+    (a, b), (mine, theirs) = checkpoints, networks
+    for proposed in of_networks(b, a, (theirs, mine)):
         for one in proposed:
             name = one.target.name
             news = [new for new in _names(one) if new in left[1]]
