@@ -11,7 +11,7 @@ from paramtool.commands._diff_compounds import compounds, labelled, pending_sign
 from paramtool.commands._diff_parts import PartSearch
 from paramtool.commands._diff_search import FoundMap, Search
 from paramtool.commands.progress import Advance, Progress
-from paramtool.engine.compare.rows import forms
+from paramtool.engine.compare.lines import columns, rows
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Checkpoint, NoData
@@ -285,27 +285,20 @@ class Comparing:
             for one in search.found(advance):
                 if one.name in self.left_b and not all(self._is_exchanged(old, one.name) for old in one.olds):
                     self._by_map(one, search)
-        if search.missed:
+        if not search.is_complete:
             self._undecided()
 
     def _by_map(self, one: FoundMap, search: Search) -> None:
         """A tensor whose rows were found, and what stands beside it by the same map."""
         found = list(search.beside(one, self.left_b))
-        for old, windows in one.used.items():
-            self.used.setdefault(old, []).extend(windows)
-        kind = LAYOUT if not one.is_cast else self._cast_kind(one)
-        self._settle(kind, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+        for old, window in one.used():
+            self.used.setdefault(old, []).append(window)
+        self._settle(one.kind, one.olds, one.name, how=one.how, is_unique=one.map.is_unique)
         for name, olds in found:
             self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
-        runs = search.named(one)
-        self.maps |= {one.name: runs} if one.is_unique else {}
+        runs = one.named()
+        self.maps |= {one.name: runs} if one.map.is_unique and one.is_of_rows else {}
         self._beside(self.found[one.name], runs)
-
-    def _cast_kind(self, one: FoundMap) -> str:
-        """Of rows that were cast to the type of the second: whether it holds every number of the first's."""
-        types = [(self.a[old].dtype, self.b[one.name].dtype) for old in one.olds]
-        wider = all(new.block_bytes > old.block_bytes for old, new in types)
-        return CAST if wider else ROUNDED
 
     def _strays(self) -> None:
         """Biases that are where they were, of matrices whose rows moved: together they are other weights."""
@@ -331,7 +324,7 @@ class Comparing:
     def _undecided(self) -> None:
         """Tensors that the search had no room for."""
         for name, view in list(self.left_b.items()):
-            if next(forms(view), None) is not None:
+            if any(True for cut in (rows, columns) for _ in cut(view)):
                 old = [name] if name in self.left_a else []
                 how = "--memory was too small for the rows of A"
                 one = TensorDiff(UNDECIDED, tuple(old), (name,), how=how, nbytes=view.nbytes)
