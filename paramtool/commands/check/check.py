@@ -14,7 +14,7 @@ from paramtool.commands.check.report import Checked
 from paramtool.commands.check.settings import ALWAYS, BARE
 from paramtool.commands.check.targets import CheckTarget, targets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import NoSuchFileError, UsageError, refuse_string
+from paramtool.errors import MissingFileError, UsageError, refuse_string
 from paramtool.formats import policy
 from paramtool.lockfile.lock import NAME
 from paramtool.model.inflating import limiting
@@ -119,7 +119,7 @@ def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[Chec
 def _named(path: str, where: str) -> CheckTarget:
     """A checkpoint that a line of the lock names; no pattern."""
     is_there = os.path.lexists(path)
-    return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))
+    return CheckTarget(path, None if is_there else MissingFileError(path, f"no such file or folder; {where} names it"))
 
 
 def _vanished(given: Sequence[str], lock: Lock | None) -> list[CheckTarget]:
@@ -131,7 +131,7 @@ def _vanished(given: Sequence[str], lock: Lock | None) -> list[CheckTarget]:
     folders = [os.path.join(os.path.abspath(path), "") for path in given if os.path.isdir(path)]
     places = [place_of(lock, name) for name in lock.models]
     return [
-        CheckTarget(place, NoSuchFileError(place, f"no such file or folder; {lock.path} names it"))
+        CheckTarget(place, MissingFileError(place, f"no such file or folder; {lock.path} names it"))
         for place in places
         if not os.path.lexists(place) and os.path.abspath(place).startswith(tuple(folders))
     ]

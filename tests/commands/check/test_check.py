@@ -79,7 +79,7 @@ def test_what_is_looked_for_without_a_configuration(at: Path) -> None:
 BAD: dict[str, tuple[int, Callable[[Path], object]]] = {
     "fine": (0, lambda at: None),
     "finding": (1, lambda at: save_file({"x": A}, at / "file")),
-    "gone": (2, lambda at: (at / "file").unlink()),
+    "gone": (3, lambda at: (at / "file").unlink()),
     "damaged": (3, lambda at: (at / "file").write_bytes(b"PK\x03\x04junk")),
     "no checkpoint": (3, lambda at: (at / "file").write_text("hello")),
     "unsafe and damaged": (4, lambda at: (at / "file").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")),
@@ -238,6 +238,18 @@ def test_patterns_that_the_shell_did_not_expand(at: Path) -> None:
     assert isinstance(file.error, UsageError) and "no file matches" in file.error.message
 
 
+@pytest.mark.parametrize("command", ["check", "lock"])
+def test_what_is_no_path(command: str, at: Path) -> None:
+    """A path that does not exist is 3, as for every command; a pattern, a URL, a model of a hub or `-` is 2."""
+    for path, code, words in (
+        ("gone.pt", 3, "error: gone.pt: "), ("*.gone", 2, "no file matches this pattern"),
+        ("https://a.org/m.pt", 2, "is a URL"), ("acme/tiny", 2, "hf download acme/tiny"), ("-", 2, "standard input"),
+    ):  # fmt: skip
+        ran = quick(command, "--", path, cwd=at)
+        assert ran.code == code and words in ran.err, ran
+    assert not (at / "paramtool.lock").exists()
+
+
 def test_a_folder_of_several_models(at: Path) -> None:
     """Each of them; a folder that is one model is one path."""
     (at / "many" / "sub").mkdir(parents=True)
@@ -299,7 +311,7 @@ def test_what_a_lock_names_and_nobody_gave(at: Path) -> None:
     assert ran.code == 0 and "names 1 model more, which no path was given for: 'plain.safetensors'" in ran.err, ran
     (at / "tied.pt").unlink()
     ran = quick("check", cwd=at)
-    assert ran.code == 2 and "error: tied.pt: no such file or folder; paramtool.lock:" in ran.err, ran
+    assert ran.code == 3 and "error: tied.pt: no such file or folder; paramtool.lock:" in ran.err, ran
 
 
 def test_content_only(at: Path) -> None:
@@ -394,7 +406,7 @@ def test_the_document(at: Path) -> None:
     document = validate("check", ran.out)
     assert document["lock"] == "paramtool.lock" and document["config"] == "paramtool.toml"
     assert [file["locked"] for file in document["files"]] == ["tied.pt", "tied.pt", None]
-    assert document["files"][2]["error"]["exit_code"] == 2 == ran.code
+    assert document["files"][2]["error"]["exit_code"] == 3 == ran.code
 
 
 def test_what_cannot_be_described(at: Path) -> None:
