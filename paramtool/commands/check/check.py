@@ -13,6 +13,7 @@ from paramtool.commands.check.policy import Policy, Setting, Settings
 from paramtool.commands.check.report import Checked
 from paramtool.commands.check.settings import ALWAYS, BARE
 from paramtool.commands.check.targets import CheckTarget, targets
+from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import MissingFileError, UsageError, refuse_string
 from paramtool.formats import policy
@@ -53,16 +54,13 @@ def check(
     said = _policy(config)
     locked = _lock(lock, said)
     asked = _settings(said, locked, content_only)
-    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, _today(today), progress)
+    day, uses = _today(today), PolicyUses(asked)
+    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, day, uses, progress)
     given = [os.fspath(path) for path in paths]
     files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
-    return Checked(
-        files,
-        locked.path if locked else "",
-        said.path,
-        tuple(about.expired()),
-        tuple(about.notes(files, is_whole=not given)),
-    )
+    is_whole = not (given or content_only or allow_class or allow_unknown)
+    general = uses.findings([file.path for file in files], day, is_whole=is_whole)
+    return Checked(files, locked.path if locked else "", said.path, tuple(general), tuple(about.notes(files)))
 
 
 def _policy(config: Path | None) -> Policy:
