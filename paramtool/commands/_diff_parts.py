@@ -144,7 +144,10 @@ class PartSearch:
             if other.layout.group == group.kind and other.suffix == group.suffix and term in other.row.terms()
         ]  # fmt: skip
         for other in self._near(group.at, others):
-            maps = part_maps.of_parts(_shape(other, self.a[other.name]), _shapes(group, self.b), wanted)
+            shape = _shape(other, self.a[other.name])
+            if part_maps.keeps_rows(shape, term) and not self._may_share_rows(other.name, self.b[name]):
+                continue
+            maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
             yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
 
     def _near(self, at: str, others: Sequence[Near]) -> Sequence[Near]:
@@ -170,8 +173,8 @@ class PartSearch:
         if (name, dtype) not in self._rows:
             self._rows[name, dtype] = frozenset(_begins(self.sides.a.source, view, dtype))
         sampled = (there.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS))
-        rows = (next(_begins(self.sides.b.source, _row(there, k), dtype)) for k in sampled)
-        return all(row in self._rows[name, dtype] for row in rows)
+        rows = (_cast_begin(self._sample(1, _begin(there, k)), there, dtype) for k in sampled)
+        return all(row.tobytes() in self._rows[name, dtype] for row in rows)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
@@ -200,7 +203,7 @@ class PartSearch:
     def _fit(self, name: str, way: _Way, one: PartMap) -> _AgreeingMap | None:
         """A map for tensors of these names, if some elements are those that it says."""
         there = self.b[name]
-        for element, place in one.points:
+        for element, place in one.points():
             if place is None:
                 return None
             view = self.a[way.names[place.name]]
@@ -270,8 +273,10 @@ def _shapes(group: ModuleParts, views: Views) -> PartShapes:
     return tuple((term, len(names), views[names[0]].shape) for term, names in group.tensors.items())
 
 
-def _row(view: View, k: int) -> View:
-    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (1, view.shape[1]), view.strides)
+def _begin(view: View, k: int) -> View:
+    """The first elements of a row of a matrix."""
+    count = min(BEGIN, view.shape[1])
+    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
 
 
 def _begins(source: Source, view: View, dtype: DType | None) -> Iterator[bytes]:
@@ -279,7 +284,11 @@ def _begins(source: Source, view: View, dtype: DType | None) -> Iterator[bytes]:
     count = min(BEGIN, view.shape[1])
     first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
     rows = source.array(first).all()
-    return (row.tobytes() for row in (rows if dtype is None else cast_raw(rows, view.dtype, dtype)))
+    return (row.tobytes() for row in _cast_begin(rows, view, dtype))
+
+
+def _cast_begin(elements: Array, view: View, dtype: DType | None) -> Array:
+    return elements if dtype is None else cast_raw(elements, view.dtype, dtype)
 
 
 def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:
