@@ -1,7 +1,8 @@
-"""The pages of docs/tutorials and docs/how-to work: every block is run, and prints what is shown.
+"""The pages of docs/concepts, docs/tutorials and docs/how-to work: every block is run, and prints what is shown.
 
 A block of Python that begins with `# NAME.py` is that file.  In a block `console`, each line behind `$` is run by a
-shell, and the lines under it are in its output in that order; `...` stands for any lines.
+shell, and the lines under it are in its output in that order; `...` stands for any lines,
+or for anything in a line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from paramtool.cli._diff_rows import WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(page for folder in ("tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))
+PAGES = sorted(page for folder in ("concepts", "tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -36,7 +37,8 @@ def commands(block: str) -> Iterator[tuple[str, list[str]]]:
 
 def prints(found: str, wanted: list[str]) -> bool:
     """Whether the lines are in an output, in their order, with nothing between them but where `...` is."""
-    pattern = "".join(r"(?:.*\n)*" if text == "..." else re.escape(text) + r"\n" for text in map(_unversioned, wanted))
+    inside = (".*".join(map(re.escape, text.split("..."))) for text in map(_unversioned, wanted))
+    pattern = "".join(r"(?:.*\n)*" if text == ".*" else text + r"\n" for text in inside)
     return re.fullmatch(pattern, _unversioned(found)) is not None
 
 
