@@ -19,6 +19,10 @@ from tests.examples import examples
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# Before anything imports Keras: without a backend that is installed, the first import fails halfway, and so does every
+# later one in the same process.
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):  # the tests themselves may run there
     os.environ.pop(name, None)
 

@@ -7,7 +7,7 @@ from inspect import cleandoc
 import click
 
 BREAK = "\n\n\b\n"
-"""What stands before the examples in a command's docstring: click keeps the lines that follow."""
+"""The text before the examples in a command's docstring: click keeps the lines that follow."""
 
 
 class Command(click.Command):

@@ -60,7 +60,7 @@ class Input:
     def held(self, number: int, plan: Plan, across_roles: bool) -> Iterator[Held]:
         """What it would store, were it alone.
 
-        The `format` that its file says stands in every shard, so those with another one share none.
+        The `format` that its file says is in every shard, so those with another one share none.
         """
         form = self.checkpoint.metadata.get("format", "pt")
         for target in plan.targets:
@@ -91,7 +91,7 @@ class ManyWork:
     parts: Sequence[UnitGroup]
     shards: Sequence[PlannedShard]
     indexes: Sequence[tuple[OutputFile, ...]]
-    """Of each input: its index, last, and its record where that stands in a file of its own."""
+    """Of each input: its index, last, and its record where that is in a file of its own."""
     renamed_nbytes: int
     """Equal bytes under different names, beyond the first of each."""
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from paramtool.commands._diff_beside import NamedRun
 from paramtool.commands._diff_words import words
 from paramtool.commands.progress import Advance
+from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.line_hashes import Hashed
 from paramtool.engine.compare.line_index import LineIndex
 from paramtool.engine.compare.line_proof import Claim, is_proved
@@ -71,6 +72,16 @@ class FoundMap(NamedTuple):
             name, lines = self.lines[number]
             yield name, lines.part(start, count)
 
+    def pairs(self) -> list[CastPair]:
+        """Each run as a window of the first and one of the second."""
+        theirs = self.way.lines
+        return [
+            CastPair(
+                self.lines[run.tensor][1].part(run.start, run.length), theirs.part(run.to, run.length), self.way.sign
+            )
+            for run in self.map.runs
+        ]
+
     def named(self) -> list[NamedRun]:
         """The lines by the names of tensors; nothing for those that are negated or cast."""
         if not self.is_plain:
@@ -78,6 +89,7 @@ class FoundMap(NamedTuple):
         return [NamedRun(self.lines[run.tensor][0], run.start, run.length, run.to) for run in self.map.runs]
 
 
+Kinds = AbstractSet[LineKind]
 Found = tuple[LineMap, LineWay, str] | None
 Look = Callable[[Source, Source, str], Found]
 
@@ -130,12 +142,11 @@ class Search:
 
     def _ways_of(self, view: View) -> Iterator[LineWay]:
         """How the lines of a tensor of the second are tried: plain, negated, rounded to a type of the first."""
-        types = dict.fromkeys(one.dtype for one in self.a.values())
         for lines in (*rows(view), *columns(view)):
             yield LineWay(lines)
             if _is_number(view.dtype):
                 yield LineWay(lines, -1)
-                yield from (LineWay(lines, 1, one) for one in types if one != view.dtype and _is_number(one))
+                yield from _casts(lines, self.a)
 
     def _rows(self) -> Iterator[Added]:
         """Rows of the first that lines of the second can be equal to.
@@ -168,10 +179,9 @@ class Search:
             first.setdefault(view, name)
         return ((name, view) for view, name in first.items())
 
-    def _added(self, name: str, lines: Lines, whole: AbstractSet[LineKind], samples: AbstractSet[LineKind]) -> Iterator[Added]:
+    def _added(self, name: str, lines: Lines, whole: Kinds, samples: Kinds) -> Iterator[Added]:
         """The lines of a tensor in each type in which they are wanted, if these fit into memory."""
-        types = dict.fromkeys(view.dtype for view in self.b.values()) if _is_number(lines.view.dtype) else ()
-        ways = [LineWay(lines), *(LineWay(lines, 1, one) for one in types if one != lines.view.dtype and _is_number(one))]
+        ways = [LineWay(lines), *_casts(lines, self.b)]
         every = [Added(len(self._lines), way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
         if wanted and self._index.has_room(sum(one.entries for one in wanted)):
@@ -191,7 +201,9 @@ class Search:
         hashes = self._index.hashes
         if one.has_samples and not one.way.lines.is_across:
             return hashes.both(source, one.way)
-        return Hashed(None, hashes.samples(source, one.way)) if one.has_samples else Hashed(hashes.whole(source, one.way))
+        if one.has_samples:
+            return Hashed(None, hashes.samples(source, one.way))
+        return Hashed(hashes.whole(source, one.way))
 
     def _looked_for(self, left: Views, look: Look) -> Iterator[FoundMap]:
         """The maps of what is left."""
@@ -275,6 +287,14 @@ class Search:
 
 def _as_rows(view: View, width: int) -> View:
     return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))
+
+
+def _casts(lines: Lines, others: Views) -> Iterator[LineWay]:
+    """Lines cast to each type that other tensors have."""
+    own = lines.view.dtype
+    for dtype in dict.fromkeys(view.dtype for view in others.values()):
+        if dtype != own and _is_number(own) and _is_number(dtype):
+            yield LineWay(lines, 1, dtype)
 
 
 def _is_number(dtype: DType) -> bool:

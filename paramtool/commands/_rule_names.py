@@ -57,7 +57,7 @@ def _meant(
 
 
 def _likely(name: str, names: Collection[str]) -> list[str]:
-    """At most two names that are longer or shorter by what stands before a dot, or look alike."""
+    """At most two names that are longer or shorter by a prefix that ends in a dot, or look alike."""
     from paramtool.passes import suggest
 
     if name.strip() in names:

@@ -113,6 +113,6 @@ def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: st
 
 
 def _prefix(bindings: tuple[Binding, ...], at: str, source: Checkpoint) -> str:
-    """What stands before the names of an optimizer in the model."""
+    """The prefix of the names of an optimizer in the model."""
     section = next((one.optimizer.section for one in bindings if one.optimizer.at == at), "")
     return next((one.prefix for one in source.sections if one.name == section), "") if section else ""

@@ -1,4 +1,4 @@
-"""Comparing the contents of a checkpoint: one question after the other, each to those whom the one before left over."""
+"""Comparing the contents of a checkpoint: each pass sees what the previous one left unmatched."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compare(
 
 
 def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Match]:
-    """What can be had from others, one kind after the other: what was found may still hold others."""
+    """What can be taken from others, one kind after the other: what was found may still hold others."""
     from paramtool.engine.compare.casts import casts
     from paramtool.engine.compare.equal import reshaped
     from paramtool.engine.compare.slices import proved, slices

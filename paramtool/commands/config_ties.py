@@ -41,7 +41,7 @@ class DeclaredTies:
 
 
 def read_config(path: Path, given: str) -> Config:
-    """The config that was given, or that stands beside a checkpoint; UsageError where there is none."""
+    """The config that was given, or that is beside a checkpoint; UsageError if there is none."""
     return hf_config.read(hf_config.place(os.fspath(path), given))
 
 

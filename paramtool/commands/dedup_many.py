@@ -1,4 +1,4 @@
-"""Writing several checkpoints with what they have in common once, each as a folder that stands for itself."""
+"""Writing several checkpoints with what they have in common once, each as a folder that is complete."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FamilyMember:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A file of tensors, and the folders that it stands in."""
+    """A file of tensors, and the folders that it is in."""
 
     files: tuple[str, ...]
     """Its paths: one file with several names."""

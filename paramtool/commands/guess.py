@@ -236,7 +236,7 @@ def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     for one in decide.narrowed(found, facts):
         places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
     made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
-    made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed stands behind what can
+    made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed comes after what can
     rest = _without(shapes, found, views)
     for name in vectors.vectors(rest, everything, asked and at in shapes):
         hints = vectors.hints(name, everything, flat_layout(checkpoint.format))
@@ -305,7 +305,7 @@ def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
         if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
             unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
-        reasons.append(f"it cannot be read as it stands: {error.message}")
+        reasons.append(f"it cannot be read as it is: {error.message}")
     return Guess(
         at=module.at,
         layout=module.layout,

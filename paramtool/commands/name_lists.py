@@ -15,7 +15,7 @@ STANDARD_INPUT = "-"
 def read_names(path: Path) -> list[str]:
     """The names of a text file, one a line; `-` is standard input.
 
-    Empty lines are passed over, a name that stands twice counts once.  UsageError where there is none, or where the
+    Empty lines are skipped, and a repeated name counts once.  UsageError where there is none, or where the
     file is no UTF-8 text.
     """
     path = os.fspath(path)

@@ -230,7 +230,7 @@ class TargetOrder(NamedTuple):
 
 
 def _prefix(source: Checkpoint, bound: Iterable[BoundFile]) -> str:
-    """What stands before the names of the model that the optimizers are of."""
+    """The prefix of the names of the model that the optimizers are of."""
     section = next((binding.optimizer.section for one in bound for binding in one.bindings), "")
     return next((one.prefix for one in source.sections if one.name == section), "") if section else ""
 

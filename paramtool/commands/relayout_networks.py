@@ -146,7 +146,7 @@ def _look_closer(where: str) -> str:
 
 
 def _ignored(found: list[Found]) -> Iterator[str]:
-    """What stands beside the networks and was said not to matter."""
+    """The tensors beside the networks that were said not to matter."""
     for one in found:
         if one.ignored:
             where = repr(one.network.at) if one.network.at else "the network"

@@ -424,7 +424,7 @@ def _is_below(name: str, at: str) -> bool:
 
 
 _SEPARATORS = "./_:"
-"""What stands between a network's name and those of its tensors, in all layouts."""
+"""The separators between a network's name and those of its tensors, in all layouts."""
 
 
 def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:

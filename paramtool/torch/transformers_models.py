@@ -228,7 +228,7 @@ def _check(where: str, config: Mapping[str, Any]) -> None:
 
 
 def _numbers(value: object, key: str = "") -> Iterator[tuple[str, int]]:
-    """Every integer of a config with the key that it stands under."""
+    """Every integer of a config with the key that it is under."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _numbers(item, name)

@@ -21,7 +21,6 @@ import paramtool
 from paramtool.cli.main import cli
 from paramtool.errors import FormatError, LayoutError, OutputError, PlanError, UsageError
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras")
 h5py = pytest.importorskip("h5py")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own

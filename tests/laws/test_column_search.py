@@ -1,4 +1,4 @@
-"""The search of columns: planted maps of columns are found, one other element makes them none; NumPy makes the pairs."""
+"""The search of columns: planted maps are found, and one other bit makes them none; NumPy makes the pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from paramtool.commands.diff import Diffed, diff
 from paramtool.engine.compare import strips
 from paramtool.engine.compare.line_hashes import LineHashes
-from paramtool.engine.compare.lines import LineWay, Lines, turned
+from paramtool.engine.compare.lines import Lines, LineWay, turned
 from paramtool.engine.read.source import Source
 from paramtool.formats import read
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, ROUNDED

@@ -5,12 +5,12 @@ torch, Keras, onnxruntime and transformers make the files and run the networks; 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import onnx
 import onnxruntime
@@ -20,10 +20,6 @@ from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import save_file
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
 
 from paramtool.commands.dedup import dedup
 from paramtool.commands.diff import Diffed, diff

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import h5py
+import keras
 import numpy as np
 import pytest
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
 
 import paramtool
 from paramtool.commands import dedup as dedup_command

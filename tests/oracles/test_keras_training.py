@@ -12,12 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
 
 import paramtool
 from paramtool.commands.optimizers import bindings

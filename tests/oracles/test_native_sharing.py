@@ -6,7 +6,6 @@ docs/formats.md has the table; its cells that say `tested` are these tests.  Eac
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import struct
 import zipfile
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
+import keras
 import numpy as np
 import onnx
 import onnxruntime
@@ -21,10 +21,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from onnx import TensorProto, external_data_helper, helper
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
 from safetensors import SafetensorError, safe_open
 
 import paramtool

@@ -84,7 +84,7 @@ def other_weights(files: Iterable[str]) -> list[str]:
 def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterator[str]:
     """Names of an output folder that loaders without paramtool will miss.
 
-    Tied names follow from the model's own tie, those of `tied` as well.  What stands elsewhere because its bytes are
+    Tied names follow from the model's own tie, those of `tied` as well.  What is stored elsewhere because its bytes are
     equal, as a part or a transpose of another tensor, or is calculated, only the alias record knows.
     """
     found = {*tied, *(target.name for target in plan.targets)}

@@ -93,7 +93,7 @@ def described(value: object) -> str:
 
 
 def separator_of(names: Iterable[str]) -> str:
-    """What stands between modules in names."""
+    """The separators between modules in names."""
     return "." if any("." in name for name in names) else "/"
 
 

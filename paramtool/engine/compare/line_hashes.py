@@ -2,9 +2,9 @@
 
 A hash is two sums of products modulo 2^64, of the words of a line and of odd numbers that are drawn anew in each run.
 Words are mixed first, `x ^ x >> 29`: without it, two lines that differ in two signs would have one hash, since 2^63
-times an odd number is always 2^63.  Two given lines have one hash with a chance of about 2^-60 or less.  A cryptographic
-hash is not needed: every map that the hashes propose is compared byte by byte, so equal hashes of unequal lines can only
-lose a map, and never make a false one.
+times an odd number is always 2^63.  Two given lines have one hash with a chance of about 2^-60 or less.  No
+cryptographic hash is needed: every map that the hashes propose is compared byte by byte, so equal hashes of unequal
+lines can only lose a map, and never make a false one.
 
 The sums of columns are added up while rows are read, so that no tensor is read against its order; a column has the hash
 of a row of the same elements.

@@ -95,7 +95,7 @@ def _parts(task: Task) -> Iterator[Part]:
 
 
 def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
-    """Elements `start` to `stop` of all lines: [elements, lines] where they are stored across, else [lines, elements]."""
+    """Elements `start` to `stop` of all lines: [elements, lines] of those stored across, else [lines, elements]."""
     import numpy as np
 
     view = lines.view

@@ -4,7 +4,7 @@
              data: [{tag: "array", type: ..., size: [5, 10], data: <binary>}, ...]},
      _backrefs: [...]}
 
-An object that the program had in several places stands in `_backrefs`, and each place says {tag: "backref", ref: n},
+An object that the program had in several places is in `_backrefs`, and each place says {tag: "backref", ref: n},
 from 1.  So arrays that are one object in Julia are one storage here, and a cycle ends where it begins again.
 
 Names are paths: keys of dicts and named tuples, fields of structs (`_types.py`), positions from 1.  The state that
@@ -148,7 +148,7 @@ class _Tensor(NamedTuple):
 
 @dataclass
 class _JuliaWalk:
-    """One walk over the values of a file.  Work and names are bounded: a place can repeat what stands elsewhere."""
+    """One walk over the values of a file.  Work and names are bounded: a place can repeat the value of another."""
 
     file: _JuliaFile
     owners: Mapping[Binary, str] = field(default_factory=dict)

@@ -38,7 +38,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     for name in dtypes:
         parts = name.split(SEPARATOR)
         if (held := tensor_above(name, dtypes, SEPARATOR)) is not None:
-            refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
+            refused[name] = f"is inside {held!r:.200}, which is a tensor itself"
         elif not all(parts) or "." in parts:
             refused[name] = "HDF5 has no name without letters, and takes '.' for the group itself"
         elif "\0" in name or not is_utf8(name):
@@ -69,7 +69,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 
 
 def _container(file: _SparseFile, plan: Plan) -> dict[int, Target]:
-    """Write everything but the tensors; {byte: the tensor that stands there}."""
+    """Write everything but the tensors; {byte: the tensor at that place}."""
     import h5py
 
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)

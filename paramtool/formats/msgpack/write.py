@@ -46,7 +46,7 @@ def refusals(dtypes: DictOf[str, str]) -> dict[str, str]:
     for name in dtypes:
         parts = name.split(SEPARATOR)
         if (held := tensor_above(name, dtypes, SEPARATOR)) is not None:
-            refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
+            refused[name] = f"is inside {held!r:.200}, which is a tensor itself"
         elif codes.CHUNKED in parts:
             refused[name] = f"flax takes a dict with the key {codes.CHUNKED} for an array in pieces"
         elif not is_utf8(name):

@@ -30,7 +30,7 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire: int) -> bytes:
-    """What stands before the content of a field."""
+    """The bytes before the content of a field."""
     return varint(number << 3 | wire)
 
 
@@ -55,7 +55,7 @@ def message(number: int, *parts: bytes) -> bytes:
 
 
 def opening(number: int, nbytes: int) -> bytes:
-    """What stands before the content of a field of `nbytes` bytes."""
+    """The bytes before the content of a field of `nbytes` bytes."""
     return tag(number, BYTES) + varint(nbytes)
 
 

@@ -97,7 +97,7 @@ class Walk:
     _known: dict[int, tuple[Node, int, int, int]] = field(default_factory=dict)
     """Nodes that are the same at each of their places, with the places, characters and levels in them."""
     _again: int = 0
-    """Nodes so far that are not: those that say at which place something stands."""
+    """Nodes so far that are not: those that say at which place something is."""
 
     def node(self, value: object, path: Path) -> Node:
         """The node of a value, and of everything in it."""

@@ -19,7 +19,7 @@ LISTS = (*SIGNS, "lr_lambdas", "max_lrs", "min_lrs", "base_momentums", "max_mome
 
 
 def of_groups(node: Node, count: int) -> bool:
-    """Whether a tree has a schedule for an optimizer of so many groups."""
+    """Whether a tree has a schedule for an optimizer of this many groups."""
     found = []
 
     def look(child: Node) -> Node:

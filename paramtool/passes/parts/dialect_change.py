@@ -98,11 +98,13 @@ def _refuse_left(made: Iterable[Stored]) -> None:
 
 
 def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
-    """LayoutError if experts whose tensors are parts of stacks have others: {expert: one that is no part}."""
+    """LayoutError if experts whose tensors are parts of stacks have others: {expert: a tensor that is not a part}."""
     stacked = {found[1] for name in parts if (found := EXPERT.match(name)) is not None} if left else set()
     if names := [name for expert, name in left.items() if expert in stacked]:
         raise LayoutError(
-            listed(f"{plural(len(names), 'expert has', 'experts have')} a tensor that is no part of the stack:", names),
+            listed(
+                f"{plural(len(names), 'expert has', 'experts have')} a tensor that is not a part of the stack:", names
+            ),
             hint="`paramtool export --names` writes the names of a list alone; or config.json is of another model",
         )
 
