@@ -96,9 +96,10 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 def test_every_page_is_on_the_site() -> None:
-    """In the navigation of mkdocs.yml, once; `make docs` proves the links."""
+    """In the navigation of mkdocs.yml, once; `make docs` proves the links.  Decisions are in their index."""
     listed = re.findall(r"^ +- (?:Home: )?([\w/-]+\.md)$", read(ROOT / "mkdocs.yml"), re.M)
-    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in SITE)
+    shown = [page.relative_to(DOCS).as_posix() for page in SITE if not page.match("decisions/0*.md")]
+    assert sorted(listed) == sorted(shown)
 
 
 def test_the_readme_is_short() -> None:
