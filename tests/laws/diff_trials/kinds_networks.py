@@ -14,8 +14,9 @@ import numpy as np
 from tests.laws.diff_trials.kinds_parts import spoilt
 from tests.laws.diff_trials.pairs import Array, Arrays, Module, Random, kind, numbers
 
+MIN_VECTOR = 64
+"""Elements of a flat vector that is taken for a network."""
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
-IFGO = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 IFGO_ZRN = {"lstm": "ifgo", "gru": "zrn", "rnn": "h"}
 IOFG_ZRN = {"lstm": "iofg", "gru": "zrn", "rnn": "h"}
 IFOG = {"lstm": "ifog", "gru": "rnz", "rnn": "h"}
@@ -74,7 +75,7 @@ def _torch(net: Net, at: str) -> Arrays:
         end = f"_l{cell.layer}{'_reverse' if cell.direction else ''}"
         own = {"weight_ih": cell.wide, "weight_hh": cell.deep}
         own |= {} if net.biases == "none" else {"bias_ih": cell.first, "bias_hh": cell.second}
-        found |= {f"{at}.{name}{end}": _ordered(net, one, IFGO) for name, one in own.items()}
+        found |= {f"{at}.{name}{end}": _ordered(net, one, GATES) for name, one in own.items()}
     return found
 
 
@@ -85,7 +86,7 @@ def _mxnet(net: Net, at: str) -> Arrays:
     for cell in net.cells:
         head = f"{at}_{'lr'[cell.direction]}{cell.layer}"
         own = {"i2h_weight": cell.wide, "h2h_weight": cell.deep, "i2h_bias": cell.first, "h2h_bias": cell.second}
-        found |= {f"{head}_{name}": _ordered(net, one, IFGO) for name, one in own.items()}
+        found |= {f"{head}_{name}": _ordered(net, one, GATES) for name, one in own.items()}
     return found
 
 
@@ -163,7 +164,7 @@ def _equinox(net: Net, at: str) -> Arrays:
     found: Arrays = {}
     for head, cell in _heads(net, at, ".", ("forward", "backward")):
         own = {"weight_ih": cell.wide, "weight_hh": cell.deep, **({"bias": cell.first} if net.biases != "none" else {})}
-        found |= {f"{head}.{name}": _ordered(net, one, IFGO) for name, one in own.items()}
+        found |= {f"{head}.{name}": _ordered(net, one, GATES) for name, one in own.items()}
         if net.kind == "gru" and net.biases != "none":
             found[f"{head}.bias_n"] = cell.second[2]
     return found
@@ -176,7 +177,7 @@ def _flux(net: Net, at: str) -> Arrays:
         own = {"Wi": cell.wide, "Wh": cell.deep}
         if net.biases != "none":
             own["b" if net.kind == "gru" else "bias"] = cell.first
-        found |= {f"{head}.cell.{name}": _ordered(net, one, IFGO) for name, one in own.items()}
+        found |= {f"{head}.cell.{name}": _ordered(net, one, GATES) for name, one in own.items()}
     return found
 
 
@@ -237,7 +238,8 @@ def _network(random: Random, at: str) -> Module:
     net = a_net(random)
     names = random.choice(_writers(net), 2, replace=False)
     a, b = (WRITERS[str(name)](net, f"{at}.rnn") for name in names)
-    return Module(a, b)
+    is_found = "mxnet.v2" not in names or len(_flat(net)) >= MIN_VECTOR
+    return Module(a, b, is_found=is_found, is_found_back=is_found)
 
 
 @kind("network with another number")
