@@ -11,6 +11,7 @@ from paramtool.commands.progress import Progress
 from paramtool.engine.compare.lines import columns, rows
 from paramtool.engine.compare.sides import is_constant
 from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
+from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import packed
 
@@ -22,7 +23,7 @@ MAX_MEASURED = 4096
 
 def by_lines(work: Settled, made: Made, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
-    search = Search(dict(work.left_a), _varied(work), work.sides, work.memory)
+    search = Search(_open(work), _varied(work), work.sides, work.memory)
     names = sorted(work.b)
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):
@@ -31,6 +32,15 @@ def by_lines(work: Settled, made: Made, progress: Progress) -> None:
                 _follow(one, work, made, names)
     if not search.is_complete:
         _undecided(work)
+
+
+def _open(work: Settled) -> dict[str, View]:
+    """The tensors of the first that have elements which are in no tensor of the second so far."""
+    return {
+        name: view
+        for name, view in work.a.items()
+        if name in work.left_a or (name in work.used and unread(view, work.used[name]))
+    }
 
 
 def _varied(work: Settled) -> dict[str, View]:

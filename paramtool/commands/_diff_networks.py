@@ -5,12 +5,15 @@ A layout only proposes.  What it proposes is a map only where every byte of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from paramtool.commands._diff_tables import REFUSED, Proposal
+from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.convert import Converted
 
 Views = Mapping[str, View]
+Shapes = Mapping[str, tuple[int, ...]]
+ABSENT_IS_ZERO = ("bias", "peephole", "initial_state")
+"""What a network without it computes as one in which it is zero."""
 MIN_VECTOR = 64
 """Shorter vectors are biases and norms, not whole networks."""
 
@@ -37,8 +43,9 @@ def of_networks(
     for one in _with_layers(theirs, mine):
         for other in sorted(_with_layers(mine, theirs), key=lambda found: found.network.at != one.network.at):
             yield _converted(other, one, views)
+    rest_a, rest_b = _shapes_of_others(a, mine), _shapes_of_others(b, theirs)
     for other in _with_layers(mine):
-        for made, names in _written(other, views, b):
+        for made, names in _written(other, views, rest_b):
             how = f"{other.network.layout.name} -> {made.layout.name}"
             constants = _constants(made)
             yield [
@@ -46,17 +53,26 @@ def of_networks(
                 for one in made.targets
             ]
     for one in _with_layers(theirs):
-        for made, names in _written(one, b.views(), a):
+        for made, names in _written(one, b.views(), rest_a):
             yield from _read_as(made, names, one, a)
 
 
-def _written(mine: Found, views: Views, there: Checkpoint) -> Iterator[tuple[Converted, Mapping[str, str]]]:
+def _shapes_of_others(checkpoint: Checkpoint, found: Sequence[Found]) -> Shapes:
+    """The shapes of tensors that are in no network that was found."""
+    known = {name for one in found for name in one.network.tensors.values()}
+    return {name: view.shape for name, view in checkpoint.views().items() if name not in known}
+
+
+def _written(mine: Found, views: Views, shapes: Shapes) -> Iterator[tuple[Converted, Mapping[str, str]]]:
     """A network in every layout whose names and shapes another checkpoint has, and these names: {own: theirs}."""
     from paramtool.layouts import all_layouts
     from paramtool.passes.rnn.convert import convert_if_held
 
-    shapes = {name: view.shape for name, view in there.views().items()}
+    has_vector = any(len(shape) == 1 and shape[0] >= MIN_VECTOR for shape in shapes.values())
     for layout in all_layouts():
+        words = _words(layout)
+        if not (has_vector and len(words) == 1) and not any(word in name for name in shapes for word in words):
+            continue
         made = convert_if_held(mine.network, views, layout, {}, at="")
         if made is None:
             continue
@@ -68,7 +84,22 @@ def _written(mine: Found, views: Views, there: Checkpoint) -> Iterator[tuple[Con
         yield from ((made, names) for names in _places(made, shapes))
 
 
-def _places(made: Converted, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, str]]:
+def _words(layout: Layout) -> set[str]:
+    """The fixed parts of the names of a layout's tensors."""
+    return {_fixed(row.name) for form in layout.forms for row in form.tensors}
+
+
+@cache
+def _fixed(name: str) -> str:
+    """The longest fixed part of a template of names.
+
+    >>> _fixed("{dir}{layer}_i2h{gate}_weight"), _fixed("[layer{layer}/][{dir}/]kernel")
+    ('_weight', 'kernel')
+    """
+    return max(re.split(r"\[.*?\]|<.*?>|\{.*?\}|/", name), key=len)
+
+
+def _places(made: Converted, shapes: Shapes) -> Iterator[Mapping[str, str]]:
     """Names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes."""
     own = {one.name: one.shape for one in made.targets}
     first = max(own, key=len)
@@ -153,7 +184,10 @@ def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
     old, new = mine.network, theirs.network
     if old.spec.kind == "rnn" and not (old.spec.activation and new.spec.activation):  # torch's tensors do not show it
         old = replace(old, spec=replace(old.spec, activation=new.spec.activation))
-    made = convert_if_held(old, views, new.layout, new.options, at=new.at) if old.spec == new.spec else None
+    common = {name: getattr(old.spec, name) and getattr(new.spec, name) for name in ABSENT_IS_ZERO}
+    old = replace(old, spec=replace(old.spec, **common))
+    is_one = old.spec == replace(new.spec, **common)
+    made = convert_if_held(old, views, new.layout, new.options, at=new.at) if is_one else None
     if made is None:
         return []
     names = {tensor: new.tensors[own] for own, tensor in made.tensors.items() if own in new.tensors}
@@ -174,4 +208,3 @@ def _constants(made: Converted) -> tuple[tuple[View, float], ...]:
     lacking = tuple((one.view, one.shift) for one in made.requires if not one.terms)
     summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1 and not copy.shift]
     return (*lacking, *((view, 0.0) for copy in summed for _, view in copy.terms))
-

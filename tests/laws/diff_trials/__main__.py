@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.laws.diff_trials.pairs import KINDS, pair
 from tests.laws.diff_trials.running import outcome
 
-MEMORY = Path("/dev/shm")  # noqa: S108
+MEMORY = Path("/dev/shm")
 """A folder in memory, where there is one: hundreds of thousands of small files are written."""
 
 

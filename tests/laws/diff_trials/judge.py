@@ -2,15 +2,15 @@
 
 A verdict is false if what it says of the elements is not so:
   same, renamed       other bytes, another type or shape, a name that A has for another tensor
-  layout              elements, or rows where rows were found, that the tensors named do not have; the elements of
-                      a layout that is named in other places than the references of that layout put them
+  layout              elements that the tensors named do not have; rows or columns that they do not have, where these
+                      were found; elements in other places than the reference of the layout that is named puts them
   cast, rounded       not the numbers of the other type, or not rounded to it; numbers that do not come back from a cast
   changed             the same bytes; a figure that NumPy counts otherwise
   removed, added      elements that are in a tensor of B, a name that both have
 and the verdict on the pair is false if something was lost or changed, and is_same() says that it was not.
 
-A planted map that was not found is no false verdict: it is counted, and is a fault where docs/diff.md says that such a map is
-found.
+A planted map that was not found is no false verdict: it is counted, and is a fault where docs/diff.md says that such a
+map is found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.laws.diff_trials.pairs import Array, Arrays, Module, Pair, Planted, b
 from tests.parts.references import REFERENCES
 
 LOST = ("changed", "undecided", "added", "removed", "rounded")
-MIN_ROW_NBYTES = 32
+MIN_LINE_NBYTES = 32
 
 
 class Judged(NamedTuple):
@@ -111,22 +111,26 @@ def _of_map(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
         yield "elements that A does not have"
     elif one.how == "reshaped" and bits(new).tobytes() != bits(olds[0]).tobytes():
         yield "not in the same order"
-    elif not one.layout and one.how != "reshaped" and ", as '" not in one.how and not _are_rows(one.how, olds, new):
-        yield "rows that A does not have"
+    elif not one.layout and one.how != "reshaped" and ", as '" not in one.how and not _are_lines(one.how, olds, new):
+        yield "rows or columns that A does not have"
 
 
-def _are_rows(how: str, olds: list[Array], new: Array) -> bool:
-    """Whether the rows of a tensor, or its columns, are rows of others."""
+def _are_lines(how: str, olds: list[Array], new: Array) -> bool:
+    """Whether the rows of a tensor, or its columns, cut at one of its axes, are rows or columns of others."""
     new = -new if "negated" in how else new
-    new = new.T if "transposed" in how else new
-    for axis in range(1, new.ndim):
-        width = int(np.prod(new.shape[axis:]))
-        if width * new.itemsize < MIN_ROW_NBYTES:
-            continue
-        rows = {row.tobytes() for old in olds if not old.size % width for row in bits(old).reshape(-1, width)}
-        if all(row.tobytes() in rows for row in bits(new).reshape(-1, width)):
-            return True
-    return False
+    theirs = [line for old in olds for cut in _cuts(old) for line in cut]
+    there = {line.tobytes() for line in theirs}
+    return any(all(line.tobytes() in there for line in cut) for cut in _cuts(new))
+
+
+def _cuts(array: Array) -> Iterator[Array]:
+    """An array as matrices whose rows have some bytes, cut at each of its axes, and their transposes."""
+    for axis in range(1, array.ndim):
+        width = int(np.prod(array.shape[axis:]))
+        matrix = np.ascontiguousarray(array).reshape(-1, width)
+        for cut in (matrix, np.ascontiguousarray(matrix.T)):
+            if cut.shape[1] * array.itemsize >= MIN_LINE_NBYTES:
+                yield cut
 
 
 def _of_types(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
@@ -181,7 +185,7 @@ def _of_removed(one: TensorDiff, old: Array, b: Arrays) -> Iterator[str]:
         return
     own = bits(old)
     there = np.concatenate([bits(new) for new in b.values() if new.dtype == old.dtype] or [own[:0]])
-    lost = int((~np.isin(own, there)).sum())
+    lost = int((~np.isin(own, there) & (own != 0)).sum())  # biases of zero can be left out
     if int(told[2]) != old.size or int(told[1]) < lost:
         yield f"{one.how}; NumPy finds {lost}"
 
@@ -189,22 +193,28 @@ def _of_removed(one: TensorDiff, old: Array, b: Arrays) -> Iterator[str]:
 def _of_layouts(pair: Pair, found: Diffed) -> Iterator[str]:
     """Layouts that are named of fused tensors, or of parts, and that make other tensors of these parts."""
     for _, module in pair.modules:
-        if module.planted is None:
+        planted = module.planted
+        if planted is None or planted.side is None:
             continue
         for one in found.tensors:
             if one.kind == "layout" and one.layout in REFERENCES and {*one.b} <= module.b.keys():
-                yield from _of_layout(one, module, module.planted)
+                told = _of_layout(one, module, planted)
+                if told and planted.moved:
+                    other = planted._replace(parts=planted.moved, side=1 - planted.side)
+                    told = _of_layout(one, module, other)
+                if told:
+                    yield told
 
 
-def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> Iterator[str]:
-    """A fused tensor and its parts: the elements that the reference of the layout, and the sizes that are said, put there."""
-    if planted.side is None or " -> " in one.how or ", as '" in one.how:
-        return
+def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> str:
+    """A fused tensor and its parts: what is wrong, if the reference of the layout puts other elements there."""
+    if " -> " in one.how or ", as '" in one.how:
+        return ""
     parts = [name for own in planted.parts.values() for name in (own if isinstance(own, list) else [own])]
     apart, other = (module.a, module.b)[:: -1 if planted.side else 1]
     wanted, fused = (one.a, one.b)[:: -1 if planted.side else 1]
-    if len(fused) != 1 or not {*parts} <= apart.keys():
-        return
+    if len(fused) != 1 or not {*wanted} <= {*parts} or not {*parts} <= apart.keys():
+        return "" if not planted.moved else "not these parts"
     said = {word: int(size) for word, size in re.findall(r"(\w+)=(\d+)", one.how)}
     sizes = {**planted.sizes, "chunks": 1, **said}
     sizes["key_heads"] = sizes["linear_key_heads"]
@@ -215,11 +225,12 @@ def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> Iterator[st
     try:
         made = rebuilt(one.layout, labels, sizes)
     except (ValueError, KeyError, TypeError):
-        yield f"{one.layout} cannot be made of these parts with {said}"
-        return
+        return f"{one.layout} cannot be made of these parts with {said}"
     elements, array = np.concatenate([bits(apart[name]) for name in parts]), other[fused[0]]
     for label in made:
         own = np.isin(label, np.concatenate([numbers[name].reshape(-1) for name in wanted]))
-        if label.shape == array.shape and own.any() and (elements[label] == bits(array).reshape(array.shape))[own].all():
-            return
-    yield f"{one.layout} makes another tensor of these parts with {said}: {fused[0]}"
+        if label.shape != array.shape or not own.any():
+            continue
+        if (elements[label] == bits(array).reshape(array.shape))[own].all():
+            return ""
+    return f"{one.layout} makes another tensor of these parts with {said}: {fused[0]}"

@@ -203,12 +203,12 @@ NONE = {"equinox": ("rnn",), "flax.linen": ("rnn",), "coreml": ("gru", "rnn")}
 """Networks that a library does not have, or has in another form."""
 
 
-def a_net(random: Random) -> Net:
+def a_net(random: Random, what: str = "", biases: str = "") -> Net:
     """A network of random sizes."""
-    what = str(random.choice(["lstm", "lstm", "gru", "rnn"]))
+    what = what or str(random.choice(["lstm", "lstm", "gru", "rnn"]))
     count, hidden, width = len(GATES[what]), int(random.integers(3, 9)), int(random.integers(2, 12))
     layers, directions = (int(random.choice([1, 1, 2])) for _ in range(2))
-    biases = str(random.choice(["none", "first", "both"]))
+    biases = biases or str(random.choice(["none", "first", "both"]))
     cells = []
     for layer in range(layers):
         inner = width if not layer else hidden * directions

@@ -42,6 +42,8 @@ ONE_EACH = ("qkv-per-head", "qkv-per-element")
 """Layouts that need as many heads of keys and values as of queries."""
 FREE_VALUES = ("qkv", "qkv-per-group", "qkv-conv1d", "kv", "kv-conv1d")
 """Layouts in which values may have another width than keys."""
+MOVED = ("rope-pairs", "heads-by-position")
+"""Layouts whose tensors are single parts: either of two checkpoints can be in the layout."""
 STEMS = ("model.layers.{}.attn", "transformer.h.{}.self", "h.{}.mixer")
 LAYOUTS = {one.name: one for one in all_part_layouts()}
 
@@ -99,7 +101,9 @@ def named_parts(layout: PartLayout, parts: Mapping[str, Any], at: str, suffix: s
     return {names[term]: parts[term] for term in parts}
 
 
-def named_fused(name: str, parts: Mapping[str, Any], sizes: Mapping[str, int], at: str, suffix: str = "weight") -> Arrays:
+def named_fused(
+    name: str, parts: Mapping[str, Any], sizes: Mapping[str, int], at: str, suffix: str = "weight"
+) -> Arrays:
     """Fused tensors by the names that files have for them."""
     layout = LAYOUTS[name]
     names = [fused_name(at, row.name, suffix, row.is_bare) for row in layout.tensors]
@@ -141,7 +145,10 @@ class Made:
         """A module with A and B in either order."""
         names = part_names(LAYOUTS[self.names[0]], self.sizes, self.at, self.suffix)
         side = 0 if len(self.names) == 1 else None
-        one = Module(a, b, keeps, planted=Planted(names, self.sizes, side))
+        layout = LAYOUTS[self.names[0]]
+        rows = zip(self.fused[0], layout.tensors, strict=True)
+        moved = {row.terms()[0]: name for name, row in rows} if self.names[0] in MOVED else {}
+        one = Module(a, b, keeps, planted=Planted(names, self.sizes, side, moved))
         return one.turned() if random.random() < 0.5 else one
 
 
@@ -215,7 +222,7 @@ def _scales(random: Random, at: str) -> Module:
     weights = named_fused(name, codes, made.sizes, made.other)
     (right,) = rebuilt(name, scales, made.sizes)
     new = right if random.random() < 0.6 else np.roll(right, 1, 0)
-    b = {**weights, f"{[*weights][0].removesuffix('weight')}weight_scale": new}
+    b = {**weights, f"{next(iter(weights)).removesuffix('weight')}weight_scale": new}
     return made.module(random, a, b, same_bytes(right, new))
 
 

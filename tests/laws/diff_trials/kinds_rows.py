@@ -55,8 +55,8 @@ def _mixed(random: Random, at: str) -> Module:
     one, two = matrix(random, 10, 32, "float32"), matrix(random, 14, 32, "float32")
     rows = random.permutation(np.concatenate([one, two]))
     cut = int(random.integers(1, 23))
-    return Module({f"{at}.x.weight": one, f"{at}.y.weight": two}, {f"{at}.u.weight": rows[:cut].copy(),
-                                                                   f"new.{at}.v.weight": rows[cut:].copy()})  # fmt: skip
+    a = {f"{at}.x.weight": one, f"{at}.y.weight": two}
+    return Module(a, {f"{at}.u.weight": rows[:cut].copy(), f"new.{at}.v.weight": rows[cut:].copy()})
 
 
 @kind("transposed")
@@ -81,8 +81,10 @@ def _rows_cast(random: Random, at: str) -> Module:
 
 @kind("columns")
 def _columns(random: Random, at: str) -> Module:
-    """Columns in another order, joined or split."""
-    one, two = matrix(random, 12, 32, "float32"), matrix(random, 12, 16, "float32")
+    """Columns in another order, joined or split, of a matrix or along an inner axis."""
+    inner = () if random.random() < 0.7 else (3,)
+    one, two = (numbers(random, (12, count, *inner), a_type(random, ("float32", "float64"))) for count in (32, 16))
+    two = two.astype(one.dtype)
     match random.integers(3):
         case 0:
             a, b = {f"{at}.w": one}, {f"{at}.w": one[:, random.permutation(32)]}
@@ -90,7 +92,7 @@ def _columns(random: Random, at: str) -> Module:
             a, b = {f"{at}.x": one, f"{at}.y": two}, {f"{at}.w": np.concatenate([one, two], 1)}
         case _:
             a, b = {f"{at}.w": one}, {f"{at}.x": one[:, :20].copy(), f"{at}.y": one[:, 20:].copy()}
-    return Module(a, b, is_found=False, is_found_back=False)
+    return Module(a, b)
 
 
 @kind("axes")

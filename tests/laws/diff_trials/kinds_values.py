@@ -104,9 +104,7 @@ def _cast(random: Random, at: str) -> Module:
 def _cast_renamed(random: Random, at: str) -> Module:
     """Another tensor shows the rename."""
     one, beside = numbers(random, (8, 24)), numbers(random, (8, 16))
-    return Module(
-        {f"{at}.x.w": beside, f"{at}.y.w": one}, {f"new.{at}.x.w": beside, f"new.{at}.y.w": one.astype("f8")}
-    )
+    return Module({f"{at}.x.w": beside, f"{at}.y.w": one}, {f"new.{at}.x.w": beside, f"new.{at}.y.w": one.astype("f8")})
 
 
 @kind("cast that loses")

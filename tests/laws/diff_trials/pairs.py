@@ -25,6 +25,8 @@ class Planted(NamedTuple):
     sizes: Mapping[str, int]
     side: int | None
     """Whether A or B has the parts, 0 or 1; None if neither."""
+    moved: Mapping[str, str] = {}
+    """{term: the name of the tensor that is this part with its rows in another order}, of layouts that join nothing."""
 
 
 class Module(NamedTuple):
@@ -43,6 +45,12 @@ class Module(NamedTuple):
     """Whether arrays that share memory are ties: then both files are torch's."""
     objects: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
     """What is beside the tensors in torch's files: a number, or a quantised tensor as (numbers, scale)."""
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether only torch's files can hold it."""
+        wide = any(one.dtype == "complex128" for side in (self.a, self.b) for one in side.values())
+        return self.is_shared or any(self.objects) or wide
 
     def turned(self) -> Module:
         """The same pair with A and B exchanged."""
@@ -104,14 +112,14 @@ def pair(seed: int, kinds: Sequence[str] = ()) -> Pair:
     """One to three modules of random kinds."""
     random = np.random.default_rng(seed)
     chosen = [str(random.choice(kinds or [*KINDS])) for _ in range(random.integers(1, 4))]
-    modules = [(name, _apart(KINDS[name](random, f"layers.{number}"))) for number, name in enumerate(chosen)]
+    modules = [(name, apart(KINDS[name](random, f"layers.{number}"))) for number, name in enumerate(chosen)]
     endings = [".pt" if random.random() < 0.15 else ".safetensors" for _ in "ab"]
-    if any(module.is_shared or any(module.objects) for _, module in modules):
+    if any(module.needs_torch for _, module in modules):
         endings = [".pt", ".pt"]
     return Pair(modules, (endings[0], endings[1]))
 
 
-def _apart(module: Module) -> Module:
+def apart(module: Module) -> Module:
     """A module whose arrays share memory only if they are ties."""
     if module.is_shared:
         return module
