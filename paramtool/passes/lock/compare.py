@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from itertools import chain
 
 from paramtool.errors import plural, some
-from paramtool.lockfile.lock import CONFIG, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
+from paramtool.lockfile.lock import CONFIG, MEMORY, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
 from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
+from paramtool.passes.lock import places
 
 MANY = 4
 """The most names that a message lists."""
-MEMORY = ("storage", "declared")
-"""Kinds of ties that the checkpoint itself has."""
+MAX_TRIED = 1000
+"""The most names of an alias set that are tried as the partner of one."""
 SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
 """What a config says of names, by the kind of its tie."""
 
@@ -103,26 +104,56 @@ class _Judge:
         return ""
 
     def ties(self) -> Iterator[Finding]:
-        """Names that shared memory and do not, and the other way round, of those that both have."""
+        """Names that shared memory and do not, the other way round, or in another place, of those that both have."""
         if self.is_renamed:
             return
-        both = self.locked.tensors.keys() & self.now.tensors.keys()
         then, today = _heads(self.locked), _heads(self.now)
-        for tie in self.locked.ties:
-            if tie.kind in MEMORY:
-                yield from self._apart(tie, [name for name in tie.names if name in both], today, "tie-lost")
-        for tie in self.now.ties:
-            if tie.kind in MEMORY:
-                yield from self._apart(tie, [name for name in tie.names if name in both], then, "tie-gained")
+        for tie in _of_memory(self.locked):
+            for name, partner in self._apart(tie, self.locked, today):
+                message = f"{name!r} shared memory with {partner!r}, and does not any more"
+                yield self.find("tie-lost", tie.line, message, (partner, name))
+        for tie in _of_memory(self.now):
+            for name, partner in self._apart(tie, self.now, then):
+                message = f"{name!r} shares memory with {partner!r}, and did not before"
+                yield self.find("tie-gained", 0, message, (partner, name))
+        for tie in _of_memory(self.locked):
+            yield from self._moved(tie, today)
 
-    def _apart(self, tie: LockedTie, names: list[str], other: dict[str, str], rule: str) -> Iterator[Finding]:
-        for name in names[1:]:
-            if other.get(name, name) != other.get(names[0], names[0]):
-                if rule == "tie-lost":
-                    message = f"{name!r} shared memory with {names[0]!r}, and does not any more"
-                else:
-                    message = f"{name!r} shares memory with {names[0]!r}, and did not before"
-                yield self.find(rule, tie.line, message, (names[0], name))
+    def _in_both(self, tie: LockedTie) -> list[str]:
+        return [name for name in tie.names if name in self.locked.tensors and name in self.now.tensors]
+
+    def _apart(self, tie: LockedTie, model: LockedModel, other: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Pairs of an alias set of `model` that have bytes in common there, and are in two sets of the other model.
+
+        The largest part of the set is what the others left: each of their names is in one pair.
+        """
+        parts: dict[str, list[str]] = {}
+        for name in self._in_both(tie):
+            parts.setdefault(other.get(name, f"={name}"), []).append(name)
+        main, *others = sorted(parts.values(), key=len, reverse=True) or [[]]
+        for part in others:
+            rest = chain(main, *(names for names in others if names is not part))
+            partners = sorted(rest, key=lambda one: one in model.views)  # what is the whole set meets each of them
+            for name in part:
+                found = (one for one in partners[:MAX_TRIED] if places.meets(model, one, name))
+                if partner := next(found, None if len(partners) <= MAX_TRIED else partners[0]):
+                    yield name, partner
+
+    def _moved(self, tie: LockedTie, today: dict[str, str]) -> Iterator[Finding]:
+        """Names that share memory as before, in another place of it."""
+        sets: dict[str, list[str]] = {}
+        for name in self._in_both(tie):
+            if name in today:
+                sets.setdefault(today[name], []).append(name)
+        for names in sets.values():
+            was, found = _places(self.locked, names), _places(self.now, names)
+            for name in names:
+                if was is not None and found is not None and was.get(name) != found.get(name):
+                    partner = next(one for one in names if one != name)
+                    is_at, was_at = _place_text(found.get(name)), _place_text(was.get(name))
+                    message = f"{name!r} is {is_at} what it shares with {partner!r}, and was {was_at} it"
+                    line = self.locked.views[name].line if name in self.locked.views else tie.line
+                    yield self.find("overlap-changed", line, message, (partner, name))
 
     def declared(self) -> Iterator[Finding]:
         """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
@@ -192,6 +223,22 @@ def _of_config(model: LockedModel) -> Iterator[LockedTie]:
     return (tie for tie in model.ties if tie.kind in (CONFIG, UNTIED))
 
 
+def _of_memory(model: LockedModel) -> Iterator[LockedTie]:
+    return (tie for tie in model.ties if tie.kind in MEMORY)
+
+
 def _heads(model: LockedModel) -> dict[str, str]:
     """{name: the first name that it shares memory with}."""
-    return {name: tie.names[0] for tie in model.ties if tie.kind in MEMORY for name in tie.names}
+    return {name: tie.names[0] for tie in _of_memory(model) for name in tie.names}
+
+
+def _places(model: LockedModel, names: list[str]) -> dict[str, places.Place] | None:
+    """The places of some names of an alias set in what these share; None where a type is not known."""
+    views = {name: places.view_of(model, name) for name in names}
+    known = {name: view for name, view in views.items() if view is not None}
+    return places.places(known) if len(known) == len(views) else None
+
+
+def _place_text(place: places.Place | None) -> str:
+    """`all of`, or `at byte 16 with strides [1] of`."""
+    return f"at byte {place[0]} with strides {shape_text(place[1])} of" if place else "all of"
