@@ -168,7 +168,11 @@ def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     names = [
         one.b[0]
         for one in tensors
-        if one.kind == LAYOUT and not one.layout and one.a == one.b and one.shapes[0] == one.shapes[1]
+        if one.kind in (LAYOUT, CAST, ROUNDED)
+        and one.how
+        and not one.layout
+        and one.a == one.b
+        and one.shapes[0] == one.shapes[1]
     ]
     if names:
         count = plural(len(names), "tensor holds its", "tensors hold their")
