@@ -370,7 +370,13 @@ def _unused_nbytes(found: _JoinedGraph) -> int:
 
 
 def _warnings(
-    found: _JoinedGraph, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: DedupOptions, output: str
+    found: _JoinedGraph,
+    fitted: Fitted,
+    where: Destination,
+    allowed: Iterable[str],
+    *,
+    options: DedupOptions,
+    output: str,
 ) -> Iterator[str]:
     """What a person has to know; `allowed` tells what was allowed."""
     yield from lost_warnings(fitted, where.path)
