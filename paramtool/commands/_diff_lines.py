@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from paramtool.commands._diff_axes import by_axes
 from paramtool.commands._diff_made import Made
 from paramtool.commands._diff_search import FoundMap, Search
 from paramtool.commands._diff_settled import Settled
@@ -22,7 +23,10 @@ MAX_MEASURED = 4096
 
 def by_lines(work: Settled, made: Made, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
-    search = Search(dict(work.left_a), _varied(work), work.sides, work.memory)
+    varied = _varied(work)
+    by_axes(work, varied)
+    left = {name: view for name, view in varied.items() if name in work.left_b}
+    search = Search(dict(work.left_a), left, work.sides, work.memory)
     names = sorted(work.b)
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):

@@ -230,7 +230,7 @@ def dedup_each(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Joined:
+class _JoinedGraph:
     """A checkpoint and its alias graph, once it is settled which names are stored on the bytes of others."""
 
     checkpoint: Checkpoint
@@ -324,7 +324,7 @@ def _apart(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Iterator[str]:
 
 def _settled(
     path: Path, checkpoint: Checkpoint, where: Destination, options: DedupOptions, *, progress: Progress
-) -> _Joined:
+) -> _JoinedGraph:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
     writer, tie_warnings = where.writer, list[str]()
     if not writer.sharing:
@@ -346,7 +346,7 @@ def _settled(
     looking = Looking(options.min_equal_bytes, options.across_roles, options.memory)
     content = compare(stored, graph, looking, progress) if options.equal else None
     joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied=tied)
-    return _Joined(
+    return _JoinedGraph(
         checkpoint=checkpoint,
         stored=stored,
         graph=graph,
@@ -358,20 +358,26 @@ def _settled(
     )
 
 
-def _planned(found: _Joined, options: DedupOptions) -> Plan:
+def _planned(found: _JoinedGraph, options: DedupOptions) -> Plan:
     """The plan of a joined graph, checked."""
     plan = dedup_pass.plan(found.stored, found.joined, options.skip_unsupported)
     check(plan, plan.order, found.checkpoint.storages)
     return plan
 
 
-def _unused_nbytes(found: _Joined) -> int:
+def _unused_nbytes(found: _JoinedGraph) -> int:
     """Bytes that the input carries and no tensor uses."""
     return sum((found.graph.unused if found.stored is found.checkpoint else alias.unused(found.checkpoint)).values())
 
 
 def _warnings(
-    found: _Joined, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: DedupOptions, output: str
+    found: _JoinedGraph,
+    fitted: Fitted,
+    where: Destination,
+    allowed: Iterable[str],
+    *,
+    options: DedupOptions,
+    output: str,
 ) -> Iterator[str]:
     """What a person has to know; `allowed` tells what was allowed."""
     yield from lost_warnings(fitted, where.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import plural, some
@@ -31,6 +32,14 @@ def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: 
         yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
 
 
+def of_weights(locked: LockedModel, now: LockedModel, lock: str, content_only: bool) -> Iterator[Finding]:
+    """What differs in tensors and, without `content_only`, in which memory they share: what a loader gives on."""
+    judge = _Judge(locked, now, lock)
+    yield from judge.tensors()
+    if not content_only:
+        yield from judge.ties()
+
+
 class _Judge:
     """Compares one model."""
 
@@ -50,6 +59,11 @@ class _Judge:
             rule, message, names, id=kind.id, severity=severity or kind.severity, path=self.now.path,
             place=FileLine(self.lock, line or self.locked.line),
         )  # fmt: skip
+
+    def say(self, rule: str, line: int, what: str, *names: str) -> Finding:
+        """One finding about the first of some tensors; the same can be said of others."""
+        one = self.find(rule, line, f"{names[0]!r}{'' if what.startswith(':') else ' '}{what}", names)
+        return replace(one, what=what.removeprefix(": "))
 
     def tensors(self) -> Iterator[Finding]:
         """Tensors that changed, are gone or are new; one finding for a model that was renamed as a whole."""
@@ -85,12 +99,12 @@ class _Judge:
                 message = f"{name!r} is not stored; config.json ties it to {other!r}, which has its bytes"
                 yield self.find("missing", was.line, message, (name,), severity=WARNING)
             elif found is None:
-                yield self.find("missing", was.line, f"{name!r} is not there", (name,))
+                yield self.say("missing", was.line, "is not there", name)
             elif difference := _difference(was, found):
-                yield self.find("changed", was.line, f"{name!r}: {difference}", (name,))
+                yield self.say("changed", was.line, f": {difference}", name)
         for name in self.now.tensors:
             if name not in self.locked.tensors:
-                yield self.find("added", 0, f"{name!r} is not in the lock", (name,))
+                yield self.say("added", 0, "is not in the lock", name)
 
     def _tied_by_config(self, was: LockedTensor) -> str:
         """A name that is there with the bytes of one that is not, to which the config ties it; or nothing."""
@@ -110,12 +124,12 @@ class _Judge:
         then, today = _heads(self.locked), _heads(self.now)
         for tie in _of_memory(self.locked):
             for name, partner in self._apart(tie, self.locked, today):
-                message = f"{name!r} shared memory with {partner!r}, and does not any more"
-                yield self.find("tie-lost", tie.line, message, (partner, name))
+                what = f"shared memory with {partner!r}, and does not any more"
+                yield self.say("tie-lost", tie.line, what, name, partner)
         for tie in _of_memory(self.now):
             for name, partner in self._apart(tie, self.now, then):
-                message = f"{name!r} shares memory with {partner!r}, and did not before"
-                yield self.find("tie-gained", 0, message, (partner, name))
+                what = f"shares memory with {partner!r}, and did not before"
+                yield self.say("tie-gained", 0, what, name, partner)
         for tie in _of_memory(self.locked):
             yield from self._moved(tie, today)
 
@@ -151,9 +165,9 @@ class _Judge:
                 if was is not None and found is not None and was.get(name) != found.get(name):
                     partner = next(one for one in names if one != name)
                     is_at, was_at = _place_text(found.get(name)), _place_text(was.get(name))
-                    message = f"{name!r} is {is_at} what it shares with {partner!r}, and was {was_at} it"
+                    what = f"is {is_at} what it shares with {partner!r}, and was {was_at} it"
                     line = self.locked.views[name].line if name in self.locked.views else tie.line
-                    yield self.find("overlap-changed", line, message, (partner, name))
+                    yield self.say("overlap-changed", line, what, name, partner)
 
     def declared(self) -> Iterator[Finding]:
         """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
