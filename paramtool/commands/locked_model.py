@@ -71,18 +71,22 @@ def described(
         tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
         known = sha256()
     files = (LockedFile(inside, file.nbytes, known.get(file.path, "")) for inside, file in sorted(places.items()))
-    ties, views = _shared(checkpoint, path)
+    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+    ties, views = _shared(checkpoint, graph)
+    ties += _of_config(checkpoint, path, graph)
     return LockedModel(
         name, tuple(files), digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors,
-        ties, {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint), views,
+        tuple(sorted(ties)), {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint), views,
     )  # fmt: skip
 
 
-def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
-    """The tensors of a checkpoint and their digests alone, as a lock file has them."""
+def weights_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
+    """The tensors of a checkpoint with their digests, and which of them share memory, as a lock file has them."""
     tensors = {one.name: one for one in sorted(_tensors(checkpoint, False, progress))}
+    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+    ties, views = _shared(checkpoint, graph)
     whole = digests.content(tensors.values()), digests.unnamed(tensors.values())
-    return LockedModel(name, (), *whole, tensors)
+    return LockedModel(name, (), *whole, tensors, tuple(sorted(ties)), views=views)
 
 
 @contextmanager
@@ -143,23 +147,19 @@ def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:
     return {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
 
 
-def _shared(checkpoint: Checkpoint, path: str) -> tuple[tuple[LockedTie, ...], dict[str, LockedView]]:
-    """The alias sets of several names, what a config.json says of ties, and the places of names in their sets."""
-    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+def _shared(checkpoint: Checkpoint, graph: alias.AliasGraph) -> tuple[list[LockedTie], dict[str, LockedView]]:
+    """The alias sets of several names, and the places of names in their sets."""
     sets: dict[str, list[str]] = {}
     for name, head in alias_sets(checkpoint).items():
         sets.setdefault(head, []).append(name)
-    ties, views = [], {}
+    ties, found = [], {}
     for names in sets.values():
         if len(names) > 1:
             is_declared = any(graph.names[name].set_evidence == "declared" for name in names if name in graph.names)
             ties.append(LockedTie(tuple(sorted(names)), DECLARED if is_declared else STORAGE))
             sources = {name: graph.names[name].source for name in names if name in graph.names}
-            views.update(places.places(sources) if len(sources) == len(names) else {})
-    return (
-        tuple(sorted([*ties, *_of_config(checkpoint, path, graph)])),
-        {name: LockedView(name, *views[name]) for name in sorted(views)},
-    )
+            found.update(places.places(sources) if len(sources) == len(names) else {})
+    return ties, {name: LockedView(name, *found[name]) for name in sorted(found)}
 
 
 def _of_config(checkpoint: Checkpoint, path: str, graph: alias.AliasGraph) -> Iterator[LockedTie]:

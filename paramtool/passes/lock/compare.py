@@ -32,6 +32,14 @@ def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: 
         yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
 
 
+def of_weights(locked: LockedModel, now: LockedModel, lock: str, content_only: bool) -> Iterator[Finding]:
+    """What differs in tensors and, without `content_only`, in which memory they share: what a loader gives on."""
+    judge = _Judge(locked, now, lock)
+    yield from judge.tensors()
+    if not content_only:
+        yield from judge.ties()
+
+
 class _Judge:
     """Compares one model."""
 
