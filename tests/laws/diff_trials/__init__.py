@@ -5,7 +5,7 @@ kinds_values    what is done to values and types;  kinds_names: to names;  kinds
 kinds_parts     layouts of attention, gated MLPs, experts and state spaces;  kinds_networks: recurrent networks
 kinds_memory    what torch's files alone have
 files           safetensors and torch write them
-judge           which verdicts are false, and which maps were not found
+judge           which verdicts are false, and which maps were not found;  judge_maps: maps, made anew
 __main__        runs many
 """
 

@@ -2,8 +2,9 @@
 
 A verdict is false if what it says of the elements is not so:
   same, renamed       other bytes, another type or shape, a name that A has for another tensor
-  layout              elements that the tensors named do not have; rows or columns that they do not have, where these
-                      were found; elements in other places than the reference of the layout that is named puts them
+  layout              elements that the tensors named do not have; rows, columns or runs that they do not have, where
+                      these were found; other axes than the words say; elements in other places than the reference of
+                      the layout that is named puts them
   cast, rounded       not the numbers of the other type, or not rounded to it; numbers that do not come back from a cast
   changed             the same bytes; a figure that NumPy counts otherwise
   removed, added      elements that are in a tensor of B, a name that both have
@@ -23,12 +24,10 @@ import numpy as np
 
 from paramtool.commands.diff import Diffed
 from paramtool.model.diff import TensorDiff
-from tests.laws.diff_trials.kinds_parts import rebuilt
-from tests.laws.diff_trials.pairs import Array, Arrays, Module, Pair, Planted, bits, same_bytes
-from tests.parts.references import REFERENCES
+from tests.laws.diff_trials.judge_maps import of_layouts, of_map
+from tests.laws.diff_trials.pairs import Array, Arrays, Pair, bits, same_bytes
 
 LOST = ("changed", "undecided", "added", "removed", "rounded")
-MIN_LINE_NBYTES = 32
 
 
 class Judged(NamedTuple):
@@ -46,7 +45,7 @@ def judged(pair: Pair, found: Diffed) -> Judged:
     for one in found.tensors:
         if {*one.a} <= a.keys() and {*one.b} <= b.keys():
             false += [f"{one.kind} of {', '.join(one.b or one.a)}: {text}" for text in _of_tensor(one, a, b)]
-    false += _of_layouts(pair, found)
+    false += of_layouts(pair, found)
     if pair.keeps is False and found.is_same():
         false.append("is_same() of other weights")
     missed = []
@@ -84,7 +83,7 @@ def _of_tensor(one: TensorDiff, a: Arrays, b: Arrays) -> Iterator[str]:
             if one.kind == "renamed" and one.b[0] in a and not same_bytes(a[one.b[0]], news[0]):
                 yield "A has the name for another tensor"
         case "layout" if news and olds:
-            yield from _of_map(one, olds, news[0])
+            yield from of_map(one, olds, news[0])
         case "layout":
             if "constants" not in one.how or len(np.unique((news or olds)[0])) > 1:
                 yield "no constant"
@@ -99,38 +98,6 @@ def _of_tensor(one: TensorDiff, a: Arrays, b: Arrays) -> Iterator[str]:
                 yield "A has this name"
         case _:
             yield "no verdict"
-
-
-def _of_map(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
-    """Elements that are not those of the tensors named; rows that are none of theirs, where rows were found."""
-    is_signed = "negated" in one.how or "with a sign" in one.how
-    here = np.concatenate([bits(old) for old in olds] + ([bits(-old) for old in olds] if is_signed else []))
-    if "with constants" in one.how:  # biases of zero in a vector of the whole network
-        here = np.append(here, here.dtype.type(0))
-    if any(old.dtype != new.dtype for old in olds) or not np.isin(bits(new), here).all():
-        yield "elements that A does not have"
-    elif one.how == "reshaped" and bits(new).tobytes() != bits(olds[0]).tobytes():
-        yield "not in the same order"
-    elif not one.layout and one.how != "reshaped" and ", as '" not in one.how and not _are_lines(one.how, olds, new):
-        yield "rows or columns that A does not have"
-
-
-def _are_lines(how: str, olds: list[Array], new: Array) -> bool:
-    """Whether the rows of a tensor, or its columns, cut at one of its axes, are rows or columns of others."""
-    new = -new if "negated" in how else new
-    theirs = [line for old in olds for cut in _cuts(old) for line in cut]
-    there = {line.tobytes() for line in theirs}
-    return any(all(line.tobytes() in there for line in cut) for cut in _cuts(new))
-
-
-def _cuts(array: Array) -> Iterator[Array]:
-    """An array as matrices whose rows have some bytes, cut at each of its axes, and their transposes."""
-    for axis in range(1, array.ndim):
-        width = int(np.prod(array.shape[axis:]))
-        matrix = np.ascontiguousarray(array).reshape(-1, width)
-        for cut in (matrix, np.ascontiguousarray(matrix.T)):
-            if cut.shape[1] * array.itemsize >= MIN_LINE_NBYTES:
-                yield cut
 
 
 def _of_types(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
@@ -188,49 +155,3 @@ def _of_removed(one: TensorDiff, old: Array, b: Arrays) -> Iterator[str]:
     lost = int((~np.isin(own, there) & (own != 0)).sum())  # biases of zero can be left out
     if int(told[2]) != old.size or int(told[1]) < lost:
         yield f"{one.how}; NumPy finds {lost}"
-
-
-def _of_layouts(pair: Pair, found: Diffed) -> Iterator[str]:
-    """Layouts that are named of fused tensors, or of parts, and that make other tensors of these parts."""
-    for _, module in pair.modules:
-        planted = module.planted
-        if planted is None or planted.side is None:
-            continue
-        for one in found.tensors:
-            if one.kind == "layout" and one.layout in REFERENCES and {*one.b} <= module.b.keys():
-                told = _of_layout(one, module, planted)
-                if told and planted.moved:
-                    other = planted._replace(parts=planted.moved, side=1 - planted.side)
-                    told = _of_layout(one, module, other)
-                if told:
-                    yield told
-
-
-def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> str:
-    """A fused tensor and its parts: what is wrong, if the reference of the layout puts other elements there."""
-    if " -> " in one.how or ", as '" in one.how:
-        return ""
-    parts = [name for own in planted.parts.values() for name in (own if isinstance(own, list) else [own])]
-    apart, other = (module.a, module.b)[:: -1 if planted.side else 1]
-    wanted, fused = (one.a, one.b)[:: -1 if planted.side else 1]
-    if len(fused) != 1 or not {*wanted} <= {*parts} or not {*parts} <= apart.keys():
-        return "" if not planted.moved else "not these parts"
-    said = {word: int(size) for word, size in re.findall(r"(\w+)=(\d+)", one.how)}
-    sizes = {**planted.sizes, "chunks": 1, **said}
-    sizes["key_heads"] = sizes["linear_key_heads"]
-    starts = dict(zip(parts, np.cumsum([0, *(apart[name].size for name in parts)]), strict=False))
-    numbers = {name: starts[name] + np.arange(apart[name].size).reshape(apart[name].shape) for name in parts}
-    labels = {term: [numbers[name] for name in own] if isinstance(own, list) else numbers[own]
-              for term, own in planted.parts.items()}  # fmt: skip
-    try:
-        made = rebuilt(one.layout, labels, sizes)
-    except (ValueError, KeyError, TypeError):
-        return f"{one.layout} cannot be made of these parts with {said}"
-    elements, array = np.concatenate([bits(apart[name]) for name in parts]), other[fused[0]]
-    for label in made:
-        own = np.isin(label, np.concatenate([numbers[name].reshape(-1) for name in wanted]))
-        if label.shape != array.shape or not own.any():
-            continue
-        if (elements[label] == bits(array).reshape(array.shape))[own].all():
-            return ""
-    return f"{one.layout} makes another tensor of these parts with {said}: {fused[0]}"

@@ -102,7 +102,32 @@ def _axes(random: Random, at: str) -> Module:
     one = numbers(random, shape)
     orders = [order for order in permutations(range(len(shape))) if order != tuple(range(len(shape)))]
     other = one.transpose(orders[random.integers(len(orders))]).copy()
-    return Module({f"{at}.w": one}, {f"{at}.w": other}, is_found=False, is_found_back=False)
+    return Module({f"{at}.w": one}, {f"{at}.w": other})
+
+
+@kind("axes backwards")
+def _backwards(random: Random, at: str) -> Module:
+    """A kernel whose last two axes run backwards: a convolution as a correlation."""
+    one = numbers(random, (4, 3, *(int(size) for size in random.integers(2, 5, 2))))
+    return Module({f"{at}.w": one}, {f"{at}.w": one[:, :, ::-1, ::-1].copy()})
+
+
+@kind("vectors")
+def _vectors(random: Random, at: str) -> Module:
+    """Vectors joined to a longer one, or split, in runs of 64 bytes and more."""
+    of = a_type(random, ROWS[:3])
+    every = {f"{at}.{name}.bias": numbers(random, (int(random.integers(32, 60)),), of) for name in "xyz"}
+    order = random.permutation(3)
+    one = Module(every, {f"{at}.mixed.bias": np.concatenate([[*every.values()][k] for k in order])})
+    return one if random.random() < 0.5 else one.turned()
+
+
+@kind("short rows")
+def _short_rows(random: Random, at: str) -> Module:
+    """Matrices of rows of fewer than 32 bytes, joined along either axis."""
+    one, two = (numbers(random, (int(random.choice([40, 60])), 3), "float32") for _ in range(2))
+    axis = 0 if len(one) != len(two) else int(random.integers(2))
+    return Module({f"{at}.x": one, f"{at}.y": two}, {f"{at}.w": np.concatenate([one, two], axis)})
 
 
 @kind("elements of a vector")
