@@ -186,7 +186,9 @@ def _between(random: Random, at: str) -> Module:
     """Fused tensors of two layouts; neither file has parts."""
     one, other = pairs()[random.integers(len(pairs()))]
     made = Made(random, at, (one, other))
-    return made.module(random, made.fused[0], made.fused[1])
+    is_found = made.sizes["value_dim"] == made.sizes["head_dim"]  # no shape of a fused tensor shows both
+    found = made.module(random, made.fused[0], made.fused[1])
+    return found._replace(is_found=is_found, is_found_back=is_found)
 
 
 @kind("weights and biases")
