@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from paramtool.cli._diff_rows import WORDS
+from paramtool.model.diff import LABELS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for folder in ("concepts", "tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))
@@ -78,4 +78,4 @@ def test_a_diff_of_each_verdict_is_shown() -> None:
     """The page with an example of each has each, by the words of the rows."""
     page = ROOT / "docs" / "how-to" / "read-a-diff.md"
     shown = {lines.split("  ")[0] for _, text in blocks(page) for _, printed in commands(text) for lines in printed}
-    assert shown >= set(WORDS.values())
+    assert shown >= set(LABELS.values())
