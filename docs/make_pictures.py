@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from figures import gates, graph, heads, one_file, pipeline, rulers, storages
+from figures import gates, graph, heads, one_file, performance, pipeline, rulers, storages
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pictures")
 PICTURES: dict[str, Callable[[], str]] = {
@@ -16,6 +16,13 @@ PICTURES: dict[str, Callable[[], str]] = {
     "gate-orders": gates.gate_orders,
     "head-orders": heads.head_orders,
     "describe-plan-write": pipeline.describe_plan_write,
+    "performance-scale": performance.scale,
+    "performance-growth": performance.growth,
+    "performance-copies": performance.copies,
+    "performance-rearranging": performance.rearranging,
+    "performance-training": performance.training,
+    "performance-diff": performance.diff,
+    "performance-content": performance.content,
 }
 """{name: what draws it}"""
 

@@ -9,20 +9,15 @@ from paramtool.commands._diff_casts import casts, reshaped_casts
 from paramtool.commands._diff_compounds import compounds
 from paramtool.commands._diff_folds import folds
 from paramtool.commands._diff_graphs import stored_once
+from paramtool.commands._diff_lines import by_lines
 from paramtool.commands._diff_made import MadeByTables
 from paramtool.commands._diff_renames import by_content, tiny
 from paramtool.commands._diff_rest import Rest
-from paramtool.commands._diff_search import FoundMap, Search
 from paramtool.commands._diff_settled import Settled
 from paramtool.commands.progress import Advance, Progress
-from paramtool.engine.compare.rows import forms
-from paramtool.engine.compare.sides import WindowPair, is_constant
-from paramtool.model.diff import CAST, CHANGED, LAYOUT, ROUNDED, SAME, UNDECIDED, TensorDiff
+from paramtool.engine.compare.sides import WindowPair
+from paramtool.model.diff import CHANGED, LAYOUT, SAME, TensorDiff
 from paramtool.model.view import View
-from paramtool.passes.diff.names import packed
-
-NUMBERS = ("float", "bfloat", "complex")
-"""What the names of types begin with that no codes are packed in."""
 
 
 class Comparing(Settled):
@@ -47,7 +42,7 @@ class Comparing(Settled):
         if self.left_b:
             by_content(self, is_squeezed=True)
         if self.left_b:
-            self._by_rows(made, progress)
+            by_lines(self, made, progress)
         if self.left_b:
             self._by_reasons()
             folds(self)
@@ -86,53 +81,6 @@ class Comparing(Settled):
         for name, pair in pairs.items():
             if same[pair]:
                 self.settle(LAYOUT, [name], name, how="reshaped")
-
-    def _by_rows(self, made: MadeByTables, progress: Progress) -> None:
-        """Tensors whose rows are rows, columns or negated rows of those of the first, by a search without tables."""
-        source = self.sides.b.source
-        codes = packed(self.b)
-        varied = {
-            name: view
-            for name, view in self.left_b.items()
-            if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
-        }
-        search = Search(dict(self.left_a), varied, self.sides, self.memory)
-        with progress("rows", search.nbytes) as advance:
-            for one in search.found(advance):
-                if one.name in self.left_b and not all(self.is_exchanged(old, one.name) for old in one.olds):
-                    self._by_map(one, search, made)
-        if search.missed:
-            self._undecided()
-
-    def _by_map(self, one: FoundMap, search: Search, made: MadeByTables) -> None:
-        """A tensor whose rows were found, and what stands beside it by the same map."""
-        found = list(search.beside(one, self.left_b))
-        for old, windows in one.used.items():
-            self.use(old, windows)
-        kind = LAYOUT if not one.is_cast else self._cast_kind(one)
-        self.settle(kind, one.olds, one.name, how=one.how, is_unique=one.is_unique)
-        for name, olds in found:
-            self.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
-        runs = search.named(one)
-        self.maps |= {one.name: runs} if one.is_unique else {}
-        made.follow(self.found[one.name], runs)
-
-    def _cast_kind(self, one: FoundMap) -> str:
-        """Of rows that were cast to the type of the second: whether it holds every number of the first's."""
-        types = [(self.a[old].dtype, self.b[one.name].dtype) for old in one.olds]
-        wider = all(new.block_bytes > old.block_bytes for old, new in types)
-        return CAST if wider else ROUNDED
-
-    def _undecided(self) -> None:
-        """Tensors that the search had no room for."""
-        for name, view in list(self.left_b.items()):
-            if next(forms(view), None) is not None:
-                old = [name] if name in self.left_a else []
-                how = "--memory was too small for the rows of A"
-                one = TensorDiff(UNDECIDED, tuple(old), (name,), how=how, nbytes=view.nbytes)
-                self.found[name] = one
-                del self.left_b[name]
-                self.left_a.pop(name, None)
 
     def _by_reasons(self) -> None:
         """Tensors whose numbers changed for a reason that both show: norms stored less 1, sums that A holds."""

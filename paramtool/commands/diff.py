@@ -34,8 +34,11 @@ class Diffed(Displayed):
     """How two checkpoints differ."""
 
     a: str
+    """The first checkpoint, as it was given."""
     b: str
+    """The second checkpoint, as it was given."""
     tensors: tuple[TensorDiff, ...]
+    """A verdict for each tensor of both."""
     ties: tuple[str, ...] = ()
     """Names that share memory in one of them, and not in the other."""
     objects: tuple[str, ...] = ()
@@ -43,8 +46,11 @@ class Diffed(Displayed):
     metadata: tuple[str, ...] = ()
     """Differences in the files' own strings."""
     notes: tuple[str, ...] = ()
+    """What was assumed or not compared."""
     nbytes_read: int = 0
+    """Bytes that were read."""
     seconds: float = 0.0
+    """How long it took, in seconds."""
 
     def is_same(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
         """Whether they are the same weights, as `--exit-code` asks."""

@@ -63,3 +63,14 @@ def test_words_can_be_read_on_every_tint() -> None:
         assert all(contrast(PAGE["ink"][scheme], shades[scheme]) >= 4.5 for shades in TINTS.values())
         assert all(contrast(PAGE["soft"][scheme], PAGE[under][scheme]) >= 4.5 for under in ("paper", "panel"))
         assert contrast(PAGE["strong"][scheme], PAGE["panel"][scheme]) >= 3  # 1.4.11: lines
+
+
+def test_every_ratio_of_the_performance_page_is_drawn() -> None:
+    """Those beside other tools, and those at the largest size beside a peer; the wish of a row is drawn as a line."""
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    plots = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "pictures").glob("performance-*.svg"))
+    shown = set(re.findall(r">(\d+\.\d\d(?: to \d+\.\d\d)?)<", plots))
+    rows = re.findall(r"^\|(.*)\|$", page.partition("<!-- benchmarks -->")[2], re.M)
+    cells = [cell.strip() for row in rows for cell in row.split("|")[2:3]]
+    ratios = {found[0] for cell in cells if (found := re.match(r"\d+\.\d\d(?: to \d+\.\d\d)?(?= \(|$)", cell))}
+    assert len(ratios) > 15 and ratios <= shown
