@@ -5,17 +5,16 @@ A layout only proposes.  What it proposes is a map only where every byte of the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from paramtool.commands._diff_tables import REFUSED, Proposal
-from paramtool.layouts.layout import Layout
-from paramtool.layouts.spec import parse
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.errors import LayoutError
+from paramtool.layouts.spec import Spec, parse
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.view import View
 from paramtool.passes.rnn.find import Found, NetworkRequest
 from paramtool.passes.rnn.stacking import layers_of
@@ -68,42 +67,39 @@ def _written(mine: Found, views: Views, shapes: Shapes) -> Iterator[tuple[Conver
     from paramtool.layouts import all_layouts
     from paramtool.passes.rnn.convert import convert_if_held
 
-    has_vector = any(len(shape) == 1 and shape[0] >= MIN_VECTOR for shape in shapes.values())
     for layout in all_layouts():
-        words = _words(layout)
-        if not (has_vector and len(words) == 1) and not any(word in name for name in shapes for word in words):
-            continue
-        made = convert_if_held(mine.network, views, layout, {}, at="")
-        if made is None:
-            continue
-        if len(made.targets) == 1 and len([n for n in made.targets[0].shape if n > 1]) == 1:
-            nbytes = prod(made.targets[0].shape)
-            same = [name for name, shape in shapes.items() if prod(shape) == nbytes >= MIN_VECTOR and len(shape) == 1]
-            yield from ((made, {made.targets[0].name: name}) for name in same)
-            continue
-        yield from ((made, names) for names in _places(made, shapes))
+        places = list(_places(_own_tensors(layout.name, mine.network.spec), shapes))
+        made = convert_if_held(mine.network, views, layout, {}, at="") if places else None
+        if made is not None:
+            yield from ((made, names) for names in places)
 
 
-def _words(layout: Layout) -> set[str]:
-    """The fixed parts of the names of a layout's tensors."""
-    return {_fixed(row.name) for form in layout.forms for row in form.tensors}
+@lru_cache(maxsize=1 << 10)
+def _own_tensors(layout: str, spec: Spec) -> Shapes:
+    """{name of a tensor in a layout: its shape}, for a network; nothing where the layout cannot hold it."""
+    from paramtool.layouts import find
+    from paramtool.layouts.layout import stored
+
+    found = find(layout)
+    try:
+        options = found.chosen({})
+        return {one.name: one.shape for one in stored(found, found.form(spec, options), spec, options)}
+    except LayoutError:
+        return {}
 
 
-@cache
-def _fixed(name: str) -> str:
-    """The longest fixed part of a template of names.
+def _places(own: Shapes, shapes: Shapes) -> Iterator[Mapping[str, str]]:
+    """{own: theirs} for names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes.
 
-    >>> _fixed("{dir}{layer}_i2h{gate}_weight"), _fixed("[layer{layer}/][{dir}/]kernel")
-    ('_weight', 'kernel')
+    A flat vector may have any name.
     """
-    return max(re.split(r"\[.*?\]|<.*?>|\{.*?\}|/", name), key=len)
-
-
-def _places(made: Converted, shapes: Shapes) -> Iterator[Mapping[str, str]]:
-    """Names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes."""
-    own = {one.name: one.shape for one in made.targets}
-    first = max(own, key=len)
-    for name in shapes:
+    first = max(own, key=len, default="")
+    if len(own) == 1 and len([size for size in own[first] if size > 1]) == 1:
+        numel = prod(own[first])
+        same = [name for name, shape in shapes.items() if len(shape) == 1 and prod(shape) == numel >= MIN_VECTOR]
+        yield from ({first: name} for name in same)
+        return
+    for name in shapes if own else ():
         if name.endswith(first):
             at = name[: len(name) - len(first)]
             if all(shapes.get(f"{at}{other}") == shape for other, shape in own.items()):
@@ -155,7 +151,7 @@ def _described(checkpoint: Checkpoint) -> list[Found]:
     except REFUSED:
         return []
     every = (_asked(checkpoint, NetworkRequest(layout, {}, (), lenient=True)) for layout in layouts)
-    return next(filter(None, every), [])
+    return [_without_zero_states(one, checkpoint) for one in next(filter(None, every), [])]
 
 
 def _asked(checkpoint: Checkpoint, request: NetworkRequest) -> list[Found]:
@@ -166,6 +162,22 @@ def _asked(checkpoint: Checkpoint, request: NetworkRequest) -> list[Found]:
         return find(checkpoint, request)
     except REFUSED:
         return []
+
+
+def _without_zero_states(found: Found, checkpoint: Checkpoint) -> Found:
+    """A network without first states that are constants of the graph: the node takes zeros without them, too."""
+    network = found.network
+    entries = checkpoint.entries
+    states = [own for own, name in network.tensors.items() if name in entries and entries[name].role == GRAPH]
+    if not network.spec.initial_state or not states:
+        return found
+    spec = replace(network.spec, initial_state=False)
+    try:
+        form = network.layout.form(spec, network.options)
+    except LayoutError:
+        return found
+    tensors = {own: name for own, name in network.tensors.items() if own not in states}
+    return replace(found, network=replace(network, spec=spec, form=form, tensors=tensors))
 
 
 def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterator[Found]:
