@@ -40,7 +40,7 @@ ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed rearrange_speed \
-    training diff_speed
+    training diff_speed lock_speed
 GB ?= 4
 MINUTES ?= 30
 PROCESSES ?= 1

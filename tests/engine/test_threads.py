@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.engine.read.threads import begun, threaded
+from paramtool.engine.read.threads import threaded
 from tests.patience import PATIENCE
 
 
@@ -61,10 +61,3 @@ def test_a_signal_at_any_moment_ends_it() -> None:
     """A handler that raises, at many moments of many tasks: threads end, the next run works, the process exits."""
     done = subprocess.run([sys.executable, "-c", MANY_MOMENTS], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
-
-
-def test_work_that_goes_on_meanwhile() -> None:
-    with begun(lambda: 7) as result:
-        assert result() == 7
-    with pytest.raises(ZeroDivisionError), begun(lambda: 1 // 0) as result:
-        result()
