@@ -143,7 +143,7 @@ demo: $(VENV)/stamp-paramtool
 	$(BIN)/python docs/examples/load_variants.py build/demo.safetensors
 
 test: $(VENV)/stamp-test
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+	PARAMTOOL_COVERAGE=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 quick: $(VENV)-quick/stamp
 	$(<D)/bin/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal $(QUICK) $(NEED_TORCH:%=--ignore=%)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 
 from paramtool.commands._diff_axes import by_axes
-from paramtool.commands._diff_made import Made
-from paramtool.commands._diff_search import FoundMap, Search
+from paramtool.commands._diff_found import FoundMap
+from paramtool.commands._diff_made import MadeByTables
+from paramtool.commands._diff_runs import RunSearch
+from paramtool.commands._diff_search import Search
 from paramtool.commands._diff_settled import Settled
 from paramtool.commands.progress import Progress
-from paramtool.engine.compare.lines import columns, rows
+from paramtool.engine.compare.lines import has_lines
 from paramtool.engine.compare.sides import is_constant
 from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
 from paramtool.model.view import View
@@ -21,20 +24,32 @@ MAX_MEASURED = 4096
 """What was lost by rounding is measured for maps of at most this many runs."""
 
 
-def by_lines(work: Settled, made: Made, progress: Progress) -> None:
+def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
     varied = _varied(work)
     by_axes(work, varied)
-    left = {name: view for name, view in varied.items() if name in work.left_b}
-    search = Search(dict(work.left_a), left, work.sides, work.memory)
-    names = sorted(work.b)
+    first, names = dict(work.left_a), sorted(work.b)
+    search = Search(first, _left(varied, work), work.sides, work.memory)
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):
-            if one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds):
+            if _is_new(one, work):
                 _settle(one, work, search)
                 _follow(one, work, made, names)
+    runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
+    for one in runs.found():
+        if _is_new(one, work):
+            _settle(one, work, search)
     if not search.is_complete:
-        _undecided(work)
+        _undecided(work, [name for name, view in work.left_b.items() if has_lines(view)])
+    _undecided(work, runs.missed)
+
+
+def _left(varied: Mapping[str, View], work: Settled) -> dict[str, View]:
+    return {name: view for name, view in varied.items() if name in work.left_b}
+
+
+def _is_new(one: FoundMap, work: Settled) -> bool:
+    return one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds)
 
 
 def _varied(work: Settled) -> dict[str, View]:
@@ -59,7 +74,7 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
         work.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 
 
-def _follow(one: FoundMap, work: Settled, made: Made, names: list[str]) -> None:
+def _follow(one: FoundMap, work: Settled, made: MadeByTables, names: list[str]) -> None:
     """What has the name of a matrix and an end of its own, by the same map; `names` are those of the second, sorted."""
     stem = one.name.removesuffix(".weight")
     at = bisect_left(names, stem)
@@ -71,12 +86,11 @@ def _follow(one: FoundMap, work: Settled, made: Made, names: list[str]) -> None:
     made.follow(work.found[one.name], runs)
 
 
-def _undecided(work: Settled) -> None:
+def _undecided(work: Settled, names: Iterable[str]) -> None:
     """Tensors that the search had no room for."""
-    for name, view in list(work.left_b.items()):
-        if any(True for cut in (rows, columns) for _ in cut(view)):
-            old = [name] if name in work.left_a else []
+    for name in names:
+        if name in work.left_b:
+            old = (name,) if name in work.left_a else ()
             how = "--memory was too small for the rows of A"
-            work.found[name] = TensorDiff(UNDECIDED, tuple(old), (name,), how=how, nbytes=view.nbytes)
-            del work.left_b[name]
+            work.found[name] = TensorDiff(UNDECIDED, old, (name,), how=how, nbytes=work.left_b.pop(name).nbytes)
             work.left_a.pop(name, None)

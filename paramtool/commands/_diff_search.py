@@ -5,14 +5,22 @@ Rows first, then what the rows left: columns, and rows that are columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from paramtool.commands._diff_beside import NamedRun
-from paramtool.commands._diff_words import words
+from paramtool.commands._diff_found import (
+    Found,
+    FoundMap,
+    Look,
+    NamedLines,
+    casts,
+    distinct,
+    is_number,
+    kind_of,
+    looked_for,
+)
 from paramtool.commands.progress import Advance
-from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.line_hashes import Hashed
 from paramtool.engine.compare.line_index import LineIndex
 from paramtool.engine.compare.line_proof import Claim, is_proved
@@ -20,78 +28,14 @@ from paramtool.engine.compare.line_table import LineMap
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay, columns, rows
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
-from paramtool.model.diff import CAST, LAYOUT, ROUNDED
-from paramtool.model.dtype import DType
 from paramtool.model.view import View
-from paramtool.passes.diff.names import short
 
 Views = Mapping[str, View]
 CALCULATED = ("float", "bfloat")
 """What the names of types begin with that may be negated, or cast."""
 
 
-class FoundMap(NamedTuple):
-    """A tensor of the second checkpoint whose lines are those of tensors of the first."""
-
-    name: str
-    way: LineWay
-    map: LineMap
-    lines: Mapping[int, tuple[str, Lines]]
-    """{number in the map: a tensor of the first as lines}"""
-    kind: str
-    """LAYOUT, CAST or ROUNDED."""
-
-    @property
-    def olds(self) -> tuple[str, ...]:
-        """The tensors of the first, in the order in which they come."""
-        return tuple(dict.fromkeys(self.lines[number][0] for number in self.map.runs.tensors()))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the lines are neither negated nor cast."""
-        return self.way.sign > 0 and self.kind == LAYOUT
-
-    @property
-    def is_of_rows(self) -> bool:
-        """Whether rows are rows."""
-        return not (self.way.lines.is_columns or any(lines.is_columns for _, lines in self.lines.values()))
-
-    @property
-    def how(self) -> str:
-        """The map in words."""
-        known = short(self.olds)
-        names = {number: known[name] for number, (name, _) in self.lines.items()}
-        is_columns = any(lines.is_columns for _, lines in self.lines.values())
-        text = words(self.map.runs, names, "column" if is_columns else "row")
-        text = text if is_columns == self.way.lines.is_columns else f"transposed: {text}"
-        return text if self.way.sign > 0 else f"negated: {text}"
-
-    def used(self) -> Iterator[tuple[str, View]]:
-        """(name in the first, a window on it that is read)"""
-        for number, start, count in self.map.runs.covered():
-            name, lines = self.lines[number]
-            yield name, lines.part(start, count)
-
-    def pairs(self) -> list[CastPair]:
-        """Each run as a window of the first and one of the second."""
-        theirs = self.way.lines
-        return [
-            CastPair(
-                self.lines[run.tensor][1].part(run.start, run.length), theirs.part(run.to, run.length), self.way.sign
-            )
-            for run in self.map.runs
-        ]
-
-    def named(self) -> list[NamedRun]:
-        """The lines by the names of tensors; nothing for those that are negated or cast."""
-        if not self.is_plain:
-            return []
-        return [NamedRun(self.lines[run.tensor][0], run.start, run.length, run.to) for run in self.map.runs]
-
-
 Kinds = AbstractSet[LineKind]
-Found = tuple[LineMap, LineWay, str] | None
-Look = Callable[[Source, Source, str], Found]
 
 
 class Added(NamedTuple):
@@ -115,7 +59,7 @@ class Search:
         self.a, self.b, self.sides = a, b, sides
         self._memory = memory
         self._index = LineIndex(memory)
-        self._lines: list[tuple[str, Lines]] = []
+        self._lines: list[NamedLines] = []
         """The tensors of the first as lines; their positions are the numbers in the index."""
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
 
@@ -144,9 +88,9 @@ class Search:
         """How the lines of a tensor of the second are tried: plain, negated, rounded to a type of the first."""
         for lines in (*rows(view), *columns(view)):
             yield LineWay(lines)
-            if _is_number(view.dtype):
+            if is_number(view.dtype):
                 yield LineWay(lines, -1)
-                yield from _casts(lines, self.a)
+                yield from casts(lines, self.a)
 
     def _rows(self) -> Iterator[Added]:
         """Rows of the first that lines of the second can be equal to.
@@ -157,7 +101,7 @@ class Search:
         wanted = {way.kind for way in ways if not way.lines.is_across}
         shortest = {way.kind for every in self._ways.values() for way in every[:1] if not way.lines.is_across}
         across = {way.kind for way in ways if way.lines.is_across}
-        for name, view in self._distinct():
+        for name, view in distinct(self.a):
             kinds = wanted
             for lines in (*rows(view), *columns(view)):
                 if not lines.is_across:
@@ -167,21 +111,14 @@ class Search:
     def _across(self, left: Views) -> Iterator[Added]:
         """Lines of the first that are stored across, and that lines of what is left can be equal to."""
         wanted = {way.kind for name in left for way in self._ways[name]}
-        for name, view in self._distinct() if left else ():
+        for name, view in distinct(self.a) if left else ():
             for lines in (*columns(view), *rows(view)):
                 if lines.is_across:
                     yield from self._added(name, lines, set(), wanted)
 
-    def _distinct(self) -> Iterator[tuple[str, View]]:
-        """The tensors of the first: other names of one tensor are no other places."""
-        first: dict[View, str] = {}
-        for name, view in self.a.items():
-            first.setdefault(view, name)
-        return ((name, view) for view, name in first.items())
-
     def _added(self, name: str, lines: Lines, whole: Kinds, samples: Kinds) -> Iterator[Added]:
         """The lines of a tensor in each type in which they are wanted, if these fit into memory."""
-        ways = [LineWay(lines), *_casts(lines, self.b)]
+        ways = [LineWay(lines), *casts(lines, self.b)]
         every = [Added(len(self._lines), way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
         if wanted and self._index.has_room(sum(one.entries for one in wanted)):
@@ -199,7 +136,7 @@ class Search:
 
     def _hashed(self, source: Source, one: Added) -> Hashed:
         hashes = self._index.hashes
-        if one.has_samples and not one.way.lines.is_across:
+        if one.has_samples and one.is_whole:
             return hashes.both(source, one.way)
         if one.has_samples:
             return Hashed(None, hashes.samples(source, one.way))
@@ -207,47 +144,29 @@ class Search:
 
     def _looked_for(self, left: Views, look: Look) -> Iterator[FoundMap]:
         """The maps of what is left."""
-        names = [name for name in left if self._lines and self._ways[name]]
-        views = [lines.view for _, lines in self._lines]
-        encoded = next((view for view in views if not self.sides.a.is_plain([view])), None)
-        some = encoded or next(iter(views), None)  # what is encoded is read by one thread
-        tasks = [(name, [WindowPair(some, self.b[name])]) for name in names if some is not None]
-        for name, one in zip(names, self.sides.map(look, tasks), strict=True):
-            if one is not None:
-                found, way, kind = one
-                yield FoundMap(name, way, found, {k: self._lines[k] for k in found.runs.tensors()}, kind)
+        some = {name: self.b[name] for name in left if self._ways[name]}
+        return looked_for(self.sides, self._lines, some, look)
 
-    def _as_rows(self, a_source: Source, b_source: Source, name: str) -> Found:
-        for way in self._ways[name]:
-            if not way.lines.is_across:
-                made = self._index.find(a_source, b_source, way)
-                if made is not None and (kind := self._kind(a_source, b_source, made, way)):
-                    return made, way, kind
+    def _as_rows(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+        ways = (way for way in self._ways[name] if not way.lines.is_across)
+        found = ((self._index.find(a_source, b_source, way), way) for way in ways)
+        return self._first(a_source, b_source, found)
+
+    def _as_columns(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+        found = ((self._index.find_across(a_source, b_source, way), way) for way in self._ways[name])
+        return self._first(a_source, b_source, found)
+
+    def _first(
+        self, a_source: Source, b_source: Source, every: Iterable[tuple[LineMap | None, LineWay]]
+    ) -> Found | None:
+        """The first map that has a name."""
+        for made, way in every:
+            if made is not None:
+                olds = {number: self._lines[number][1] for number in made.runs.tensors()}
+                kind = kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory))
+                if kind:
+                    return Found(made, way, kind)
         return None
-
-    def _as_columns(self, a_source: Source, b_source: Source, name: str) -> Found:
-        for way in self._ways[name]:
-            made = self._index.find_across(a_source, b_source, way)
-            if made is not None and (kind := self._kind(a_source, b_source, made, way)):
-                return made, way, kind
-        return None
-
-    def _kind(self, a_source: Source, b_source: Source, made: LineMap, way: LineWay) -> str:
-        """What a map is called; "" where lines cast to a type were found among such casts of lines of a third type.
-
-        Two casts can round to the same numbers.  A cast is lossless where casting back gives all bytes, too.
-        """
-        olds = {number: self._lines[number][1] for number in made.runs.tensors()}
-        types = {lines.view.dtype for lines in olds.values()}
-        if way.dtype is not None:
-            return ROUNDED if types == {way.dtype} else ""
-        own = way.lines.view.dtype
-        if types == {own}:
-            return LAYOUT
-        if len(types) > 1:
-            return CAST if all(one == own or one.block_bytes < own.block_bytes for one in types) else ROUNDED
-        back = Claim(way._replace(dtype=types.pop()), olds, made.runs, self._memory)
-        return CAST if is_proved(a_source, b_source, back) else ROUNDED
 
     def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:
         """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of lines.
@@ -287,15 +206,3 @@ class Search:
 
 def _as_rows(view: View, width: int) -> View:
     return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))
-
-
-def _casts(lines: Lines, others: Views) -> Iterator[LineWay]:
-    """Lines cast to each type that other tensors have."""
-    own = lines.view.dtype
-    for dtype in dict.fromkeys(view.dtype for view in others.values()):
-        if dtype != own and _is_number(own) and _is_number(dtype):
-            yield LineWay(lines, 1, dtype)
-
-
-def _is_number(dtype: DType) -> bool:
-    return dtype.name.startswith(CALCULATED)

@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paramtool.engine.compare.runs import LineRun, Runs
 
+MAX_PARTS = 1 << 12
+"""Tensors joined of more are told by their first rows."""
 FEW = 6
 """Of more runs only the first and the last are shown."""
 
 
-def words(runs: Runs, names: Sequence[str] | Mapping[int, str], lines: str = "row") -> str:
-    """A map of rows, or of columns.
+def words(
+    runs: Runs, names: Sequence[str] | Mapping[int, str], lines: str = "row", *, totals: Mapping[int, int] | None = None
+) -> str:
+    """A map of rows, columns or elements; `totals` says how many each tensor has.
 
     >>> turn = Runs.of([LineRun(k, 2 * n, 2, 0) for n in range(3) for k in (0, 1)])
     >>> words(turn, ["gate", "up"])
@@ -25,19 +29,32 @@ def words(runs: Runs, names: Sequence[str] | Mapping[int, str], lines: str = "ro
     'rows 4-7 of every 8 of qkv'
     >>> words(Runs.of([LineRun(0, 8, 8, 0), LineRun(0, 0, 8, 8)]), ["w"], "column")
     'columns of [w 8-15; w 0-7]'
+    >>> words(Runs.of([LineRun(0, 9 - k, 1, k) for k in range(10)]), ["w"])
+    'rows of w backwards'
     """
     of = "columns of " if lines == "column" else ""
-    if len(runs) <= len(names) and not runs.start.any() and len(runs.tensors()) == len(runs):
+    if _are_whole(runs, totals):
         return f"{of}[{'; '.join(_few(runs, lambda one: names[one.tensor]))}]"
-    first = runs.first(1)[0]
-    if (step := runs.step()) > first.length:
+    first, step = runs.first(1)[0], runs.step()
+    if step > first.length:
         last = first.start + first.length - 1
         which = f"{lines} {first.start}" if first.start == last else f"{lines}s {first.start}-{last}"
         return f"{which} of every {step} of {names[first.tensor]}"
+    if step == -first.length:
+        some = f", {first.length} at a time" if first.length > 1 else ""
+        return f"{lines}s of {names[first.tensor]} backwards{some}"
     if period := runs.period():
         turn = ", ".join(_few(runs.part(0, period), lambda one: f"{names[one.tensor]} {one.length}"))
         return f"{lines}s of {turn} in turn, {len(runs) // period} times"
+    of = "elements of " if lines == "element" else of
     return f"{of}[{'; '.join(_few(runs, lambda one: f'{names[one.tensor]} {_span(one)}'))}]"
+
+
+def _are_whole(runs: Runs, totals: Mapping[int, int] | None) -> bool:
+    """Whether each run is a whole tensor, and none comes twice."""
+    if len(runs) > MAX_PARTS or runs.start.any() or len(runs.tensors()) < len(runs):
+        return False
+    return totals is None or all(one.length == totals[one.tensor] for one in runs)
 
 
 def _few(runs: Runs, word: Callable[[LineRun], str]) -> list[str]:

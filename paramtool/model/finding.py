@@ -27,6 +27,7 @@ class Finding:
     rule: str
     """The rule as it was written: `untied:a=b`; `tie-lost` for one without an argument."""
     message: str
+    """What was found, as a sentence."""
     names: tuple[str, ...] = ()
     """The tensors that it is about, as far as it is about tensors."""
     what: str = ""

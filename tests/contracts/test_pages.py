@@ -17,15 +17,30 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *SITE]
 WORDS = (
     "alias record",
     "alias set",
+    "cell",
     "checkpoint",
+    "content digest",
     "dialect",
     "evidence",
+    "family",
+    "finding",
+    "fused tensor",
     "layout",
+    "lock file",
     "owner",
     "part",
+    "plan",
+    "role",
+    "rule",
+    "saver",
     "section",
+    "shard",
     "sidecar file",
+    "spec",
     "storage",
+    "tie",
+    "variant",
+    "verdict",
     "view",
 )
 EVERYWHERE = ("dedup.md", "terminal.md")
@@ -48,13 +63,13 @@ def prose(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link to a heading may say, as GitHub makes it."""
+    """What a link to a heading may say, as GitHub makes it, and to what is documented from its docstring."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.*)$", prose(path), re.M):
         plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading.lower())
         name = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         found.add(next(text for n in range(1000) if (text := name if n == 0 else f"{name}-{n}") not in found))
-    return found
+    return found | set(re.findall(r"^::: (\S+)$", read(path), re.M))
 
 
 def unresolved(page: Path) -> list[str]:

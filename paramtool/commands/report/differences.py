@@ -13,7 +13,7 @@ from paramtool.drawing.strips import HeatBin
 from paramtool.engine.compare.heat import RowBin, row_bins
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import plural
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     ADDED,
     CAST,
@@ -24,6 +24,7 @@ from paramtool.model.diff import (
     ROUNDED,
     SAME,
     UNDECIDED,
+    WORDS,
     TensorDiff,
 )
 from paramtool.model.display import size
@@ -34,12 +35,7 @@ DECADES = 6
 """Powers of ten below the largest difference that have a colour of their own."""
 TINTS = {
     SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", ROUNDED: "yellow", CHANGED: "orange", ADDED: "blue",
-    REMOVED: "red", UNDECIDED: "blank",
-}  # fmt: skip
-KIND_WORDS = {
-    SAME: "the same", RENAMED: "the same under another name", LAYOUT: "the same in another layout",
-    CAST: "cast without loss", ROUNDED: "cast and rounded", CHANGED: "changed", ADDED: "only in B",
-    REMOVED: "only in A", UNDECIDED: "undecided",
+    REMOVED: "red", UNDECIDED: "blank", GRAPH: "blank",
 }  # fmt: skip
 
 
@@ -61,7 +57,7 @@ def verdicts(found: Diffed, b: Checkpoint) -> Iterator[StoredTensor]:
         one = kinds.get(name)
         kind = one.kind if one else SAME
         more = f", {change_words(one)}" if one and change_words(one) else ""
-        words = f"{KIND_WORDS[kind]}{more}; {geometry(view)}, {size(view.nbytes)}"
+        words = f"{WORDS[kind]}{more}; {geometry(view)}, {size(view.nbytes)}"
         yield StoredTensor(name, view.nbytes, TINTS[kind], "", words, kind)
 
 

@@ -66,9 +66,9 @@ def ways(a: View, b: View) -> Iterator[AxesWay]:
 
     >>> from paramtool.model.dtype import DTYPES
     >>> from paramtool.model.view import contiguous
-    >>> a, b = (contiguous(0, DTYPES["float32"], shape) for shape in ((2, 2, 3, 4), (4, 12)))
+    >>> a, b = (contiguous(0, DTYPES["float32"], shape) for shape in ((3, 2, 5), (5, 6)))
     >>> [way.order for way in ways(a, b)]
-    [(3, 0, 1, 2), (3, 0, 2, 1), (3, 1, 0, 2), (3, 1, 2, 0), (3, 2, 0, 1), (3, 2, 1, 0)]
+    [(2, 0, 1), (2, 1, 0)]
     """
     if sum(size > 1 for size in a.shape) > MAX_AXES or sum(size > 1 for size in b.shape) > MAX_AXES:
         return

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paramtool.engine.compare.line_content import is_sure
 from paramtool.engine.compare.line_hashes import Hashed, LineHashes
 from paramtool.engine.compare.line_proof import Claim, is_proved
 from paramtool.engine.compare.line_table import LineMap, LineTable
@@ -132,7 +133,7 @@ class LineIndex:
         if claimed is None:
             return None
         found, claim = claimed
-        return found if is_proved(a_source, b_source, claim) else None
+        return found if is_sure(b_source, claim.way) and is_proved(a_source, b_source, claim) else None
 
 
 def _some_rows(source: Source, way: LineWay) -> Iterator[Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.runs import LineRun, Runs
@@ -89,6 +89,14 @@ class LineTable:
         if (found < 0).any():
             return None
         return LineMap(Runs.of([]), False) if (self._count[found] > 1).any() else self._only(found)
+
+    def places(self, hashes: Array, most: int) -> Iterator[tuple[int, list[Place]]]:
+        """(number of a hash, where it is: at most `most` places) of those that are there."""
+        found = self._found(hashes)
+        for k, one in enumerate(found.tolist()):
+            if one >= 0:
+                where = slice(self._begin[one], self._begin[one] + min(most, self._count[one]))
+                yield k, list(zip(self._tensor[where].tolist(), self._line[where].tolist(), strict=True))
 
     def _only(self, found: Array) -> LineMap:
         at = self._begin[found]

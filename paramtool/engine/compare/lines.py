@@ -132,6 +132,30 @@ def columns(view: View) -> Iterator[Lines]:
             yield Lines(turned(matrix), is_columns=True)
 
 
+def has_lines(view: View) -> bool:
+    """Whether a tensor has rows or columns that are long enough."""
+    return any(True for cut in (rows, columns) for _ in cut(view))
+
+
+def elements(view: View) -> Lines | None:
+    """A tensor that is stored row by row as its elements, each a row of its own; None for others."""
+    if view.dtype.block_elements != 1 or not view.is_contiguous or not view.numel:
+        return None
+    return Lines(View(view.storage, view.dtype, view.offset, (view.numel, 1), (1, 1)))
+
+
+def short_columns(view: View) -> Iterator[Lines]:
+    """A tensor as columns that are too short to be found one by one."""
+    for matrix in _matrices(view):
+        if matrix.shape[0] > 1 and matrix.shape[1] > 1 and _nbytes(matrix.shape[0], view) < MIN_NBYTES:
+            yield Lines(turned(matrix), is_columns=True)
+
+
+def has_short_rows(view: View) -> bool:
+    """Whether the rows of a tensor are too short to be found one by one; those of a vector are its elements."""
+    return _nbytes(prod([size for size in view.shape if size > 1][1:]), view) < MIN_NBYTES
+
+
 def _matrices(view: View) -> Iterator[View]:
     """A tensor as a matrix, cut at each of its axes, the last one first."""
     shape = view.shape

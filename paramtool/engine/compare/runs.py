@@ -112,18 +112,34 @@ class Runs:
                 yield number, low, high - low
 
     def period(self) -> int:
-        """After how many runs tensors and lengths repeat, at most MAX_PERIOD; 0 if they do not."""
+        """After how many runs tensors and lengths repeat, at most MAX_PERIOD; 0 if they do not.
+
+        Each tensor has to go on where it ended.
+
+        >>> Runs.of([LineRun(0, 0, 2, 0), LineRun(1, 0, 1, 2), LineRun(0, 2, 2, 3), LineRun(1, 1, 1, 5)]).period()
+        2
+        """
         count = len(self)
         for period in range(1, min(count // 2, MAX_PERIOD) + 1):
-            if count % period == 0 and all(
-                bool((one[period:] == one[:-period]).all()) for one in (self.tensor, self.length)
-            ):
-                return period
+            if count % period == 0 and self._repeats(period):
+                return period if self._goes_on() else 0
         return 0
+
+    def _repeats(self, period: int) -> bool:
+        return all(bool((one[period:] == one[:-period]).all()) for one in (self.tensor, self.length))
+
+    def _goes_on(self) -> bool:
+        """Whether each tensor goes on where it ended."""
+        for number in self.tensors():
+            here = self.tensor == number
+            start, stop = self.start[here], self.start[here] + self.length[here]
+            if not (start[1:] == stop[:-1]).all():
+                return False
+        return True
 
     def step(self) -> int:
         """How far apart the runs of one tensor begin, where all are equally long and far apart; else 0."""
-        if len(self) < 3 or self.period() != 1:
+        if len(self) < 3 or not self._repeats(1):
             return 0
         steps = self.start[1:] - self.start[:-1]
         return int(steps[0]) if bool((steps == steps[0]).all()) else 0
