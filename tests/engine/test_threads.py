@@ -47,11 +47,13 @@ def stop(number, frame):
 signal.signal(signal.SIGALRM, stop)
 for moment in range(1, 120):
     try:
-        signal.setitimer(signal.ITIMER_REAL, moment / 20_000)
-        list(threaded(lambda task: task, range(3000), 2))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, moment / 20_000)
+            list(threaded(lambda task: task, range(3000), 2))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         pass
-    signal.setitimer(signal.ITIMER_REAL, 0)
 assert list(threaded(lambda task: task, range(9), 2)) == list(range(9))
 print("ended")
 """

@@ -194,7 +194,7 @@ def test_rows_that_round_to_the_same_are_not_the_same(place: Path, other: str) -
     random = np.random.default_rng(0)
     old, narrow = random.normal(size=(8, WIDTH)), random.normal(size=(8, WIDTH)).astype(other)
     new = old[::-1].copy()
-    new.view("u8")[3, 5] ^= 1
+    new.view("u8")[3, 5] ^= np.uint64(1)
     found = compared(place, {"a": old, "n": narrow}, {"b": new, "n2": narrow[::-1]})
     assert {one.kind for one in found.tensors for name in one.b if name == "b"} == {ADDED}
     assert not found.is_same()
