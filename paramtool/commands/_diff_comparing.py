@@ -30,6 +30,7 @@ from paramtool.model.diff import (
 from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
+from paramtool.passes.diff.moves import moves_of
 from paramtool.passes.diff.names import Renames, packed
 
 NUMBERS = ("float", "bfloat", "complex")
@@ -254,7 +255,8 @@ class Comparing:
             if self._is_made_so(repeated):
                 for copy in repeated.copies:
                     self.used.setdefault(copy.names[0], []).append(copy.terms[0][1])
-        self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique)
+        moves = moves_of(one.target, self.a)
+        self._settle(LAYOUT, names, name, how=one.how, layout=one.layout, is_unique=is_unique, moves=moves)
         if not one.repeats:
             runs = runs_of(one.target, self.b[name], self.a)
             self.maps |= {name: runs} if is_unique else {}
@@ -267,7 +269,8 @@ class Comparing:
         for name in names:
             self.used.setdefault(name, []).append(self.a[name])
         if not why and names:  # bits move, and one is flipped: they lead back
-            self._settle(LAYOUT, names, one.target.name, how=f"{one.how}, {_with(one.target)}", layout=one.layout)
+            how, moves = f"{one.how}, {_with(one.target)}", moves_of(one.target, self.a)
+            self._settle(LAYOUT, names, one.target.name, how=how, layout=one.layout, moves=moves)
         elif names:
             self._settle(CHANGED, names, one.target.name, how=f"explained by {why}, {one.how}", layout=one.layout)
 
@@ -294,7 +297,7 @@ class Comparing:
         for old, windows in one.used.items():
             self.used.setdefault(old, []).extend(windows)
         kind = LAYOUT if not one.is_cast else self._cast_kind(one)
-        self._settle(kind, one.olds, one.name, how=one.how, is_unique=one.is_unique)
+        self._settle(kind, one.olds, one.name, how=one.how, is_unique=one.is_unique, moves=search.moves(one))
         for name, olds in found:
             self._settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
         runs = search.named(one)

@@ -11,8 +11,10 @@ from paramtool.engine.compare.row_proof import Claim, RowForm, RowWay, is_proved
 from paramtool.engine.compare.rows import RowIndex, forms
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
+from paramtool.model.diff import LinePlace, Move
 from paramtool.model.rowmap import RowMap, RowRun, covered, words
 from paramtool.model.view import View
+from paramtool.passes.diff.moves import MAX_MOVES
 from paramtool.passes.diff.names import short
 
 Views = Mapping[str, View]
@@ -33,6 +35,8 @@ class FoundMap(NamedTuple):
     runs: tuple[RowRun, ...] = ()
     is_plain: bool = True
     """Whether rows are rows, neither columns nor negated."""
+    is_transposed: bool = False
+    """Whether they are columns of the second."""
 
 
 class Search:
@@ -125,12 +129,28 @@ class Search:
             used.setdefault(old, []).append(_rows(self.a[old], start, count, width))
         is_cast = any(self.a[old].dtype != view.dtype for old in olds)
         plain = not (is_transposed or is_negated or is_cast)
-        return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain)
+        return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain, is_transposed)
 
     def named(self, one: FoundMap) -> list[NamedRun]:
         """The rows of a map by the names of tensors; nothing for columns, negated or cast rows."""
         runs = one.runs if one.is_plain else ()
         return [NamedRun(self.names[run.tensor], run.start, run.length, run.to) for run in runs]
+
+    def moves(self, one: FoundMap) -> tuple[Move, ...]:
+        """The same as moves; none where there are more than MAX_MOVES."""
+        if len(one.runs) > MAX_MOVES:
+            return ()
+        total = sum(run.length for run in one.runs)
+        width = self.b[one.name].numel // total
+        return tuple(
+            Move(
+                self.names[run.tensor],
+                run.length,
+                LinePlace(run.start, self.a[self.names[run.tensor]].numel // width),
+                LinePlace(run.to, total, one.is_transposed),
+            )
+            for run in one.runs
+        )
 
     def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:
         """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of rows.

@@ -30,6 +30,25 @@ class RowSpan(NamedTuple):
     stop: int
 
 
+class LinePlace(NamedTuple):
+    """Where rows or columns of a tensor begin."""
+
+    start: int
+    of: int
+    """How many rows or columns the tensor has: rows of a stack of matrices are counted together."""
+    is_column: bool = False
+
+
+class Move(NamedTuple):
+    """Rows or columns of a tensor of the first checkpoint, and where they are in one of the second."""
+
+    old: str
+    length: int
+    """How many follow each other in both."""
+    here: LinePlace
+    there: LinePlace
+
+
 class Distance(NamedTuple):
     """How far the numbers of two tensors are apart; NaN equals NaN, and infinities equal those of their sign."""
 
@@ -68,6 +87,8 @@ class TensorDiff:
     is_unique: bool = True
     """False where several maps give the same bytes."""
     change: Distance | None = None
+    moves: tuple[Move, ...] = ()
+    """The map by rows and columns, for `layout` where it is one and short; rows of constants are in no move."""
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""
 
