@@ -109,10 +109,10 @@ docs: $(VENV)-docs/stamp
 # The oldest versions that pyproject.toml allows, on the Python that has wheels of them: PYTHON=python3.10.  The tests of
 # rooms that need no library beside torch; what other libraries write is tested with their newest versions.
 LOWEST = tests/model tests/passes tests/parts tests/layouts tests/startup tests/engine tests/laws tests/formats tests/commands
-$(VENV)-lowest/stamp: pyproject.toml packaging/lowest.py $(VENV)/stamp-paramtool
+$(VENV)-lowest/stamp: pyproject.toml packaging/lowest.py
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python packaging/lowest.py > $(@D)/requirements.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' tomli
+	$(@D)/bin/python packaging/lowest.py > $(@D)/requirements.txt
 	$(@D)/bin/python -m pip install --quiet -r $(@D)/requirements.txt --group quick
 	$(@D)/bin/python -m pip install --quiet --no-deps -e .
 	touch $@

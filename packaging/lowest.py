@@ -1,7 +1,7 @@
-"""Print the oldest versions that pyproject.toml allows, as requirements: `numpy>=1.23` becomes `numpy==1.23.*`.
+"""Print the oldest versions that pyproject.toml allows, as requirements: `numpy>=1.23` becomes `numpy==1.23`.
 
 The extras are included.  A release that has no wheel for this Python is not found by pip, which says so: the bound in
-pyproject.toml is then wrong for it, or the next release has to be named in NEWER.
+pyproject.toml is then wrong.
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-NEWER = {
-    "torch": "2.1.2",  # 2.1.0 is built against another NumPy than it names
-}
-
 
 def lowest() -> Iterator[str]:
     """One requirement a line."""
@@ -30,8 +26,7 @@ def lowest() -> Iterator[str]:
         if found is None:  # an extra of our own
             continue
         name, version, marker = found.groups()
-        exact = NEWER.get(name, version)
-        yield f"{name}=={exact}{'' if exact.count('.') > 1 else '.*'} {marker or ''}".rstrip()
+        yield f"{name}=={version} {marker or ''}".rstrip()
 
 
 if __name__ == "__main__":

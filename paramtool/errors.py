@@ -47,6 +47,8 @@ def bounded(text: str) -> str:
     >>> len(bounded("a" * 5000)), bounded("short")
     (927, 'short')
     """
+    if len(text) <= MAX_LINE and text.isprintable():  # a short line, which nearly all are
+        return text
     lines = text.split("\n", MAX_MESSAGE)
     return _cut("\n".join(_cut(line, MAX_LINE) for line in lines), MAX_MESSAGE)
 

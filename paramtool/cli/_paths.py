@@ -8,7 +8,7 @@ import shlex
 
 import click
 
-from paramtool.errors import UsageError
+from paramtool.errors import MissingFileError, ParamtoolError, UsageError
 
 URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
 HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
@@ -79,6 +79,15 @@ def check(path: str, command: str | None = None) -> None:
             "and paramtool downloads nothing",
             hint=f"`{_download(path)}`{then}",
         )
+
+
+def explained(error: ParamtoolError, path: str, command: str) -> ParamtoolError:
+    """The error of a path that does not exist; for a URL, a model of a hub and `-` one that says what it is."""
+    try:
+        check(path if isinstance(error, MissingFileError) else "", command)
+    except UsageError as better:
+        return better
+    return error
 
 
 def _check_output(path: str) -> None:

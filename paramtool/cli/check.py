@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from paramtool.cli import _display, _render
+from paramtool.cli import _display, _paths, _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._check_forms import FORMS, add_summary, form_of, write
 from paramtool.cli._failures import failure
@@ -32,6 +33,15 @@ def _print(found: Checked, form: str) -> None:
     _render.text(FORMS[form](found))
     if form == "github" and (trouble := add_summary(found)):
         _render.warn(trouble)
+
+
+def _explained(found: Checked) -> Checked:
+    """The same, in which the error of what is no path at all, such as a URL, says so."""
+    files = (
+        replace(file, error=_paths.explained(file.error, file.path, "check")) if file.error is not None else file
+        for file in found.files
+    )
+    return replace(found, files=tuple(files))
 
 
 @click.command("check", cls=Command, epilog=EPILOG)
@@ -69,7 +79,7 @@ def command(
     """
     form = "json" if as_json else form
     written = form or (form_of(output) if output is not None else None)
-    found = check_command.check(paths, progress=_render.progress, **options)
+    found = _explained(check_command.check(paths, progress=_render.progress, **options))
     _render.warn(*found.notes)
     if output is not None and written is not None:
         write(found, written, output, force=force)

@@ -10,7 +10,7 @@ from paramtool.cli import _display, _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._help import Command
 from paramtool.cli._table import whole
-from paramtool.cli._text import FILES, plural
+from paramtool.cli._text import FILE, plural
 from paramtool.commands import lock as lock_command
 from paramtool.lockfile.lock import NAME
 
@@ -18,7 +18,7 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
 
 
 @click.command("lock", cls=Command, epilog=EPILOG)
-@click.argument("paths", type=FILES, nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
 )

@@ -136,7 +136,10 @@ class PartSearch:
             if other.layout.group == group.kind and other.suffix == group.suffix and term in other.row.terms()
         ]  # fmt: skip
         for other in self._near(group.at, others):
-            maps = part_maps.of_parts(_shape(other, self.a[other.name]), _shapes(group, self.b), wanted)
+            shape = _shape(other, self.a[other.name])
+            if part_maps.keeps_rows(shape, term) and not self._may_share_rows(other.name, self.b[name]):
+                continue
+            maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
             yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
 
     def _near(self, at: str, others: Sequence[Near]) -> Sequence[Near]:
@@ -163,7 +166,7 @@ class PartSearch:
         if name not in self._rows:
             self._rows[name] = frozenset(_begins(self.sides.a.source, view))
         sampled = (there.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS))
-        rows = (next(_begins(self.sides.b.source, _row(there, k))) for k in sampled)
+        rows = (self._sample(1, _begin(there, k)) for k in sampled)
         return all(row in self._rows[name] for row in rows)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
@@ -193,7 +196,7 @@ class PartSearch:
     def _fit(self, name: str, way: _Way, one: PartMap) -> _AgreeingMap | None:
         """A map for tensors of these names, if some elements are those that it says."""
         there = self.b[name]
-        for element, place in one.points:
+        for element, place in one.points():
             if place is None:
                 return None
             view = self.a[way.names[place.name]]
@@ -252,8 +255,10 @@ def _shapes(group: ModuleParts, views: Views) -> PartShapes:
     return tuple((term, len(names), views[names[0]].shape) for term, names in group.tensors.items())
 
 
-def _row(view: View, k: int) -> View:
-    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (1, view.shape[1]), view.strides)
+def _begin(view: View, k: int) -> View:
+    """The first elements of a row of a matrix."""
+    count = min(BEGIN, view.shape[1])
+    return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
 
 
 def _begins(source: Source, view: View) -> Iterator[bytes]:

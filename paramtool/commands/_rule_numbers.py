@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands._rule_names import quoted
 from paramtool.commands.sizes import size
-from paramtool.errors import UsageError, plural
+from paramtool.errors import UsageError, plural, some
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
@@ -94,3 +94,10 @@ def not_finite(found: Inspection, patterns: Sequence[str] | None) -> Iterator[Ju
             if counts.total:
                 what = f"holds {counts} of {plural(view.numel, 'number')}, the first at {counts.place(view.shape)}"
                 yield f"{quoted(names[view][0])} {what}", tuple(names[view]), what
+
+
+def judged_nothing(found: Inspection, patterns: Sequence[str] | None) -> Iterator[str]:
+    """Where no tensor matches the patterns of `not_finite`: that nothing was judged."""
+    names = [name for name, _ in found.checkpoint.windows()] if patterns is not None else []
+    if patterns and not any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
+        yield f"no tensor matches {some(patterns, 4)}, so none was judged"

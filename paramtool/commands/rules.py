@@ -9,12 +9,20 @@ KINDS is the table of them.  A rule is parsed before anything is read, and judge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
-from paramtool.commands._rule_numbers import Share, file_nbytes, not_finite, parse_range, too_large, wrong_count
+from paramtool.commands._rule_numbers import (
+    Share,
+    file_nbytes,
+    judged_nothing,
+    not_finite,
+    parse_range,
+    too_large,
+    wrong_count,
+)
 from paramtool.commands._rule_ties import MissingTie, alias_sets, elsewhere, is_one_tensor
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
@@ -35,6 +43,11 @@ def _nothing(found: Inspection, asked: object) -> Iterator[str]:
     yield from ()
 
 
+def _no_patterns(asked: object) -> Sequence[str]:
+    """Rules of most kinds judge every tensor, or those that they name."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[A]):
     """A row of the table of rules; `A` is what a rule asks for."""
@@ -52,6 +65,8 @@ class Kind(Generic[A]):
     """The findings; none where the rule holds."""
     assumes: Callable[[Inspection, A], Iterator[str]] = _nothing
     """Of a rule that holds: what the file itself does not show, and who says so."""
+    patterns: Callable[[A], Sequence[str]] = _no_patterns
+    """Patterns of names that limit which tensors it judges; empty where it judges all."""
     needs_content: bool = False
     """Whether tensors have to be compared for it."""
     needs_config: bool = False
@@ -251,7 +266,8 @@ KINDS: tuple[Kind[Any], ...] = (
     Kind("size", "PT206", ">SIZE", "the files have more than SIZE bytes", _size, too_large),
     Kind("parameters", "PT207", "=RANGE", "the model has another number of parameters: N, A..B, A.. or ..B",
          parse_range, wrong_count),
-    Kind("nan", "PT209", "", "a tensor holds a NaN or an infinity", _none, not_finite),
+    Kind("nan", "PT209", "", "a tensor holds a NaN or an infinity", _none, not_finite, judged_nothing,
+         lambda patterns: patterns or ()),
     Kind("not-tied", "PT103", ":A=B", "the older spelling of untied", _pair, _untied, _by_config),
     Kind("dtype", "PT208", ":PATTERN=DTYPE", "the older spelling of wrong-dtype: finds what is not of that dtype",
          _pattern_and_dtype, _dtype),

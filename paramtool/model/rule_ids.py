@@ -46,6 +46,8 @@ RULE_IDS = (
     RuleId("PT404", "pointer-changed", ERROR, "a git-LFS or Xet pointer names another file than the lock"),
     RuleId("PT405", "not-checked", NOTE, "only headers or a pointer were there, so the numbers were not compared"),
     RuleId("PT501", "expired", WARNING, "an exception of the configuration has expired"),
+    RuleId("PT502", "unmatched", WARNING, "a pattern of the configuration matches no checkpoint, or no tensor"),
+    RuleId("PT503", "unused-exception", WARNING, "no finding needs an exception of the configuration"),
 )
 """Every kind, by its id."""
 BY_NAME = {one.name: one for one in RULE_IDS}

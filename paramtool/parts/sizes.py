@@ -94,6 +94,10 @@ class Sizes:
 
     def knows(self, word: str) -> bool:
         """Whether a length is given or follows."""
+        if word in self.known or word.isdigit():
+            return True
+        if word not in _DERIVED:
+            return False
         try:
             self.of(word)
         except UnknownSize:

@@ -13,8 +13,9 @@ from paramtool.commands.check.policy import Policy, Setting, Settings
 from paramtool.commands.check.report import Checked
 from paramtool.commands.check.settings import ALWAYS, BARE
 from paramtool.commands.check.targets import CheckTarget, targets
+from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import NoSuchFileError, UsageError, refuse_string
+from paramtool.errors import MissingFileError, UsageError, refuse_string
 from paramtool.formats import policy
 from paramtool.lockfile.lock import NAME
 from paramtool.model.inflating import limiting
@@ -53,16 +54,13 @@ def check(
     said = _policy(config)
     locked = _lock(lock, said)
     asked = _settings(said, locked, content_only)
-    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, _today(today), progress)
+    day, uses = _today(today), PolicyUses(asked)
+    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, day, uses, progress)
     given = [os.fspath(path) for path in paths]
     files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
-    return Checked(
-        files,
-        locked.path if locked else "",
-        said.path,
-        tuple(about.expired()),
-        tuple(about.notes(files, is_whole=not given)),
-    )
+    is_whole = not (given or content_only or allow_class or allow_unknown)
+    general = uses.findings([file.path for file in files], day, is_whole=is_whole)
+    return Checked(files, locked.path if locked else "", said.path, tuple(general), tuple(about.notes(files)))
 
 
 def _policy(config: Path | None) -> Policy:
@@ -119,7 +117,7 @@ def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[Chec
 def _named(path: str, where: str) -> CheckTarget:
     """A checkpoint that a line of the lock names; no pattern."""
     is_there = os.path.lexists(path)
-    return CheckTarget(path, None if is_there else NoSuchFileError(path, f"no such file or folder; {where} names it"))
+    return CheckTarget(path, None if is_there else MissingFileError(path, f"no such file or folder; {where} names it"))
 
 
 def _vanished(given: Sequence[str], lock: Lock | None) -> list[CheckTarget]:
@@ -131,7 +129,7 @@ def _vanished(given: Sequence[str], lock: Lock | None) -> list[CheckTarget]:
     folders = [os.path.join(os.path.abspath(path), "") for path in given if os.path.isdir(path)]
     places = [place_of(lock, name) for name in lock.models]
     return [
-        CheckTarget(place, NoSuchFileError(place, f"no such file or folder; {lock.path} names it"))
+        CheckTarget(place, MissingFileError(place, f"no such file or folder; {lock.path} names it"))
         for place in places
         if not os.path.lexists(place) and os.path.abspath(place).startswith(tuple(folders))
     ]

@@ -12,6 +12,7 @@ from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import CheckedFile
 from paramtool.commands.check.settings import AskedRule, asked_rules
 from paramtool.commands.check.targets import CheckTarget, inside
+from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
 from paramtool.errors import FormatError, ParamtoolError, UsageError, plural
@@ -47,6 +48,7 @@ class Checking:
     allow_class: tuple[str, ...]
     allow_unknown: bool
     today: date
+    uses: PolicyUses
     progress: Progress
 
     def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
@@ -70,6 +72,8 @@ class Checking:
             except (MemoryError, RecursionError) as caught:
                 what = "memory" if isinstance(caught, MemoryError) else "stack"
                 error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
+        if error is not None:
+            self.uses.skip(path)
         if error is not None and not error.message.startswith(path):
             error = error.located(path)
         return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
@@ -86,6 +90,7 @@ class Checking:
         if locked is not None and (pointed := self._pointers(path, locked)) is not None:
             draft.notes.append("only pointers to its files are here: they were compared with the lock, by no rule")
             self._add(draft, pointed, settings)
+            self.uses.skip(path)
             return
         asked = self._asked(settings, path)
         found = self._inspected(path, settings, asked)
@@ -94,6 +99,8 @@ class Checking:
             usual = (replace(one, place=place, severity=BY_ID[one.id].severity) for one in rule.findings(found))
             self._add(draft, usual, settings)
             draft.notes += rule.assumptions(found)
+            if place is not None and (patterns := rule.kind.patterns(rule.asked)):
+                self.uses.match(place, patterns, [name for name, _ in found.checkpoint.windows()])
         if compares:
             if is_folder(path):
                 allowed = (*self.allow_class, *settings.get("allow-class", ()))
@@ -107,18 +114,16 @@ class Checking:
             severity = settings.severities.get(finding.id, finding.severity)
             if severity == OFF or (self.allow_unknown and finding.id == BY_NAME["unsafe"].id):
                 continue
-            allowed = self.policy.allowing(finding.id, draft.path, finding.names, self.today)
-            words = allowed.words if allowed else ""
+            words = self._allowed(finding, draft.path)
             draft.findings.append(replace(finding, path=draft.path, severity=severity, allowed=words))
 
-    def _unmatched(self, paths: Sequence[str]) -> Iterator[str]:
-        """`[[paths]]` and `[[allow]]` whose patterns match no checkpoint: a typing mistake would switch a rule off."""
-        tables = [("paths", one.patterns, one.place) for one in self.policy.by_path]
-        tables += [("allow", one.paths, one.place) for one in self.policy.allowances if one.paths]
-        for word, patterns, place in tables:
-            if place and not any(self.policy.matches(path, patterns) for path in paths):
-                found = ", ".join(repr(pattern)[:200] for pattern in patterns[:4])
-                yield f"{place.path}:{place.line}: no checkpoint matches this [[{word}]]: {found}"
+    def _allowed(self, finding: Finding, path: str) -> str:
+        """Why a finding is allowed, by the first exception that holds; empty where none does."""
+        found = list(self.policy.matching(finding.id, path, finding.names))
+        holds = [one for one in found if not one.is_expired(self.today)][:1]
+        for one in holds or found:
+            self.uses.need(one, finding.names)
+        return holds[0].words if holds else ""
 
     def _locked(self, path: str) -> LockedModel | None:
         """The model of the lock; None where it is not clear which, which is an error after the rules were judged."""
@@ -162,20 +167,8 @@ class Checking:
             progress=self.progress,
         )
 
-    def expired(self) -> Iterator[Finding]:
-        """A finding for each exception whose last day is over."""
-        kind = BY_NAME["expired"]
-        severity = self.policy.settings.severity(kind.id)
-        for one in self.policy.allowances:
-            if one.is_expired(self.today) and one.until is not None and severity != OFF:
-                known = BY_ID[one.rule_id]
-                message = f'{known.id} {known.name} was allowed until {one.until.isoformat()}: "{one.reason}"'
-                yield Finding(kind.name, message, id=kind.id, severity=severity, place=one.place)
-
-    def notes(self, files: Sequence[CheckedFile], *, is_whole: bool) -> Iterator[str]:
-        """Models of the lock that were not checked; with `is_whole`, also tables of the configuration without one."""
-        if is_whole:
-            yield from self._unmatched([file.path for file in files])
+    def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:
+        """Models of the lock that were not checked."""
         if self.lock is None:
             if any(self.policy.settings.get(key, False) for key in ("changed", "content-only")):
                 yield "no lock is there, so nothing was compared with one"

@@ -115,11 +115,8 @@ class Policy:
         whole = os.path.relpath(os.path.abspath(path), os.path.abspath(self.folder or os.curdir)).replace(os.sep, "/")
         return whole, os.path.basename(os.path.abspath(path))
 
-    def allowing(self, rule_id: str, path: str, names: Sequence[str], today: date) -> Allowance | None:
-        """The first exception that holds for a finding."""
-        return next((one for one in self._allowing(rule_id, path, names) if not one.is_expired(today)), None)
-
-    def _allowing(self, rule_id: str, path: str, names: Sequence[str]) -> Iterator[Allowance]:
+    def matching(self, rule_id: str, path: str, names: Sequence[str]) -> Iterator[Allowance]:
+        """The exceptions for a finding, in their order, also those that have expired."""
         for one in self.allowances:
             if one.rule_id != rule_id or (one.paths and not self.matches(path, one.paths)):
                 continue

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from paramtool.errors import NoSuchFileError, ParamtoolError, UsageError
+from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UsageError
 from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _expanded(path: str) -> Iterator[CheckTarget]:
     if not path or os.path.lexists(path):
         yield CheckTarget(path, None if path else UsageError("an empty path; expected a file or a folder"))
     elif not re.search(r"[*?\[]", path):
-        yield CheckTarget(path, NoSuchFileError(path, "no such file or folder"))
+        yield CheckTarget(path, MissingFileError(path, "no such file or folder"))
     elif matching := _matching(path):
         yield from map(CheckTarget, matching)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -24,6 +24,8 @@ MAX_BLOCK_NBYTES = 1 << 20
 MIN_BLOCK_NBYTES = 1 << 12
 THREADS = 2
 """Comparing is limited by memory speed: more than two threads gained nothing on the machines it was measured on."""
+SMALL_NBYTES = 1 << 20
+"""Tasks that read less than this together take less time than to start threads for them."""
 
 
 def block_nbytes(memory: int, streams: int) -> int:
@@ -125,8 +127,16 @@ class Pool:
             with self.borrowed() as source:
                 return work(source, task)
 
-        listed = [(task, self.is_plain(views)) for task, views in tasks]
-        answers = threaded(borrowing, [task for task, plain in listed if plain], len(self._all))
+        listed, nbytes = [], 0
+        for task, views in tasks:
+            read = list(views)
+            listed.append((task, self.is_plain(read)))
+            nbytes += sum(view.nbytes for view in read)
+        plain_tasks = [task for task, plain in listed if plain]
+        if nbytes < SMALL_NBYTES:
+            answers: Generator[Answer] = (borrowing(task) for task in plain_tasks)
+        else:
+            answers = threaded(borrowing, plain_tasks, len(self._all))
         with closing(answers):
             for task, plain in listed:
                 yield next(answers) if plain else work(self.source, task)

@@ -9,13 +9,14 @@ Pure: which of them holds is for the bytes to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from math import gcd, prod
 from random import Random
 from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
+from paramtool.layouts.pattern import blocks, parse
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
@@ -36,33 +37,49 @@ MAX_MAPS = 2000
 """The most maps that are tried between two tensors."""
 
 
-class PartMap(NamedTuple):
+class PartMap:
     """A tensor of the second checkpoint made of some of the first, for one layout and certain sizes.
 
     Parts are called by their terms, and tensors of the first by these or by `row 0`, `row 1`: the map is that of all
     tensors of these shapes.
     """
 
-    mine: tuple[Stored, ...]
-    theirs: Stored
-    ones: int
-    """How many sizes are 1, as of a layout with one chunk: another layout says the same in fewer words."""
-    words: str
-    """The pattern and its sizes."""
-    points: tuple[tuple[int, ElementPlace | None], ...]
-    """Some elements of the second, and where they are in the first."""
+    def __init__(self, mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) -> None:
+        self.mine = tuple(mine)
+        self.theirs = theirs
+        self._content, self._sizes = content, sizes
+        numel = prod(theirs.shape)
+        chance = Random(numel)
+        self._elements = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
+        self._found: list[ElementPlace | None] = []
 
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that the shapes alone do not show."""
+        return {word: size for word, size in solving.used(self._content, self._sizes).items() if word not in UNSAID}
 
-def _made(mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) -> PartMap:
-    held = tuple(mine)
-    known = {word: size for word, size in solving.used(content, sizes).items() if word not in UNSAID}
-    said = " ".join(f"{word}={size}" for word, size in known.items() if size > 1)
-    ones = sum(size == 1 for size in known.values())
-    where, numel = positions.held(held), prod(theirs.shape)
-    chance = Random(numel)
-    points = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
-    found = tuple((one, positions.origin(one, theirs, where)) for one in points)
-    return PartMap(held, theirs, ones, f"{content}, {said}" if said else content, found)
+    @property
+    def ones(self) -> int:
+        """How many sizes are 1, as of a layout with one chunk: another layout says the same in fewer words."""
+        return sum(size == 1 for size in self.sizes.values())
+
+    @property
+    def words(self) -> str:
+        """The pattern and its sizes."""
+        said = " ".join(f"{word}={size}" for word, size in self.sizes.items() if size > 1)
+        return f"{self._content}, {said}" if said else self._content
+
+    def points(self) -> Iterator[tuple[int, ElementPlace | None]]:
+        """Some elements of the second, and where they are in the first.
+
+        Each is found when it is asked for: the first ones rule out most maps.
+        """
+        held = None
+        for k, element in enumerate(self._elements):
+            if k == len(self._found):
+                held = positions.held(self.mine) if held is None else held
+                self._found.append(positions.origin(element, self.theirs, held))
+            yield element, self._found[k]
 
 
 UNSAID = ("in", "out", "half", "two", "rest", "q_rows", "k_rows", "v_rows", "taps", "width")
@@ -94,6 +111,27 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
 
     The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
     """
+    found = []
+    for content, every, sizes, stored in _joined(fused, parts):
+        mine, theirs = [whole(part.name, part.shape) for part in every], stored
+        if wanted:
+            mine, theirs = [stored], next(one for one in mine if one.name == wanted)
+        found.append(PartMap(mine, theirs, content, sizes))
+    return tuple(found)
+
+
+class _Joined(NamedTuple):
+    """A fused tensor of its parts, for certain sizes."""
+
+    content: str
+    parts: Sequence[PartTensor]
+    sizes: Sizes
+    stored: Stored
+
+
+@lru_cache(maxsize=KEPT)
+def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_Joined]:
+    """A fused tensor of its parts, for all sizes that their shapes allow."""
     try:
         content, along = fused.pattern()
     except LayoutError:
@@ -110,18 +148,27 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
     every = [part for own in given.values() for part in own]
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
-    def made(sizes: Sizes) -> PartMap:
+    def made(sizes: Sizes) -> _Joined:
         sizes = solving.learned(sizes, every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        if not wanted:
-            return _made((whole(part.name, part.shape) for part in every), stored, content, sizes)
-        part = next(part for part in every if part.name == wanted)
-        return _made((stored,), whole(part.name, part.shape), content, sizes)
+        return _Joined(content, every, sizes, stored)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))
+
+
+@lru_cache(maxsize=KEPT)
+def keeps_rows(fused: FusedShape, term: str) -> bool:
+    """Whether a fused matrix holds the rows of a part as they are, in any order."""
+    try:
+        content, along = fused.pattern()
+    except LayoutError:
+        return False
+    inner = patterns.groups(patterns.axes_of(term, content))[1:]
+    found = [block.axes for block in blocks(parse(content, patterns.WORDS)) if block.terms[0][1] == term]
+    return along == 0 and all(axes[1:] == inner for axes in found)
 
 
 @lru_cache(maxsize=KEPT)
@@ -143,7 +190,7 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
                 sizes.of(way.unseen)
             sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
-        return _made(held, there, ways[-1].content, sizes)
+        return PartMap(held, there, ways[-1].content, sizes)
 
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         return _rotary(sizes.of("head_dim")) if word == "rotary" else lengths

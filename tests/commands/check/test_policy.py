@@ -206,10 +206,10 @@ def test_the_last_that_says_something_counts(layers: list[Settings]) -> None:
 
 def test_an_exception_holds_on_its_last_day_and_not_on_the_next() -> None:
     last = date(2027, 1, 31)
-    policy = Policy(allowances=(Allowance("PT209", "why", (), ("a.*",), last),))
-    for names, day, holds in (
-        (("a.x",), last, True), (("a.x", "a.y"), date(2020, 1, 1), True), (("a.x", "b"), last, False),
-        ((), last, False), (("a.x",), date(2027, 2, 1), False),
-    ):  # fmt: skip
-        assert bool(policy.allowing("PT209", "m.pt", names, day)) is holds
-    assert policy.allowing("PT204", "m.pt", ("a.x",), last) is None
+    allowance = Allowance("PT209", "why", (), ("a.*",), last)
+    policy = Policy(allowances=(allowance,))
+    assert not allowance.is_expired(last) and not allowance.is_expired(date(2020, 1, 1))
+    assert allowance.is_expired(date(2027, 2, 1))
+    for names, matches in ((("a.x",), True), (("a.x", "a.y"), True), (("a.x", "b"), False), ((), False)):
+        assert list(policy.matching("PT209", "m.pt", names)) == [allowance] * matches
+    assert not list(policy.matching("PT204", "m.pt", ("a.x",)))

@@ -20,7 +20,7 @@ def test_a_locked_model_that_vanished_from_a_folder_is_an_error(tmp_path: Path) 
     (models / "b" / "model.safetensors").unlink()
     (models / "b").rmdir()
     found = paramtool.check([models], lock=lock)
-    assert found.exit_code == 2
+    assert found.exit_code == 3
     assert any("names it" in str(file.error) for file in found.files)
 
 
