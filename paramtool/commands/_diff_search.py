@@ -11,7 +11,7 @@ from paramtool.engine.compare.row_proof import Claim, RowForm, RowWay, is_proved
 from paramtool.engine.compare.rows import RowIndex, forms
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
-from paramtool.model.diff import LinePlace, Move
+from paramtool.model.diff import LineMove, LinePlace
 from paramtool.model.rowmap import RowMap, RowRun, covered, words
 from paramtool.model.view import View
 from paramtool.passes.diff.moves import MAX_MOVES
@@ -136,14 +136,14 @@ class Search:
         runs = one.runs if one.is_plain else ()
         return [NamedRun(self.names[run.tensor], run.start, run.length, run.to) for run in runs]
 
-    def moves(self, one: FoundMap) -> tuple[Move, ...]:
+    def moves(self, one: FoundMap) -> tuple[LineMove, ...]:
         """The same as moves; none where there are more than MAX_MOVES."""
         if len(one.runs) > MAX_MOVES:
             return ()
         total = sum(run.length for run in one.runs)
         width = self.b[one.name].numel // total
         return tuple(
-            Move(
+            LineMove(
                 self.names[run.tensor],
                 run.length,
                 LinePlace(run.start, self.a[self.names[run.tensor]].numel // width),

@@ -39,7 +39,7 @@ class LinePlace(NamedTuple):
     is_column: bool = False
 
 
-class Move(NamedTuple):
+class LineMove(NamedTuple):
     """Rows or columns of a tensor of the first checkpoint, and where they are in one of the second."""
 
     old: str
@@ -87,7 +87,7 @@ class TensorDiff:
     is_unique: bool = True
     """False where several maps give the same bytes."""
     change: Distance | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[LineMove, ...] = ()
     """The map by rows and columns, for `layout` where it is one and short; rows of constants are in no move."""
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""

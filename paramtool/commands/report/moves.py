@@ -10,7 +10,7 @@ from typing import NamedTuple
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.ribbons import Ribbon
 from paramtool.errors import plural
-from paramtool.model.diff import LinePlace, Move, TensorDiff
+from paramtool.model.diff import LineMove, LinePlace, TensorDiff
 
 NUMBERS = re.compile(r"[0-9]+")
 OWN_TINTS = len(SERIES) - 1
@@ -53,7 +53,7 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
     return [_figure(same[0], len(same) - 1) for same in alike.values()]
 
 
-def _is_whole(moves: Sequence[Move]) -> bool:
+def _is_whole(moves: Sequence[LineMove]) -> bool:
     """Whether one whole tensor became another."""
     return len(moves) == 1 and moves[0].length == moves[0].here.of == moves[0].there.of
 

@@ -58,12 +58,12 @@ def heat(pairs: Sequence[WindowPair], sides: Sides, bins: int = BINS, cells: int
     """
 
     def work(a_source: Source, b_source: Source, pair: WindowPair) -> Heat:
-        return _heat(pair, a_source, b_source, bins, cells)
+        return _heat(pair, a_source, b_source, bins=bins, cells=cells)
 
     return list(sides.map(work, ((pair, [pair]) for pair in pairs)))
 
 
-def _heat(pair: WindowPair, a_source: Source, b_source: Source, bins: int, cells: int) -> Heat:
+def _heat(pair: WindowPair, a_source: Source, b_source: Source, *, bins: int, cells: int) -> Heat:
     import numpy as np
 
     kinds = number_types(pair.a, pair.b)
