@@ -22,6 +22,8 @@
 #   make dist     build the wheel, the sdist and paramtool.pyz, and test each in an empty environment
 #   make docs     build the site into build/site; a link that leads nowhere fails
 #   make lowest   run the tests with the oldest versions of the packages that pyproject.toml allows
+#   make claims   print the claims of README.md whose proofs ran with older libraries than are installed, or never; the
+#                 exit status is then that of make for a failure (docs/claims.py)
 #   make help     print this
 #
 # PYTHON=python3.12 chooses another interpreter, which gets its own environment.  ORACLE_PYTHON makes the environments of
@@ -63,7 +65,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick docs dist lowest demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs dist lowest demo test hard fuzz check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -129,6 +131,10 @@ $(VENV)-dist/stamp:
 
 dist: $(VENV)-dist/stamp
 	$(<D)/bin/python packaging/dist.py
+
+# It runs nothing.  `make test` and `make oracles` write build/claims.json; `python docs/claims.py record` takes it over.
+claims:
+	@$(PYTHON) docs/claims.py stale
 
 demo: $(VENV)/stamp-paramtool
 	$(BIN)/paramtool inspect $(FIXTURE)
@@ -242,12 +248,16 @@ oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)
     $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/axe/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
 	    PARAMTOOL_CI=$(CURDIR)/$(ENVIRONMENTS)/ci/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
+	$(BIN)/python docs/claims.py record build/claims.json
 	$(BIN)/python docs/examples/savers_table.py
+	$(BIN)/python docs/claims.py ran docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs.md --json build/proofs.json
+	$(BIN)/python docs/claims.py ran tests/oracles/frameworks/prove.py
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/dialects/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs-dialects.md --json build/proofs-dialects.json --evidence paramtool/parts/proofs.json
+	$(BIN)/python docs/claims.py ran tests/oracles/dialects/prove.py
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/zoo.py -o docs/proofs-models.md --json build/zoo.json
 
 # Needs about 20 GB of free space in TMPDIR with the default GB=4.

@@ -1,9 +1,9 @@
 """`paramtool diff` of two checkpoints, compared with reading both and hashing or comparing them.
 
 Everything is in the page cache.  The pairs: equal files, all tensors renamed, one form of a mixture of experts beside
-the other (with a map), and rows in another order that no table has: halves exchanged, and all permuted.  A file beside
-itself under another path (a hard link) is not read.  Peers: `cmp`, blake3 of both, sha256sum, and
-torch.equal of both.
+the other (with a map), and maps that no table has: rows of 4 kB and of 1 kB, and columns, with their halves exchanged
+or all permuted, and axes in another order.  A file beside itself under another path (a hard link) is not read.  Peers:
+`cmp`, blake3 of both, sha256sum, and torch.equal of both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 
 from measure import HEADER, PARAMTOOL, folder, interleaved, machine, make, print_table, rows, run, verdict
 
@@ -36,6 +38,7 @@ one, other = (load_file(path) for path in sys.argv[1:])
 print(all(torch.equal(one[name], other.get(name, one[name])) for name in one))
 """
 RENAMED = "x."
+KERNELS = "tensor.permute(2, 3, 1, 0)"
 
 
 def main() -> None:
@@ -49,6 +52,12 @@ def main() -> None:
         "renamed": (_renamed, SAME),
         "rows in another order, found by digests": (_shuffled, MAPPED),
         "permuted rows, found by digests": (_permuted, MAPPED),
+        "permuted rows of 1 kB": (partial(_changed, [16384, 256], "tensor[torch.randperm(16384)]"), MAPPED),
+        "permuted rows of 1 kB, bfloat16": (partial(_changed, [16384, 512], "tensor[torch.randperm(16384)]"), MAPPED),
+        "halves of columns exchanged": (partial(_changed, [4096, 1024], "torch.roll(tensor, 512, 1)"), MAPPED),
+        "permuted columns, bfloat16": (partial(_changed, [4096, 2048], "tensor[:, torch.randperm(2048)]"), MAPPED),
+        "permuted columns as rows": (partial(_changed, [4096, 1024], "tensor.T[torch.randperm(1024)]"), MAPPED),
+        "kernels of convolutions in another order": (partial(_changed, [256, 1024, 4, 4], KERNELS), MAPPED),
         "a list of experts and stacks of them": (_experts, MAPPED),
     }
     for name, (maker, wanted) in pairs.items():
@@ -107,14 +116,22 @@ def _permuted(place: str, gb: float) -> tuple[str, str]:
     )
 
 
-def _made(place: str, gb: float, change: str) -> tuple[str, str]:
-    """A file of matrices of 16 MB, rows of 4 kB, and another one made of it."""
+def _changed(shape: Sequence[int], change: str, place: str, gb: float) -> tuple[str, str]:
+    """Tensors of 16 MB, each changed, under another name; float32, or bfloat16 where that makes 16 MB."""
+    name = "'" + RENAMED + "' + name"
+    return _made(place, gb, f"{{{name}: ({change}).contiguous() for name, tensor in found.items()}}", shape)
+
+
+def _made(place: str, gb: float, change: str, shape: Sequence[int] = (4096, 1024)) -> tuple[str, str]:
+    """A file of tensors of 16 MB, as matrices with rows of 4 kB, and another one made of it."""
     a, b = (os.path.join(place, f"{name}.safetensors") for name in "ab")
     script = f"""
 import torch
 from safetensors.torch import save_file
 torch.manual_seed(0)
-found = {{f"layers.{{k}}.weight": torch.randn(4096, 1024) for k in range({max(1, int(gb * 1e9 / (16 * MB)))})}}
+dtype = torch.bfloat16 if {prod(shape)} * 4 > {16 * MB} else torch.float32
+count = {max(1, int(gb * 1e9 / (16 * MB)))}
+found = {{f"layers.{{k}}.weight": torch.randn({tuple(shape)}).to(dtype) for k in range(count)}}
 save_file(found, {a!r})
 save_file({change or "found"}, {b!r})
 """

@@ -110,12 +110,12 @@ def _picture(row: FusedRow) -> Iterator[str]:
                 raise
     labels = [""] * prod(stored.shape)
     for piece in stored.pieces:
-        for place, index in _elements(piece, stored.shape):
+        for place, index in elements(piece, stored.shape):
             labels[place] = _label(piece, index, sizes, has_experts=count > 1, sliced=sliced)
     yield from drawn(stored.name, stored.shape, labels)
 
 
-def _elements(piece: Piece, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def elements(piece: Piece, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(place in the tensor, row-major; index in the part) of each element of a piece."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     origin = sum(k * stride for k, stride in zip(piece.at, strides, strict=True))

@@ -26,6 +26,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):  # the tests themselves may run there
     os.environ.pop(name, None)
 
+pytest_plugins = ["tests.recording"]
+
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
 

@@ -10,9 +10,13 @@ from paramtool.cli._streams import quoted
 from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT
 from paramtool.commands.check.report import Checked
-from paramtool.errors import MAX_LISTED
+from paramtool.errors import MAX_LISTED, plural, some
 from paramtool.model.finding import ERROR, Finding
 from paramtool.model.rule_ids import BY_ID
+
+MANY_NAMES = 4
+"""The most tensors that a row names."""
+LISTED = "--verbose and --format json list them"
 
 
 def rows(found: Checked) -> Iterator[Row]:
@@ -31,22 +35,32 @@ def rows(found: Checked) -> Iterator[Row]:
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
-    """A row for each of the first findings of a kind, with those that fail first, and the number of the others."""
-    kinds: dict[tuple[str, str, bool], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.id, finding.severity, bool(finding.allowed)), []).append(finding)
+    """A row for what is found, with the first tensors of those of which the same is found; of one kind the first rows.
+
+    With --verbose each finding has a row of its own.
+    """
+    kinds: dict[tuple[str, str, bool], dict[object, list[Finding]]] = {}
+    for number, finding in enumerate(findings):
+        same = (finding.what, finding.allowed) if finding.what and not _display.current.verbose else number
+        groups = kinds.setdefault((finding.id, finding.severity, bool(finding.allowed)), {})
+        groups.setdefault(same, []).append(finding)
     most = _display.most(MAX_LISTED)
-    for (rule_id, _, _), group in kinds.items():
-        for finding in group[:most]:
-            yield (
-                label(finding),
-                whole(_where(finding)),
-                f"{rule_id} {BY_ID[rule_id].name}: {finding.message}",
-                _allowed(finding),
-            )
-        if more := len(group[most:]):
-            words = f"{rule_id} {BY_ID[rule_id].name}: and {more} more; --verbose and --format json list them"
-            yield (label(group[0]), whole(_where(group[0])), words)
+    for (rule_id, _, _), groups in kinds.items():
+        rule, rows = f"{rule_id} {BY_ID[rule_id].name}", list(groups.values())
+        for group in rows[:most]:
+            one = group[0]
+            message = one.message if len(group) == 1 else _of_several(group)
+            yield (label(one), whole(_where(one)), f"{rule}: {message}", _allowed(one))
+        if more := sum(map(len, rows[most:])):
+            one = rows[0][0]
+            yield (label(one), whole(_where(one)), f"{rule}: and {more} more; {LISTED}")
+
+
+def _of_several(group: list[Finding]) -> str:
+    """What is found of several tensors, and the first names."""
+    listed = f"; {LISTED}" if len(group) > MANY_NAMES else ""
+    names = some([one.names[0] for one in group], MANY_NAMES)
+    return f"{plural(len(group), 'tensor')}, each {group[0].what}: {names}{listed}"
 
 
 def label(finding: Finding) -> str:

@@ -55,18 +55,19 @@ def verdict(found: Diffed) -> str:
         return "different weights"
     if UNDECIDED in kinds:  # what only A has may be what is undecided
         return "undecided"
-    more = [
-        text
-        for kind, text in (
-            (RENAMED, "under other names"),
-            (LAYOUT, "in another layout"),
-            (CAST, "in another type, without loss"),
-            (ROUNDED, "rounded to another type"),
-        )
-        if kind in kinds
-    ]
+    more = [text for text, holds in _said(found) if holds]
     tied = ", tied otherwise" if found.ties else ""
     return " ".join(["same weights", ", ".join(more)]).rstrip() + tied
+
+
+def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
+    """What is not alike about the same weights, and whether it is so; a cast can have another name or a map, too."""
+    kinds = {one.kind for one in found.tensors}
+    casts = [one for one in found.tensors if one.kind in (CAST, ROUNDED)]
+    yield "under other names", RENAMED in kinds or any(one.a != one.b and not one.how for one in casts)
+    yield "in another layout", LAYOUT in kinds or any(one.how for one in casts)
+    yield "in another type, without loss", CAST in kinds
+    yield "rounded to another type", ROUNDED in kinds
 
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:

@@ -26,6 +26,7 @@ def _model(one: LockedModel) -> dict[str, Any]:
         "unnamed": one.unnamed,
         "dialect": one.dialect or None,
         "ties": [{"names": list(tie.names), "kind": tie.kind} for tie in one.ties],
+        "views": [{"name": v.name, "offset": v.offset, "strides": list(v.strides)} for v in one.views.values()],
         "objects": [{"key": o.key, "digest": o.digest, "words": o.words} for o in one.objects.values()],
         "tensors": [_tensor(tensor) for tensor in one.tensors.values()],
     }

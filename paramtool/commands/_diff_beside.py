@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from paramtool.engine.compare.cast_verdicts import narrow
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
@@ -69,7 +70,9 @@ def _pairs(runs: Iterable[NamedRun], rows: int, view: View, olds: Views) -> Iter
     for run in runs:
         old = olds[run.old]
         block = _block(rows, view)
-        if not block or old.dtype != view.dtype or not old.is_contiguous or view.dtype.block_elements != 1:
+        if not block or not old.is_contiguous or view.dtype.block_elements != 1:
+            return
+        if old.dtype != view.dtype and narrow(old.dtype, view.dtype) is None:
             return
         if run.start % block or run.length % block or run.to % block:
             return

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from paramtool.commands._diff_settled import may_be_cast
 from paramtool.commands._diff_tables import REFUSED, Proposal
+from paramtool.engine.compare.cast_verdicts import alike, cast_raw, narrow
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
+from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
@@ -22,6 +25,11 @@ from paramtool.passes.diff.names import NUMBER, Renames
 from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartShapes
 from paramtool.passes.diff.part_names import WEIGHT, FusedTensorName, ModuleParts, fused_in, modules, parts_in
 from paramtool.passes.parts import copies
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 Views = Mapping[str, View]
 SAMPLED_COPIES = 12
@@ -74,8 +82,8 @@ class PartSearch:
 
     def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames) -> None:
         self.a, self.b, self.sides, self.renames = a, b, sides, renames
-        self._samples: dict[tuple[int, View], bytes] = {}
-        self._rows: dict[str, frozenset[bytes]] = {}
+        self._samples: dict[tuple[int, View], Array] = {}
+        self._rows: dict[tuple[str, DType | None], frozenset[bytes]] = {}
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
         self._parts, self._fused = parts_in(a), fused_in(a)
@@ -152,22 +160,21 @@ class PartSearch:
     def _may_begin(self, name: str, there: View) -> bool:
         """Whether the first element of a part is that of the tensor that holds it first."""
         view = self.a[name]
-        if view.dtype != there.dtype or not view.numel or there.dtype.block_elements != 1:
-            return False
-        return self._element(0, view, 0) == self._element(1, there, 0)
+        return bool(view.numel) and _are_numbers(view, there) and self._is_element(view, 0, there, 0)
 
     def _may_share_rows(self, name: str, there: View) -> bool:
         """Whether rows of a tensor of the second can be rows of one of the first, by how some begin."""
         view = self.a[name]
-        if view.dtype != there.dtype or not view.numel or there.dtype.block_elements != 1:
+        if not view.numel or not _are_numbers(view, there):
             return False
         if len(view.shape) != 2 or len(there.shape) != 2 or view.shape[1] != there.shape[1]:
             return True
-        if name not in self._rows:
-            self._rows[name] = frozenset(_begins(self.sides.a.source, view))
+        dtype = narrow(view.dtype, there.dtype)
+        if (name, dtype) not in self._rows:
+            self._rows[name, dtype] = frozenset(_begins(self.sides.a.source, view, dtype))
         sampled = (there.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS))
-        rows = (self._sample(1, _begin(there, k)) for k in sampled)
-        return all(row in self._rows[name] for row in rows)
+        rows = (_cast_begin(self._sample(1, _begin(there, k)), there, dtype) for k in sampled)
+        return all(row.tobytes() in self._rows[name, dtype] for row in rows)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
@@ -182,13 +189,13 @@ class PartSearch:
                 if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
                     fits.setdefault(target.copies, []).append(fit)  # type: ignore[arg-type]
                     where = frozenset(way.names.values())
-        for alike in fits.values():
-            fit = min(alike, key=lambda fit: (fit.way.layout != self._named.get(fit.way.at), fit.map.ones))
+        for ones in fits.values():
+            fit = min(ones, key=lambda fit: (fit.way.layout != self._named.get(fit.way.at), fit.map.ones))
             target = self._target(fit)
             if target is not None:
                 layout = fit.way.layout
                 self._named.setdefault(fit.way.at, layout)
-                others = dict.fromkeys(one.way.layout for one in alike if one.way.layout != layout and not one.map.ones)
+                others = dict.fromkeys(one.way.layout for one in ones if one.way.layout != layout and not one.map.ones)
                 more = f", the same map as {', '.join(others)}" if others else ""
                 how = f"{fit.way.before}{layout} {fit.map.words}{more}"
                 yield Proposal(target, layout, how, tuple(self._repeats(fit)))
@@ -200,9 +207,9 @@ class PartSearch:
             if place is None:
                 return None
             view = self.a[way.names[place.name]]
-            if view.dtype != there.dtype or there.dtype.block_elements != 1:
+            if not _are_numbers(view, there):
                 return None
-            if view.is_contiguous and self._element(0, view, place.element) != self._element(1, there, element):
+            if view.is_contiguous and not self._is_element(view, place.element, there, element):
                 return None
         mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
         return _AgreeingMap(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
@@ -214,7 +221,7 @@ class PartSearch:
         except REFUSED:
             return None
         there = self.b[fit.theirs.name]
-        return made if there.dtype == made.dtype and there.shape == made.shape else None
+        return made if may_be_cast(made.view, there) and there.shape == made.shape else None
 
     def _repeats(self, fit: _AgreeingMap) -> Iterator[Target]:
         """The same tensor, made of what the first checkpoint repeats."""
@@ -225,9 +232,16 @@ class PartSearch:
                 by_part = {**found.by_part, other.piece.part: [other]}
                 yield copies.target(fit.theirs, copies.Sources("A", by_part, ()))
 
-    def _element(self, side: int, view: View, element: int) -> bytes:
-        """One element of a contiguous tensor, by its number."""
-        return self._sample(side, View(view.storage, view.dtype, view.offset + element, (1,), (1,)))
+    def _is_element(self, view: View, element: int, there: View, other: int) -> bool:
+        """Whether two elements of contiguous tensors can be the same number, each by its place."""
+        mine, theirs = (
+            View(one.storage, one.dtype, one.offset + place, (1,), (1,))
+            for one, place in ((view, element), (there, other))
+        )
+        return self._are_alike(mine, theirs)
+
+    def _are_alike(self, mine: View, theirs: View) -> bool:
+        return alike(self._sample(0, mine), mine.dtype, self._sample(1, theirs), theirs.dtype)
 
     def _agrees(self, found: Sequence[Copy], there: View) -> bool:
         """Whether samples of some copies are the same on both sides, the middle first."""
@@ -235,16 +249,20 @@ class PartSearch:
         chosen = found[::-step] if step > 1 else found
         for number in range(SAMPLED_PLACES):
             for copy in chosen:
-                mine, theirs = _sampled(copy, there, number)
-                if self._sample(0, mine) != self._sample(1, theirs):
+                if not self._are_alike(*_sampled(copy, there, number)):
                     return False
         return True
 
-    def _sample(self, side: int, view: View) -> bytes:
+    def _sample(self, side: int, view: View) -> Array:
         if (side, view) not in self._samples:
             source: Source = (self.sides.a, self.sides.b)[side].source
-            self._samples[side, view] = source.array(view).all().tobytes()
+            self._samples[side, view] = source.array(view).all()
         return self._samples[side, view]
+
+
+def _are_numbers(view: View, there: View) -> bool:
+    """Whether elements are no packed codes, and those of one tensor can be those of the other."""
+    return there.dtype.block_elements == 1 and may_be_cast(view, there)
 
 
 def _shape(one: FusedTensorName, view: View) -> FusedShape:
@@ -261,11 +279,16 @@ def _begin(view: View, k: int) -> View:
     return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
 
 
-def _begins(source: Source, view: View) -> Iterator[bytes]:
-    """How each row of a matrix begins."""
+def _begins(source: Source, view: View, dtype: DType | None) -> Iterator[bytes]:
+    """How each row of a matrix begins, cast to a type if one is given."""
     count = min(BEGIN, view.shape[1])
     first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
-    return (row.tobytes() for row in source.array(first).all())
+    rows = source.array(first).all()
+    return (row.tobytes() for row in _cast_begin(rows, view, dtype))
+
+
+def _cast_begin(elements: Array, view: View, dtype: DType | None) -> Array:
+    return elements if dtype is None else cast_raw(elements, view.dtype, dtype)
 
 
 def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:
@@ -275,7 +298,7 @@ def _sampled(copy: Copy, there: View, number: int) -> tuple[View, View]:
     at = [chance.randrange(size) if number else size - 1 for size in here.shape]
     count = min(SAMPLE, here.shape[-1] - at[-1]) if at else 1
     views = []
-    for view, storage, begin in ((mine, mine.storage, 0), (here, there.storage, there.offset)):
+    for view, whole, begin in ((mine, mine, 0), (here, there, there.offset)):
         offset = begin + view.offset + sum(k * stride for k, stride in zip(at, view.strides, strict=True))
-        views.append(View(storage, mine.dtype, offset, (count,) if at else (), view.strides[-1:]))
+        views.append(View(whole.storage, whole.dtype, offset, (count,) if at else (), view.strides[-1:]))
     return views[0], views[1]

@@ -1,159 +1,175 @@
-"""Maps that no table has: the rows of tensors found in the rows of others, and the same map for what is beside them."""
+"""Maps that no table has: lines of tensors found in the lines of others, and the same map for what is beside them.
+
+Rows first, then what the rows left: columns, and rows that are columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from paramtool.commands._diff_beside import NamedRun
+from paramtool.commands._diff_found import (
+    Found,
+    FoundMap,
+    Look,
+    NamedLines,
+    casts,
+    distinct,
+    is_number,
+    kind_of,
+    looked_for,
+)
 from paramtool.commands.progress import Advance
-from paramtool.engine.compare.row_proof import Claim, RowForm, RowWay, is_proved
-from paramtool.engine.compare.rows import RowIndex, forms
+from paramtool.engine.compare.line_hashes import Hashed
+from paramtool.engine.compare.line_index import LineIndex
+from paramtool.engine.compare.line_proof import Claim, is_proved
+from paramtool.engine.compare.line_table import LineMap
+from paramtool.engine.compare.lines import LineKind, Lines, LineWay, columns, rows
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
-from paramtool.model.diff import LineMove, LinePlace
-from paramtool.model.rowmap import RowMap, RowRun, covered, words
 from paramtool.model.view import View
-from paramtool.passes.diff.moves import MAX_MOVES
-from paramtool.passes.diff.names import short
 
 Views = Mapping[str, View]
 CALCULATED = ("float", "bfloat")
 """What the names of types begin with that may be negated, or cast."""
 
 
-class FoundMap(NamedTuple):
-    """A tensor of the second checkpoint whose rows are those of tensors of the first."""
+Kinds = AbstractSet[LineKind]
 
-    name: str
-    olds: tuple[str, ...]
-    how: str
-    is_unique: bool
-    used: Mapping[str, Sequence[View]]
-    """{name in the first: the windows on it that are read}"""
-    is_cast: bool = False
-    runs: tuple[RowRun, ...] = ()
-    is_plain: bool = True
-    """Whether rows are rows, neither columns nor negated."""
-    is_transposed: bool = False
-    """Whether they are columns of the second."""
+
+class Added(NamedTuple):
+    """Lines of the first for the index."""
+
+    number: int
+    way: LineWay
+    is_whole: bool
+    has_samples: bool
+
+    @property
+    def entries(self) -> int:
+        """How many lines it has in the index."""
+        return self.way.lines.total * (self.is_whole + self.has_samples)
 
 
 class Search:
-    """The rows of tensors of the first checkpoint, and what of the second is made of them."""
+    """The lines of tensors of the first checkpoint, and what of the second is made of them."""
 
     def __init__(self, a: Views, b: Views, sides: Sides, memory: int) -> None:
         self.a, self.b, self.sides = a, b, sides
-        self.names = list(a)
-        self.missed: list[str] = []
-        """Tensors of the first that did not fit into memory."""
         self._memory = memory
-        self._index = RowIndex(memory)
+        self._index = LineIndex(memory)
+        self._lines: list[NamedLines] = []
+        """The tensors of the first as lines; their positions are the numbers in the index."""
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
-        self._sources = list(self._added())
-        self._looked = [name for name, ways in self._ways.items() if self._sources and ways]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that had to be looked at fitted into memory."""
+        return not self._index.missed
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are looked at, of both."""
-        return sum(way.form.view.nbytes for _, way in self._sources) + sum(self.b[name].nbytes for name in self._looked)
-
-    def _added(self) -> Iterator[tuple[int, RowWay]]:
-        """Rows of the first that some of the second can be equal to, as many as fit into memory."""
-        wanted = {way.kind for ways in self._ways.values() for way in ways}
-        types = dict.fromkeys(view.dtype for view in self.b.values())
-        first: dict[View, str] = {}
-        for number, name in enumerate(self.names):
-            view = self.a[name]
-            form = next(forms(view), None)
-            if first.setdefault(view, name) != name or form is None or form.is_transposed or not view.is_contiguous:
-                continue  # other names of one tensor are no other places
-            others = [one for one in types if one != view.dtype and _is_number(view) and _is_number_type(one)]
-            every = [way for dtype in (None, *others) if (way := RowWay(form, 1, dtype)).kind in wanted]
-            if not self._index.has_room(len(every) * form.view.shape[0]):
-                self.missed.append(name)
-                continue
-            yield from ((number, way) for way in every)
-
-    def _ways_of(self, view: View) -> Iterator[RowWay]:
-        """How rows of the second are tried: plain, negated, rounded to a type of the first; then its columns."""
-        for form in forms(view):
-            yield RowWay(form)
-            if _is_number(view):
-                yield RowWay(form, -1)
-                for dtype in dict.fromkeys(one.dtype for one in self.a.values()):
-                    if dtype != view.dtype and _is_number_type(dtype):
-                        yield RowWay(form, 1, dtype)
+        """About how many bytes are looked at, of both."""
+        return sum(view.nbytes for side in (self.a, self.b) for view in side.values())
 
     def found(self, advance: Advance) -> Iterator[FoundMap]:
-        """Each tensor of the second that is made of rows of the first, every byte compared."""
-        hashes = self._index.hashes
-        hashed = self.sides.a.map(
-            lambda source, way: hashes.of(source, way.form.view, dtype=way.dtype),
-            [(way, [way.form.view]) for _, way in self._sources],
-        )
-        for (number, way), rows in zip(self._sources, hashed, strict=True):
-            self._index.add(number, way, rows)
-            advance(way.form.view.nbytes)
-        self._index.sort()
-        views = [way.form.view for _, way in self._sources]
-        encoded = next((view for view in views if not self.sides.a.is_plain([view])), None)
-        some = encoded or next(iter(views), None)  # what is encoded is read by one thread
-        tasks = [(name, [WindowPair(some, self.b[name])]) for name in self._looked if some is not None]
-        for name, one in zip(self._looked, self.sides.map(self._of, tasks), strict=True):
-            advance(self.b[name].nbytes)
-            if one is not None:
-                yield self._described(name, self.b[name], *one)
+        """Each tensor of the second that is made of lines of the first, every byte compared."""
+        left = dict(self.b)
+        self._add(self._rows(), advance)
+        for one in self._looked_for(left, self._as_rows):
+            del left[one.name]
+            advance(self.b[one.name].nbytes)
+            yield one
+        self._add(self._across(left), lambda nbytes: None)
+        yield from self._looked_for(left, self._as_columns)
 
-    def _of(self, a_source: Source, b_source: Source, name: str) -> tuple[RowMap, RowWay] | None:
-        for way in self._ways[name]:
-            made = self._index.find(a_source, b_source, way)
-            if made is not None and self._is_of(made, way):
-                return made, way
+    def _ways_of(self, view: View) -> Iterator[LineWay]:
+        """How the lines of a tensor of the second are tried: plain, negated, rounded to a type of the first."""
+        for lines in (*rows(view), *columns(view)):
+            yield LineWay(lines)
+            if is_number(view.dtype):
+                yield LineWay(lines, -1)
+                yield from casts(lines, self.a)
+
+    def _rows(self) -> Iterator[Added]:
+        """Rows of the first that lines of the second can be equal to.
+
+        A tensor is cut where its rows are shortest, or where those of the other are.
+        """
+        ways = [way for ways in self._ways.values() for way in ways]
+        wanted = {way.kind for way in ways if not way.lines.is_across}
+        shortest = {way.kind for every in self._ways.values() for way in every[:1] if not way.lines.is_across}
+        across = {way.kind for way in ways if way.lines.is_across}
+        for name, view in distinct(self.a):
+            kinds = wanted
+            for lines in (*rows(view), *columns(view)):
+                if not lines.is_across:
+                    yield from self._added(name, lines, kinds, across)
+                    kinds = shortest
+
+    def _across(self, left: Views) -> Iterator[Added]:
+        """Lines of the first that are stored across, and that lines of what is left can be equal to."""
+        wanted = {way.kind for name in left for way in self._ways[name]}
+        for name, view in distinct(self.a) if left else ():
+            for lines in (*columns(view), *rows(view)):
+                if lines.is_across:
+                    yield from self._added(name, lines, set(), wanted)
+
+    def _added(self, name: str, lines: Lines, whole: Kinds, samples: Kinds) -> Iterator[Added]:
+        """The lines of a tensor in each type in which they are wanted, if these fit into memory."""
+        ways = [LineWay(lines), *casts(lines, self.b)]
+        every = [Added(len(self._lines), way, way.kind in whole, way.kind in samples) for way in ways]
+        wanted = [one for one in every if one.is_whole or one.has_samples]
+        if wanted and self._index.has_room(sum(one.entries for one in wanted)):
+            self._lines.append((name, lines))
+            yield from wanted
+
+    def _add(self, added: Iterable[Added], advance: Advance) -> None:
+        """Hash lines of the first."""
+        every = list(added)
+        hashed = self.sides.a.map(self._hashed, [(one, [one.way.lines.view]) for one in every])
+        for one, found in zip(every, hashed, strict=True):
+            self._index.add(one.number, one.way, found)
+            advance(one.way.lines.view.nbytes if one.is_whole else 0)
+        self._index.sort()
+
+    def _hashed(self, source: Source, one: Added) -> Hashed:
+        hashes = self._index.hashes
+        if one.has_samples and not one.way.lines.is_across:
+            return hashes.both(source, one.way)
+        if one.has_samples:
+            return Hashed(None, hashes.samples(source, one.way))
+        return Hashed(hashes.whole(source, one.way))
+
+    def _looked_for(self, left: Views, look: Look) -> Iterator[FoundMap]:
+        """The maps of what is left."""
+        some = {name: self.b[name] for name in left if self._ways[name]}
+        return looked_for(self.sides, self._lines, some, look)
+
+    def _as_rows(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+        ways = (way for way in self._ways[name] if not way.lines.is_across)
+        found = ((self._index.find(a_source, b_source, way), way) for way in ways)
+        return self._first(a_source, b_source, found)
+
+    def _as_columns(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+        found = ((self._index.find_across(a_source, b_source, way), way) for way in self._ways[name])
+        return self._first(a_source, b_source, found)
+
+    def _first(
+        self, a_source: Source, b_source: Source, every: Iterable[tuple[LineMap | None, LineWay]]
+    ) -> Found | None:
+        """The first map that has a name."""
+        for made, way in every:
+            if made is not None:
+                olds = {number: self._lines[number][1] for number in made.runs.tensors()}
+                kind = kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory))
+                if kind:
+                    return Found(made, way, kind)
         return None
 
-    def _is_of(self, made: RowMap, way: RowWay) -> bool:
-        """Whether rows cast to a type were found in tensors of this type: two casts can round to the same numbers."""
-        return way.dtype is None or all(self.a[self.names[run.tensor]].dtype == way.dtype for run in made.runs)
-
-    def _described(self, name: str, view: View, made: RowMap, way: RowWay) -> FoundMap:
-        is_transposed, is_negated, width = way.form.is_transposed, way.sign < 0, way.form.view.shape[1]
-        olds = tuple(dict.fromkeys(self.names[one.tensor] for one in made.runs))
-        known = short(olds)
-        text = words(made.runs, [known.get(one, one) for one in self.names])
-        text = f"transposed: {text}" if is_transposed else text
-        text = f"negated: {text}" if is_negated else text
-        used: dict[str, list[View]] = {}
-        for tensor, start, count in covered(made.runs):
-            old = self.names[tensor]
-            used.setdefault(old, []).append(_rows(self.a[old], start, count, width))
-        is_cast = any(self.a[old].dtype != view.dtype for old in olds)
-        plain = not (is_transposed or is_negated or is_cast)
-        return FoundMap(name, olds, text, made.is_unique, used, is_cast, made.runs, plain, is_transposed)
-
-    def named(self, one: FoundMap) -> list[NamedRun]:
-        """The rows of a map by the names of tensors; nothing for columns, negated or cast rows."""
-        runs = one.runs if one.is_plain else ()
-        return [NamedRun(self.names[run.tensor], run.start, run.length, run.to) for run in runs]
-
-    def moves(self, one: FoundMap) -> tuple[LineMove, ...]:
-        """The same as moves; none where there are more than MAX_MOVES."""
-        if len(one.runs) > MAX_MOVES:
-            return ()
-        total = sum(run.length for run in one.runs)
-        width = self.b[one.name].numel // total
-        return tuple(
-            LineMove(
-                self.names[run.tensor],
-                run.length,
-                LinePlace(run.start, self.a[self.names[run.tensor]].numel // width),
-                LinePlace(run.to, total, one.is_transposed),
-            )
-            for run in one.runs
-        )
-
     def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:
-        """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of rows.
+        """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of lines.
 
         A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
         """
@@ -167,36 +183,26 @@ class Search:
             claim = self._claim(one, view, ends)
             if claim is None:
                 continue
-            pairs = [WindowPair(old, view) for old in claim.olds.values()]
+            pairs = [WindowPair(old.view, view) for old in claim.olds.values()]
             if all(self.sides.map(is_proved, [(claim, pairs)])):
                 yield name, list(ends.values())
 
     def _claim(self, one: FoundMap, view: View, ends: Mapping[str, str]) -> Claim | None:
         """That a tensor is made by the map of another one; None where shapes or types say no."""
-        rows = sum(run.length for run in one.runs)
-        if rows != view.shape[0] or not view.numel or view.dtype.block_elements != 1:
+        count = one.map.runs.lines
+        if count != view.shape[0] or not view.numel or view.dtype.block_elements != 1:
             return None
-        width = view.numel // rows
-        olds: dict[int, View] = {}
-        for number in {run.tensor for run in one.runs}:
-            old = self.a.get(ends[self.names[number]])
+        width = view.numel // count
+        olds: dict[int, Lines] = {}
+        for number, (name, lines) in one.lines.items():
+            old = self.a.get(ends[name])
             if old is None or not old.is_contiguous or not old.shape or old.dtype != view.dtype:
                 return None
-            if old.numel != old.shape[0] * width:
+            if (old.shape[0], old.numel) != (lines.total, lines.total * width):
                 return None
-            olds[number] = _rows(old, 0, old.shape[0], width)
-        if any(run.start + run.length > olds[run.tensor].shape[0] for run in one.runs):
-            return None
-        return Claim(RowWay(RowForm(_rows(view, 0, rows, width))), olds, one.runs, self._memory)
+            olds[number] = Lines(_as_rows(old, width))
+        return Claim(LineWay(Lines(_as_rows(view, width))), olds, one.map.runs, self._memory)
 
 
-def _rows(view: View, start: int, count: int, width: int) -> View:
-    return View(view.storage, view.dtype, view.offset + start * width, (count, width), (width, 1))
-
-
-def _is_number(view: View) -> bool:
-    return _is_number_type(view.dtype)
-
-
-def _is_number_type(dtype: object) -> bool:
-    return str(getattr(dtype, "name", "")).startswith(CALCULATED)
+def _as_rows(view: View, width: int) -> View:
+    return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))

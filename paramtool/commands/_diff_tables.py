@@ -11,11 +11,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands._diff_beside import runs_of
+from paramtool.commands._diff_words import words
+from paramtool.engine.compare.runs import LineRun, Runs
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
-from paramtool.model.rowmap import RowRun, words
 from paramtool.model.view import View
 from paramtool.passes.diff.names import NUMBER, short
 from paramtool.passes.rnn.find import Found, NetworkRequest
@@ -128,8 +129,8 @@ def _turns(target: Target, there: View, views: Views) -> str:
     if not len(olds) < len(runs):
         return ""
     known = short(olds)
-    rows = [RowRun(olds.index(run.old), run.start, run.length, run.to) for run in runs]
-    return words(rows, [known[old] for old in olds])
+    rows = (LineRun(olds.index(run.old), run.start, run.length, run.to) for run in runs)
+    return words(Runs.of(rows), [known[old] for old in olds])
 
 
 def _words(stored: Any, target: Target, names: tuple[str, str], turns: str) -> str:

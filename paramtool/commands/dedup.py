@@ -55,6 +55,7 @@ class Deduped(WholeReport):
     """What `dedup` did, or would do."""
 
     graph: AliasGraph
+    """Which names share which bytes, after comparing."""
     format: str
     """What was written: `safetensors` or `torch`."""
     content: Content | None
@@ -62,7 +63,7 @@ class Deduped(WholeReport):
     unused_nbytes: int
     """Bytes that the input carried and no tensor uses."""
     repeated_nbytes: int
-    """Equal bytes that stand more than once because the output's format would tie their names."""
+    """Equal bytes that are stored more than once because the output's format would tie their names."""
     min_equal_bytes: int
     """The size of the smallest tensors that were compared."""
     tied: tuple[tuple[str, ...], ...] = ()
@@ -144,29 +145,29 @@ def dedup(
     `output` is a file (`.safetensors`, or `.pt` and others for torch.save's format) or a folder; without it,
     `STEM.dedup.safetensors` beside the input.  The keywords, or `options` in their place:
 
-    keep               which name owns what several share: `first`, `last`, or a pattern such as `*embed*`
-    ties               {name: the first of the names that are one tensor}; names that the file lacks are recorded too
-    ties_from_config   the same from the model of a config.json, a file or a folder; `""`: the one beside the input
-    equal              compare the bytes of tensors with different names
-    min_equal_bytes    the size in bytes of the smallest tensors that are compared
-    across_roles       let model weights, optimizer state, EMA copies and buffers share equal bytes
-    derive_casts       leave out tensors that a cast of another gives; loading calculates them
-    fold_constants     store a tensor that repeats one value as that value
-    share_renamed      of a folder: share equal bytes under different names; other programs then miss these names
-    memory             how many bytes comparing may hold in memory
-    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
-                       it `dcp` if the input is such a folder, else `safetensors`
-    skip_unsupported   leave out tensors and objects that the output has no form for
-    plain              in a torch file, write objects as dicts, lists, numbers and strings
-    strict             raise where objects would be left out
-    weights, only      of a folder, the file of weights; of a training checkpoint, the section
-    max_shard_size     write a folder of shards of at most this many bytes
-    align              begin tensor data at a multiple of this many bytes
-    allow_class, allow_unknown, max_inflated    as of `read` and docs/security.md: what is allowed of unsafe files
-    verify             read the output back before it is moved to its place
-    dry_run            report what would be written
-    force              overwrite an earlier output
-    progress           called with a label and a number of bytes; gives a context that yields a function of bytes
+    - `keep`: which name owns what several share: `first`, `last`, or a pattern such as `*embed*`
+    - `ties`: {name: the first of the names that are one tensor}; names that the file lacks are recorded too
+    - `ties_from_config`: the same from the model of a config.json, a file or a folder; `""`: the one beside the input
+    - `equal`: compare the bytes of tensors with different names
+    - `min_equal_bytes`: the size in bytes of the smallest tensors that are compared
+    - `across_roles`: let model weights, optimizer state, EMA copies and buffers share equal bytes
+    - `derive_casts`: leave out tensors that a cast of another gives; loading calculates them
+    - `fold_constants`: store a tensor that repeats one value as that value
+    - `share_renamed`: of a folder: share equal bytes under different names; other programs then miss these names
+    - `memory`: how many bytes comparing may hold in memory
+    - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it `dcp`
+      if the input is such a folder, else `safetensors`
+    - `skip_unsupported`: leave out tensors and objects that the output has no form for
+    - `plain`: in a torch file, write objects as dicts, lists, numbers and strings
+    - `strict`: raise where objects would be left out
+    - `weights`, `only`: of a folder, the file of weights; of a training checkpoint, the section
+    - `max_shard_size`: write a folder of shards of at most this many bytes
+    - `align`: begin tensor data at a multiple of this many bytes
+    - `allow_class`, `allow_unknown`, `max_inflated`: as of `read` and docs/security.md: what is allowed of unsafe files
+    - `verify`: read the output back before it is moved to its place
+    - `dry_run`: report what would be written
+    - `force`: overwrite an earlier output
+    - `progress`: called with a label and a number of bytes; gives a context that yields a function of bytes
 
     FormatError, UnsafeError, PlanError, UsageError or OutputError where it is not possible; nothing is left then.
     """
@@ -210,7 +211,7 @@ def dedup_each(
     """`dedup` of every set of weights of a folder and of those inside, into one folder that is built alike.
 
     So are both sets of a folder with `model.safetensors` and `model.fp16.safetensors`, and all parts of a pipeline of
-    diffusers.  What is beside them comes along.  The keywords are those of `dedup`, without `weights` and `ties`.
+    diffusers.  All other files are copied.  The keywords are those of `dedup`, without `weights` and `ties`.
     Errors as of `dedup`; nothing is written where one set is refused.
     """
     options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights", "format"))
@@ -229,7 +230,7 @@ def dedup_each(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Joined:
+class _JoinedGraph:
     """A checkpoint and its alias graph, once it is settled which names are stored on the bytes of others."""
 
     checkpoint: Checkpoint
@@ -323,7 +324,7 @@ def _apart(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Iterator[str]:
 
 def _settled(
     path: Path, checkpoint: Checkpoint, where: Destination, options: DedupOptions, *, progress: Progress
-) -> _Joined:
+) -> _JoinedGraph:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
     writer, tie_warnings = where.writer, list[str]()
     if not writer.sharing:
@@ -345,7 +346,7 @@ def _settled(
     looking = Looking(options.min_equal_bytes, options.across_roles, options.memory)
     content = compare(stored, graph, looking, progress) if options.equal else None
     joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied=tied)
-    return _Joined(
+    return _JoinedGraph(
         checkpoint=checkpoint,
         stored=stored,
         graph=graph,
@@ -357,20 +358,26 @@ def _settled(
     )
 
 
-def _planned(found: _Joined, options: DedupOptions) -> Plan:
+def _planned(found: _JoinedGraph, options: DedupOptions) -> Plan:
     """The plan of a joined graph, checked."""
     plan = dedup_pass.plan(found.stored, found.joined, options.skip_unsupported)
     check(plan, plan.order, found.checkpoint.storages)
     return plan
 
 
-def _unused_nbytes(found: _Joined) -> int:
+def _unused_nbytes(found: _JoinedGraph) -> int:
     """Bytes that the input carries and no tensor uses."""
     return sum((found.graph.unused if found.stored is found.checkpoint else alias.unused(found.checkpoint)).values())
 
 
 def _warnings(
-    found: _Joined, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: DedupOptions, output: str
+    found: _JoinedGraph,
+    fitted: Fitted,
+    where: Destination,
+    allowed: Iterable[str],
+    *,
+    options: DedupOptions,
+    output: str,
 ) -> Iterator[str]:
     """What a person has to know; `allowed` tells what was allowed."""
     yield from lost_warnings(fitted, where.path)

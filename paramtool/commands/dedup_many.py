@@ -52,22 +52,27 @@ class FamilyMember:
     """One input of a family, and its folder."""
 
     input: str
+    """The checkpoint, as it was given."""
     folder: str
     """The path of its folder in the output."""
     names: int
+    """How many names it has."""
     nbytes_before: int
     """Its files, or what the storages of its one section hold."""
     nbytes_after: int
     """All files of its folder, as if it were alone."""
     shared_by_all: int
-    """Tensor bytes that stand once for every input."""
+    """Tensor bytes that are stored once for every input."""
     shared_by_some: int
+    """Tensor bytes that other inputs have, too, but not all."""
     own: int
+    """Tensor bytes that no other input has."""
     files: tuple[str, ...]
     """The files of its folder, as paths."""
     section: str | None
     """The section of the input that was taken."""
     left_out: tuple[str, ...]
+    """What its folder does not hold, each with the reason."""
     wrapper: str = ""
     """What all its names begin with because a module stood around the model when it was saved."""
 
@@ -79,7 +84,9 @@ class Shard:
     files: tuple[str, ...]
     """Its paths: one file with several names."""
     inputs: tuple[str, ...]
+    """The inputs that use it."""
     nbytes: int
+    """Its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -87,13 +94,17 @@ class Family(Report):
     """What `dedup` of several checkpoints did, or would do."""
 
     members: tuple[FamilyMember, ...]
+    """The inputs, each with its folder."""
     shards: tuple[Shard, ...]
+    """The files of tensors."""
     nbytes_before: int
+    """The size of all inputs, in bytes."""
     nbytes_after: int
     """What the output takes on the disk: a file with several names counts once."""
     renamed_nbytes: int
-    """Bytes that are equal under different names, and stand more than once; with `share_renamed`, that stood so."""
+    """Equal bytes under different names that are stored more than once; with `share_renamed`, that would be."""
     share_renamed: bool
+    """Whether equal bytes under different names were shared, as asked."""
     linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
 

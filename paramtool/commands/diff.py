@@ -33,8 +33,11 @@ class Diffed(Displayed):
     """How two checkpoints differ."""
 
     a: str
+    """The first checkpoint, as it was given."""
     b: str
+    """The second checkpoint, as it was given."""
     tensors: tuple[TensorDiff, ...]
+    """A verdict for each tensor of both."""
     ties: tuple[str, ...] = ()
     """Names that share memory in one of them, and not in the other."""
     objects: tuple[str, ...] = ()
@@ -42,8 +45,11 @@ class Diffed(Displayed):
     metadata: tuple[str, ...] = ()
     """Differences in the files' own strings."""
     notes: tuple[str, ...] = ()
+    """What was assumed or not compared."""
     nbytes_read: int = 0
+    """Bytes that were read."""
     seconds: float = 0.0
+    """How long it took, in seconds."""
 
     def is_same(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
         """Whether they are the same weights, as `--exit-code` asks."""
@@ -168,7 +174,11 @@ def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     names = [
         one.b[0]
         for one in tensors
-        if one.kind == LAYOUT and not one.layout and one.a == one.b and one.shapes[0] == one.shapes[1]
+        if one.kind in (LAYOUT, CAST, ROUNDED)
+        and one.how
+        and not one.layout
+        and one.a == one.b
+        and one.shapes[0] == one.shapes[1]
     ]
     if names:
         count = plural(len(names), "tensor holds its", "tensors hold their")

@@ -50,6 +50,7 @@ class Exported(CheckpointReport):
     """What `export` wrote, or would write."""
 
     names: tuple[str, ...]
+    """The names in the output, in its order."""
     nbytes: int
     """The weights of the output, without the other files of a folder."""
     like_section: str | None = None
@@ -113,13 +114,13 @@ def export(
 
     Say the names with exactly one of these:
 
-    names              a list; a mapping {name: shape or array}, whose shapes are checked; or the path (a Path) of a
-                       text file with one name a line
-    like               another checkpoint, whose names and shapes these are: of its section `like_only`, else of its
-                       one model section if it has optimizer or EMA sections, else all
-    keys_from_config   the model of a config.json, a file or a folder, with its ties; `""`: the one beside the input.
-                       For an input that lacks these names, those that save_pretrained gives such a model
-    all_names          every name of the input
+    - `names`: a list; a mapping {name: shape or array}, whose shapes are checked; or the path (a Path) of a text file
+      with one name a line
+    - `like`: another checkpoint, whose names and shapes these are: of its section `like_only`, else of its one model
+      section if it has optimizer or EMA sections, else all
+    - `keys_from_config`: the model of a config.json, a file or a folder, with its ties; `""`: the one beside the input.
+      For an input that lacks these names, those that save_pretrained gives such a model
+    - `all_names`: every name of the input
 
     Without any of these, `only` takes every name of that section.  `only` leaves files of the training behind; in a
     folder with a config.json, names are as its model wants them: of tied names the first is written, and one that is
@@ -127,12 +128,11 @@ def export(
 
     The other keywords, or `options` in their place:
 
-    prefix             take the names that begin with it, without it
-    rename             rules such as `*.gamma=*.weight`, applied in this order
-    ties               {wanted name: the first of the names that are one tensor}: one that the file lacks is written
-                       from another
-    max_bytes          how many bytes one expanded tensor may grow to
-    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
+    - `prefix`: take the names that begin with it, without it
+    - `rename`: rules such as `*.gamma=*.weight`, applied in this order
+    - `ties`: {wanted name: the first of the names that are one tensor}: one that the file lacks is written from another
+    - `max_bytes`: how many bytes one expanded tensor may grow to
+    - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint)
 
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.

@@ -52,7 +52,9 @@ class BaseFound(Displayed):
     """The candidates, the nearest first."""
 
     path: str
+    """The checkpoint whose base was looked for."""
     candidates: tuple[BaseCandidate, ...]
+    """The candidates, the nearest first."""
 
     @property
     def base(self) -> str:

@@ -60,9 +60,11 @@ class Considered:
     """A place that was looked at."""
 
     at: str
+    """The module or the tensor, as written for `--at`."""
     what: str
     """`vector` or `module`."""
     tensors: tuple[str, ...]
+    """The names of its tensors."""
     fits: int
     """How many networks fit; more than are listed, where there are many."""
     listed: int
@@ -80,7 +82,9 @@ class Guessed(Displayed):
     """What the networks of a checkpoint could be."""
 
     path: str
+    """The checkpoint, as it was given."""
     checkpoint: Checkpoint
+    """The checkpoint, described."""
     candidates: tuple[Guess, ...]
     """Place by place, the best first."""
     considered: tuple[Considered, ...]

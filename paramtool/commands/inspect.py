@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
 
 def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
-    """Which names share which bytes, by storage and by the file's own record."""
+    """Which names share which bytes, by storage and by the file's own record; no tensor byte is read.
+
+    `keep` says which of the names that share bytes owns them: `first` or `last` in file order, or an fnmatch pattern
+    such as `*embed*`, of which the first match counts.
+    """
     return alias.build(checkpoint, keep)
 
 
@@ -52,8 +56,11 @@ class Inspection(Displayed):
     """What `inspect` knows of a checkpoint."""
 
     path: str
+    """The checkpoint, as it was given."""
     checkpoint: Checkpoint
+    """The checkpoint, described."""
     graph: AliasGraph
+    """Which names share which bytes."""
     content: Content | None = None
     """What comparing found; None where content was not looked at."""
     digests: Mapping[str, str] | None = None

@@ -40,6 +40,7 @@ class LoadedInto(Displayed):
     unused: tuple[str, ...]
     """Tensors of the file that are used nowhere."""
     warnings: tuple[str, ...]
+    """What was assumed."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, and what was left on both sides."""

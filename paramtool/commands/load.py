@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
+from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.engine.read.load import arrays
 from paramtool.engine.read.source import Source
@@ -25,6 +26,8 @@ def load_file(
     *,
     only: str | None = None,
     lock: Path | None = None,
+    locked_as: str | None = None,
+    content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -33,16 +36,21 @@ def load_file(
 
     Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
     types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.  `lock` is a lock file, of
-    `paramtool.lock`: LockError where the file does not hold just the tensors that it says, all of which are read.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.
+
+    `lock` is a lock file, of `paramtool.lock`: LockError where the file does not hold just the tensors that it says,
+    all of which are read, or where names share other memory; with `content_only` the tensors alone are judged.
+    `locked_as` is what the lock calls the model, where it has several and none of this path.
+
     FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and `allow_unknown` as of
     `read`.
     """
+    pinned = pin(lock, locked_as, content_only)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if lock is not None:
+    if pinned is not None:
         from paramtool.commands.refuse_unlocked import refuse_unlocked
 
-        refuse_unlocked(lock, path, checkpoint)
+        refuse_unlocked(pinned, path, checkpoint)
     if only is not None:
         checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)

@@ -24,6 +24,7 @@ class Locked(Displayed):
     output: str
     """The lock file; `-` where it was printed."""
     models: tuple[LockedModel, ...]
+    """What was locked, a model for each path."""
     text: str
     """The lock file as text."""
     warnings: tuple[str, ...] = ()

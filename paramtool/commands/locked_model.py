@@ -27,12 +27,14 @@ from paramtool.lockfile.lock import (
     LockedObject,
     LockedTensor,
     LockedTie,
+    LockedView,
 )
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 from paramtool.passes import objects_text
+from paramtool.passes.lock import places
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,22 @@ def described(
         tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
         known = sha256()
     files = (LockedFile(inside, file.nbytes, known.get(file.path, "")) for inside, file in sorted(places.items()))
+    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+    ties, views = _shared(checkpoint, graph)
+    ties += _of_config(checkpoint, path, graph)
     return LockedModel(
         name, tuple(files), digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors,
-        tuple(sorted(_ties(checkpoint, path))), {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint),
+        tuple(sorted(ties)), {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint), views,
     )  # fmt: skip
 
 
-def content_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
-    """The tensors of a checkpoint and their digests alone, as a lock file has them."""
+def weights_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
+    """The tensors of a checkpoint with their digests, and which of them share memory, as a lock file has them."""
     tensors = {one.name: one for one in sorted(_tensors(checkpoint, False, progress))}
+    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+    ties, views = _shared(checkpoint, graph)
     whole = digests.content(tensors.values()), digests.unnamed(tensors.values())
-    return LockedModel(name, (), *whole, tensors)
+    return LockedModel(name, (), *whole, tensors, tuple(sorted(ties)), views=views)
 
 
 @contextmanager
@@ -140,16 +147,23 @@ def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:
     return {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
 
 
-def _ties(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
-    """The alias sets of several names, and what a config.json says of ties."""
-    graph = alias.build(checkpoint, parts=False, counts_unused=False)
+def _shared(checkpoint: Checkpoint, graph: alias.AliasGraph) -> tuple[list[LockedTie], dict[str, LockedView]]:
+    """The alias sets of several names, and the places of names in their sets."""
     sets: dict[str, list[str]] = {}
     for name, head in alias_sets(checkpoint).items():
         sets.setdefault(head, []).append(name)
+    ties, found = [], {}
     for names in sets.values():
         if len(names) > 1:
             is_declared = any(graph.names[name].set_evidence == "declared" for name in names if name in graph.names)
-            yield LockedTie(tuple(sorted(names)), DECLARED if is_declared else STORAGE)
+            ties.append(LockedTie(tuple(sorted(names)), DECLARED if is_declared else STORAGE))
+            sources = {name: graph.names[name].source for name in names if name in graph.names}
+            found.update(places.places(sources) if len(sources) == len(names) else {})
+    return ties, {name: LockedView(name, *found[name]) for name in sorted(found)}
+
+
+def _of_config(checkpoint: Checkpoint, path: str, graph: alias.AliasGraph) -> Iterator[LockedTie]:
+    """What a config.json says of ties."""
     config = config_ties.config_beside(path)
     if config is not None:
         from paramtool.passes.config_ties import declared

@@ -34,12 +34,17 @@ class Each(Displayed, Generic[R]):
     """What a command did, or would do, with each set of weights of a folder and of those inside."""
 
     input: str
+    """The folder that was read."""
     output: str
+    """The folder that was written."""
     members: tuple[R, ...]
+    """The report of each set of weights."""
     sidecars: tuple[str, ...]
     """The other files of folders that hold no weights themselves, by their names in the output."""
     left_out: tuple[str, ...]
+    """What the output does not hold, each with the reason."""
     written: bool
+    """Whether anything was written; not with `dry_run`."""
     warnings: tuple[str, ...] = ()
     """Of those other files."""
 

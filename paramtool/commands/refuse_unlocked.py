@@ -5,32 +5,34 @@ from __future__ import annotations
 import os
 
 from paramtool.commands.check.against import model_for
-from paramtool.commands.locked_model import content_of
+from paramtool.commands.locked_model import weights_of
+from paramtool.commands.pinned import Pin
 from paramtool.commands.progress import Path
-from paramtool.errors import LockError, UsageError, listed, plural
+from paramtool.errors import UsageError
 from paramtool.lockfile.read import read
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.passes.lock.compare import findings
+from paramtool.passes.lock.compare import of_weights
 
 
-def refuse_unlocked(lock: Path, path: Path, checkpoint: Checkpoint) -> None:
-    """LockError where a checkpoint, read from a path, does not hold just the tensors that the lock says.
+def refuse_unlocked(pinned: Pin, path: Path, checkpoint: Checkpoint) -> None:
+    """LockError where a checkpoint, read from a path, does not hold just the tensors and the ties that the lock says.
 
-    Its model in the lock is the one of this path, or the only one.  UsageError where there are several others, or where
-    the lock has no digests of tensors; FormatError where the lock is damaged.
+    What decides nothing about loaded weights is not judged: objects, files, the dialect, and what a config.json ties.
+    UsageError where it is not clear which model of the lock is meant, or where the lock has no digests of tensors;
+    FormatError where the lock is damaged.
     """
-    known = read(os.fspath(lock))
-    locked = model_for(known, os.fspath(path))
+    known = read(os.fspath(pinned.lock))
+    hint = f"locked_as={next(iter(known.models))!r:.200} names the one that is meant"
+    locked = model_for(known, os.fspath(path), pinned.name, hint=hint)
     if locked.is_headers_only:
         raise UsageError(
             f"{known.path}:{locked.line}: made with --headers, so it says nothing about numbers",
             hint="paramtool lock --force, without --headers",
         )
-    now = content_of(checkpoint, locked.path)
-    if now.content == locked.content:
+    found = list(of_weights(locked, weights_of(checkpoint, locked.path), known.path, pinned.content_only))
+    if not found:
         return
-    found = list(findings(locked, now, known.path, content_only=True))
-    where = f"{os.fspath(path)}: {plural(len(found), 'difference')} from {known.path}"
     lines = [f"line {one.place.line}: {one.message}" if one.place else one.message for one in found]
-    raise LockError(listed(f"{where}; the weights are not the locked ones:", lines),
-                    hint="take the locked weights, or make the lock again: paramtool lock --force")  # fmt: skip
+    of_ties = all(one.id.startswith("PT1") for one in found)
+    why = "every tensor is the same: content_only=True judges tensors alone, or lock this file, too"
+    raise pinned.refuse(os.fspath(path), lines, hint=why if of_ties else "")

@@ -85,6 +85,7 @@ class Relayouted(WholeReport):
     """What `convert`, `fuse` or `unfuse` did, or would do."""
 
     converted: tuple[Converted, ...]
+    """The recurrent networks that were converted."""
     untouched: int
     """Tensors that belong to no converted network and have the type that they had."""
     as_is: bool = False
@@ -456,50 +457,50 @@ def convert(
     drop_optimizer: bool = False, untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
-    """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
+    """Write a checkpoint in another format, its networks in another layout, a model in another dialect, other types.
 
-    The suffix of `output` says the format.  Without `target` the networks stay in the layout that they are in, unless
-    the format has one layout only, as ONNX has.
+    The suffix of `output` says the format; a dialect takes a folder with config.json and writes a folder.  Everything
+    else stays as it is.  Without `target` the networks stay in the layout that they are in, unless the format has one
+    layout only, as ONNX has.
 
-    convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
-    convert("resnet.pt", "resnet16.safetensors", dtype="float16", keep_float32=["batchnorm"])
+        convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+        convert("mixtral", "mixtral-vllm", target="vllm")
+        convert("resnet.pt", "resnet16.safetensors", dtype="float16", keep_float32=["batchnorm"])
 
     The keywords:
 
-    source             the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`;
-                       without it what the file says, else torch
-    target             the layout to write (`--to`), as `paramtool layouts` lists them; without it networks stay as they
-                       are
-    spec               what the file does not say of the networks: `lstm layers=2 hidden=128 input=18`
-    at                 modules, patterns that match one, or flat tensors; without it all networks
-    ignore             patterns of tensors beside a network that it is converted without
-    stack              `enc0,enc1=enc` puts networks together as the layers of one; `enc=enc0,enc1` takes one apart
-    rename             {module: its name in the output}
-    keep_names         also record the old names, as views of the new tensors
-    keep_split         also write what the conversion loses, so that the way back gives the same bytes
-    drop_kept          leave out what an earlier conversion kept
-    layout_file        TOML files with layouts of your own, and with rules for types
-    dtype              the type of every floating point tensor, as in "float16"; or rules, as in {"head.*": "float32"}
-                       or ["float16", "head.*=float32"], of which the last that matches counts
-    keep_float32       kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that are float32 in
-                       the output
-    allow_overflow     casts may make finite numbers infinite
-    into               a model file of Keras or ONNX: the output is this model with its weights replaced, its networks
-                       in its layout; everything else of it stays byte for byte
-    map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
-                       join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
-    format             the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without
-                       it `dcp` if the input is such a folder, else `safetensors`
-    optimizer_names    a file with the names of an optimizer's parameters, one for each of its entries
-    drop_optimizer     leave out the state of optimizers, where it cannot follow the new parameters
-    untie, tie         names that become tensors of their own; {name: the equal tensor that it becomes a name of}
-    untied_state, tied_state    what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
-    new_config         the config.json of the model that opens the output folder: it is copied there, and the entries
-                       of an optimizer beside the weights get the order of its parameters
+    - `source`: the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`; without it
+      what the file says, else torch
+    - `target`: the layout or the dialect to write (`--to`), as `paramtool layouts` lists them
+    - `spec`: what the file does not say of the networks: `lstm layers=2 hidden=128 input=18`
+    - `at`: modules, patterns that match one, or flat tensors; without it all networks
+    - `ignore`: patterns of tensors beside a network that it is converted without
+    - `stack`: `enc0,enc1=enc` puts networks together as the layers of one; `enc=enc0,enc1` takes one apart
+    - `rename`: {module: its name in the output}
+    - `keep_names`: also record the old names, as views of the new tensors
+    - `keep_split`: also write what the conversion loses, so that the way back gives the same bytes
+    - `drop_kept`: leave out what an earlier conversion kept
+    - `layout_file`: TOML files with layouts of your own, and with rules for types
+    - `dtype`: the type of every floating point tensor, as in `"float16"`; or rules, as in `{"head.*": "float32"}` or
+      `["float16", "head.*=float32"]`, of which the last that matches counts
+    - `keep_float32`: kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that stay float32
+    - `allow_overflow`: casts may make finite numbers infinite
+    - `into`: a model file of Keras or ONNX: the output is this model with its weights replaced, its networks in its
+      layout; everything else of it stays byte for byte
+    - `map`: `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C` join and split
+      layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
+    - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it `dcp`
+      if the input is such a folder, else `safetensors`
+    - `optimizer_names`: a file with the names of an optimizer's parameters, one for each of its entries
+    - `drop_optimizer`: leave out the state of optimizers, where it cannot follow the new parameters
+    - `untie`, `tie`: names that become tensors of their own; {name: the equal tensor that it becomes a name of}
+    - `untied_state`, `tied_state`: what an optimizer keeps for them: `copy`, `split`, `zero`, `one`; `first`, `second`
+    - `new_config`: the config.json of the model that opens the output folder: it is copied there, and the entries of an
+      optimizer beside the weights get the order of its parameters
 
-    With `into`, `strict` refuses to leave a weight of the model as it was.
-    All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
-    the conversion requires; nothing is written then.
+    With `into`, `strict` refuses to leave a weight of the model as it was.  All others are those of `dedup`.
+    LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
+    written then.
     """
     return relayout(path, output, aimed(_options(locals()), output), progress=progress)
 
@@ -554,9 +555,13 @@ def fuse(
     untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
-    """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
+    """Write recurrent networks, attention, gated MLPs or experts as fused tensors, in `layout`.
 
-    Without `output` it is `STEM.fused.safetensors` beside the input.  The other keywords are those of `convert`.
+        fuse("model.pt", layout="cudnn")
+        fuse("llama", "fused", layout="qkv")
+
+    Without `output` it is `STEM.fused.safetensors` beside the input.  Sizes that no shape shows, such as the number of
+    heads, come from config.json or `spec`.  The other keywords, and errors, are those of `convert`.
     """
     options = _options(locals(), target=layout)
     check_no_dialect("fuse", options)
@@ -574,10 +579,13 @@ def unfuse(
     untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
     verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
-    """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.
+    """Write fused recurrent networks, attention, gated MLPs and experts as separate named tensors.
 
-    `layout` is how they are fused; without it, what the file says.  Without `output` it is
-    `STEM.unfused.safetensors` beside the input.  The other keywords are those of `convert`.
+        unfuse("flat.pt", layout="cudnn", at=["rnn.weights"], spec="lstm layers=2 hidden=128 input=18")
+
+    `layout` is how they are fused; without it, what the file says.  `target` is the layout of recurrent networks in the
+    output: torch, unless another is given.  Without `output` it is `STEM.unfused.safetensors` beside the input.  The
+    other keywords, and errors, are those of `convert`.
     """
     options = _options(locals(), source=layout, keep_names=False, described=True)
     check_no_dialect("unfuse", options)

@@ -48,9 +48,13 @@ class Verified(Displayed):
     """What `verify` found."""
 
     output: str
+    """The checkpoint that was verified."""
     against: str
+    """The checkpoint that it was compared with."""
     names: int
+    """How many names were compared."""
     differences: tuple[str, ...]
+    """What differs, a line each; empty if nothing does."""
     warnings: tuple[str, ...] = ()
     """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
     compared: tuple[str, ...] = ()
@@ -159,7 +163,7 @@ def verify_each(
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
-    """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""
+    """`verify` of two folders, with every set of weights of the folder and of those inside, each by its own name."""
     allowed = Allowed(allow_class, allow_unknown)
     found, expected = (opened_each(path, progress, allowed) for path in (output, against))
     asked = _Compared(None, subset, tensors_only)

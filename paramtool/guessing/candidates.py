@@ -36,6 +36,7 @@ class Guess:
     spec: str
     """The spec, as written for `--spec`."""
     reasons: tuple[str, ...]
+    """Why it could be this network."""
     sure: str
     """How certain it is: one of `SURE`."""
     score: float

@@ -67,9 +67,11 @@ class Form:
     """How one kind of network is stored."""
 
     kind: str
+    """`lstm`, `gru` or `rnn`."""
     gates: str
     """The order of gates, in torch's letters, for blocks that do not give another order."""
     tensors: tuple[TensorRule, ...]
+    """Its tensors, a row for each family of them."""
     reset: str = ""
     """Of a GRU: `after` or `before`."""
     when: Mapping[str, str] = field(default_factory=dict)
@@ -130,13 +132,17 @@ class Layout:
     name: str
     """`family` or `family.scheme`."""
     title: str
+    """Whose layout it is."""
     forms: tuple[Form, ...]
+    """How it stores each kind of network."""
     separator: str = "."
     """The character between the module's name and the tensor's."""
     directions: tuple[str, str] = ("", "_reverse")
     """How names write the forward and the reverse direction."""
     max_directions: int = 2
+    """How many directions it can hold: 1 or 2."""
     options: tuple[Option, ...] = ()
+    """Choices that no tensor shows."""
     source: str = ""
     """Where the facts are from."""
     proof: tuple[str, ...] = ()
@@ -155,6 +161,7 @@ class Layout:
     """What the programs that have this layout do beside the network, and no tensor shows: warnings when a network goes
     to a layout whose programs do not, or comes from one."""
     note: str = ""
+    """A caveat for people."""
     gpu: bool = False
     """Whether its tensors are only made on GPUs: records say what verified them there, see `evidence`."""
 

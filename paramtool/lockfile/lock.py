@@ -2,6 +2,7 @@
 
     model    a checkpoint that was locked: a path, its files, its digests
     tied     names that share memory, and why
+    view     where a name is in what its alias set shares, if it is not all of it
     object   one top-level key of everything that is not a tensor
     tensor   a name, an element type, a shape and a digest
 
@@ -26,6 +27,8 @@ NO_DATA = "no-data"
 """In place of a digest: the checkpoint has the name and no bytes for it."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
 """Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
+MEMORY = (STORAGE, DECLARED)
+"""Kinds of ties that the checkpoint itself has."""
 
 
 class LockedFile(NamedTuple):
@@ -60,6 +63,17 @@ class LockedTie(NamedTuple):
     line: int = 0
 
 
+class LockedView(NamedTuple):
+    """Where a name is in what its alias set shares (`passes/lock/places.py`)."""
+
+    name: str
+    offset: int
+    """Its first byte, counted from the first byte of a name without such a line, or of the set."""
+    strides: tuple[int, ...]
+    """In elements; as many as its shape has sizes."""
+    line: int = 0
+
+
 class LockedObject(NamedTuple):
     """A top-level key of what is not a tensor."""
 
@@ -88,6 +102,8 @@ class LockedModel:
     objects: Mapping[str, LockedObject] = field(default_factory=dict)
     dialect: str = ""
     """The dialect of its names; empty where none was recognised."""
+    views: Mapping[str, LockedView] = field(default_factory=dict)
+    """By name, sorted: names that are not all of what their alias set shares."""
     line: int = 0
     lines: Mapping[str, int] = field(default_factory=dict)
     """{word: line} of `content`, `unnamed` and `dialect`."""

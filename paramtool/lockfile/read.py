@@ -12,6 +12,7 @@ from paramtool.errors import FormatError, NoSuchFileError
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
     CONFIG,
+    MEMORY,
     NO_DATA,
     TIES,
     UNREAD,
@@ -23,15 +24,16 @@ from paramtool.lockfile.lock import (
     LockedObject,
     LockedTensor,
     LockedTie,
+    LockedView,
 )
-from paramtool.lockfile.words import count_of, shape_of, split, unquoted
+from paramtool.lockfile.words import count_of, shape_of, shape_text, split, unquoted
 from paramtool.lockfile.write import FIRST_LINE
 
 AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
 _VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:.+-]*")
-ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "object", "tensor", "lines")
+ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "view", "object", "tensor", "lines")
 """The words that lines begin with, in the order in which a model has them."""
 
 
@@ -133,6 +135,9 @@ class _Draft:
     values: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     ties: list[LockedTie] = field(default_factory=list)
+    shared: dict[str, int] = field(default_factory=dict)
+    """{name that shares memory: its line}"""
+    views: dict[str, LockedView] = field(default_factory=dict)
     objects: dict[str, LockedObject] = field(default_factory=dict)
     tensors: dict[str, LockedTensor] = field(default_factory=dict)
     last: str = "model"
@@ -143,7 +148,8 @@ class _Draft:
         """Read one line of it."""
         read: dict[str, Callable[[list[str], int], None]] = {
             "file": self._file, "content": self._content, "unnamed": self._unnamed, "dialect": self._dialect,
-            "tied": self._tied, "object": self._object, "tensor": self._tensor, "lines": self._lines,
+            "tied": self._tied, "view": self._view, "object": self._object, "tensor": self._tensor,
+            "lines": self._lines,
         }  # fmt: skip
         if word not in read:
             raise FormatError(f"found {word!r:.40}, expected one of {', '.join(ORDER)}")
@@ -195,7 +201,18 @@ class _Draft:
         tie = LockedTie(tuple(map(unquoted, names[::2])), kind, line)
         for one, other in zip(tie.names, tie.names[1:], strict=False):
             _check_sorted([one, other], "name")
+        for name in tie.names if kind in MEMORY else ():
+            if (first := self.shared.setdefault(name, line)) != line:
+                raise FormatError(f"{name!r:.80} is in the alias set of line {first}, too")
         self.ties.append(tie)
+
+    def _view(self, words: list[str], line: int) -> None:
+        _count(words, 3)
+        one = LockedView(unquoted(words[0]), count_of(words[1]), shape_of(words[2]), line)
+        _check_sorted([*list(self.views)[-1:], one.name], "view")
+        if one.name not in self.shared:
+            raise FormatError(f"a view of {one.name!r:.80}, which no line `tied` has with {' or '.join(MEMORY)}")
+        self.views[one.name] = one
 
     def _object(self, words: list[str], line: int) -> None:
         _count(words, 3)
@@ -231,9 +248,14 @@ class _Draft:
                 raise FormatError(f"{at}: {what}: lines were edited, added or lost", AGAIN)
         if not self.files:
             raise FormatError(f"{where} has no line `file`", AGAIN)
+        for view in self.views.values():
+            tensor = self.tensors.get(view.name)
+            if tensor is None or len(view.strides) != len(tensor.shape):
+                has = f"has the shape {shape_text(tensor.shape)}" if tensor else "has no line `tensor`"
+                raise FormatError(f"{self.path}:{view.line}: a view of {view.name!r:.80}, which {has}", AGAIN)
         return LockedModel(
             self.name, tuple(self.files), self.values["content"], self.values["unnamed"], self.tensors,
-            tuple(self.ties), self.objects, self.values.get("dialect", ""), self.line, self.lines,
+            tuple(self.ties), self.objects, self.values.get("dialect", ""), self.views, self.line, self.lines,
         )  # fmt: skip
 
 

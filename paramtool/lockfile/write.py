@@ -30,6 +30,8 @@ def _lines(model: LockedModel) -> Iterator[str]:
         yield f"dialect {quoted(model.dialect)}"
     for tie in sorted(model.ties):
         yield f"tied {' = '.join(map(quoted, tie.names))} {tie.kind}"
+    for view in sorted(model.views.values()):
+        yield f"view {quoted(view.name)} {view.offset} {shape_text(view.strides)}"
     for one in sorted(model.objects.values()):
         yield f"object {quoted(one.key)} b3:{one.digest} {quoted(one.words)}"
     for tensor in sorted(model.tensors.values()):

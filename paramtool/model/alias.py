@@ -2,7 +2,7 @@
 
 Two independent facts about every name:
 
-  *where its bytes are*         an owner, and a window on what the owner stores
+  *where its bytes are*         an owner, and a view of what the owner stores
   *which alias set it is in*    names of one alias set share memory when they are loaded, and train as one tensor
 
 Alias sets come from storages (the source file shares the bytes) or from a declaration (an alias record).  Content can
@@ -12,7 +12,7 @@ move a name to another owner and never to another alias set: equal is not tied.
         owner a     a b c d        one stored tensor
         alias sets  {a, b} {c, d}  two when loaded
 
-Disjoint windows on one storage are not aliases.  They are a fused block, such as the weights of an RNN that cuDNN
+Disjoint views of one storage are not aliases.  They are a fused block, such as the weights of an RNN that cuDNN
 keeps in one buffer, and are described as such.
 """
 
@@ -36,18 +36,19 @@ SPAN_PREFIX = "paramtool.span/"
 """The prefix of the names of stored spans that do not belong to a single tensor."""
 
 _MANY_WINDOWS = 512
-"""If more different windows than this have overlapping spans, they count as one alias set; pairs are not compared."""
+"""If more different views than this have overlapping spans, they count as one alias set; pairs are not compared."""
 
 
 class Alias(NamedTuple):
-    """One name: the stored tensor that holds its bytes, its window on it, and the alias set it belongs to.
+    """One name: the stored tensor that holds its bytes, its view of it, and the alias set it belongs to.
 
     The graph, the plan, the record and the reports all use it.  A pass that moves a name makes a new one.
     """
 
     name: str
+    """The name, as the file has it."""
     window: View
-    """Its window on the owner; `window.storage` is the owner's name."""
+    """Its view of the owner; `window.storage` is the owner's name."""
     alias_set: str
     """The first name, in file order, of the names that share memory with it when loaded."""
     evidence: str
@@ -55,7 +56,7 @@ class Alias(NamedTuple):
     set_evidence: str
     """Why it belongs to its alias set: `storage` or `declared`; never `content`."""
     source: View
-    """Its window on the storage of the file that it was read from, or on the tensor that it is made of."""
+    """Its view of the storage of the file that it was read from, or of the tensor that it is made of."""
     requires_grad: bool = False
     """Whether the file says that it requires gradients."""
     kind: str = ""
@@ -74,16 +75,16 @@ class Alias(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FusedBlock:
-    """Disjoint windows on one storage, in the order of their bytes."""
+    """Disjoint views of one storage, in the order of their bytes."""
 
     storage: int
     nbytes: int
     parts: tuple[tuple[str, int, int], ...]
-    """(name, byte_start, byte_stop) of each window."""
+    """(name, byte_start, byte_stop) of each view."""
     gaps: tuple[tuple[int, int], ...]
-    """(byte_start, byte_stop) of each gap before and between the windows."""
+    """(byte_start, byte_stop) of each gap before and between the views."""
     tail: int
-    """Bytes after the last window; cuDNN leaves them for biases that a network does not have."""
+    """Bytes after the last view; cuDNN leaves them for biases that a network does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Derived:
     """How the elements of an owner are derived without storing them: by casting another owner, or from one value."""
 
     window: View | None
-    """A window on another owner, with that owner's dtype and this owner's shape; None for a constant."""
+    """A view of another owner, with that owner's dtype and this owner's shape; None for a constant."""
     element: bytes = b""
     """The element that a constant repeats."""
     lossless: bool = True
@@ -103,18 +104,19 @@ class AliasGraph(Displayed):
     """The owners, and where every name's bytes are."""
 
     owners: Mapping[str, View]
-    """{owner: its window on the source}, in file order; each is stored row by row."""
+    """{owner: its view of the source}, in file order; each is stored row by row."""
     names: Mapping[str, Alias]
     """{name: Alias}, in file order; the name of a stored tensor is its own owner."""
     anonymous: frozenset[str]
     """Owners that are spans and not the name of a tensor."""
     fused: tuple[FusedBlock, ...]
+    """Storages that hold several tensors without a byte in common."""
     unused: Mapping[int, int]
     """{storage: how many of its bytes no name uses}, where there are any."""
     derived: Mapping[str, Derived] = field(default_factory=dict)
     """Owners that need not be stored."""
     pending: Mapping[str, str] = field(default_factory=dict)
-    """{conjugated or negated tensor: the owner of the copy in which that is carried out}; one copy for each window and
+    """{conjugated or negated tensor: the owner of the copy in which that is carried out}; one copy for each view and
     sign."""
 
     @property
@@ -132,7 +134,7 @@ class AliasGraph(Displayed):
         yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
     def relation(self, member: Alias) -> str:
-        """How a name's window relates to its owner; see the function `relation`."""
+        """How a name's view relates to its owner; see the function `relation`."""
         if member.owner in self.anonymous:
             return "overlap"
         return relation(member.window, self.owners[member.owner])
@@ -185,7 +187,7 @@ def build(
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
     `keep` says which name owns the bytes that several names share: `first` or `last` in file order, or an fnmatch
-    pattern.  `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded
+    pattern.  `parts` includes the views of compound tensors, as `name/part`.  `split_content` gives each recorded
     alias set stored owners of its own, for formats in which all names of the same bytes are tied.
     Without `counts_unused` the graph's `unused` is empty: it takes as long as the rest.
     """
@@ -208,12 +210,12 @@ def build(
 
 
 def _windows(checkpoint: Checkpoint, parts: bool) -> Iterator[tuple[str, View]]:
-    """The windows of a checkpoint, those of compound tensors with `parts`."""
+    """The views of a checkpoint, those of compound tensors with `parts`."""
     return (window for window in checkpoint.windows() if parts or window[0] in checkpoint.entries)
 
 
 def _shared_storages(checkpoint: Checkpoint) -> set[StorageId]:
-    """Storages with more than one window."""
+    """Storages with more than one view."""
     seen: set[StorageId] = set()
     shared: set[StorageId] = set()
     for _, view in checkpoint.windows():
@@ -222,24 +224,24 @@ def _shared_storages(checkpoint: Checkpoint) -> set[StorageId]:
 
 
 def _may_meet(view: View, shared: Container[StorageId]) -> bool:
-    """Whether a window has to be compared with others, or contains an element twice."""
+    """Whether a view has to be compared with others, or contains an element twice."""
     return view.storage in shared or not (view.is_contiguous or view.is_injective)
 
 
 def _alone(name: str, view: View, entry: Entry) -> Alias:
-    """A name whose storage has no other window: it owns its bytes."""
+    """A name whose storage has no other view: it owns its bytes."""
     why = entry.link.evidence if entry.link else "storage"
     own = contiguous(name, view.dtype, view.shape)
     return Alias(name, own, name, why, why, view, bool(entry.requires_grad), entry.kind)
 
 
 _PART = Entry(NoData(DTYPES["uint8"], ()))
-"""The entry of a part of a compound tensor, apart from its window."""
+"""The entry of a part of a compound tensor, apart from its view."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanIndex:
-    """The places of names whose windows could overlap."""
+    """The places of names whose views could overlap."""
 
     members: Mapping[str, Alias]
     spans: Mapping[str, View]
@@ -255,7 +257,7 @@ def _places(
     *,
     split_content: bool,
 ) -> _SpanIndex:
-    """The places of windows that could overlap, in file order; see `build`."""
+    """The places of views that could overlap, in file order; see `build`."""
     order: dict[str, int] = {}
     by_storage: dict[tuple[StorageId, str], Windows] = {}
     for name, view in windows:
@@ -282,7 +284,7 @@ def _places(
 
 
 def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
-    """{pending tensor: the pending tensor with the same window and sign that owns the result}, in file order."""
+    """{pending tensor: the pending tensor with the same view and sign that owns the result}, in file order."""
     alike: dict[tuple[str, View], list[str]] = {}
     for name, entry in checkpoint.entries.items():
         if sign := pending(entry.value):
@@ -348,7 +350,7 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
 
 
 def _place_on(view: View, owner: str, base: View) -> View | None:
-    """A window of the owner's storage as a window on the owner; None where it is not inside the owner."""
+    """A view of the owner's storage as a view of the owner; None where it is not inside the owner."""
     if not base.is_contiguous:
         return None
     if view.byte_start < base.byte_start or view.byte_stop > base.byte_stop:
@@ -357,14 +359,14 @@ def _place_on(view: View, owner: str, base: View) -> View | None:
 
 
 def fills(member: Alias, graph: AliasGraph) -> bool:
-    """Whether a window is all of its owner, so that an equal tensor can replace the owner."""
+    """Whether a view is all of its owner, so that an equal tensor can replace the owner."""
     return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
 
 
 def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -> dict[int, int]:
-    """{storage: how many of its bytes no window uses}, in the order of the storages; parts of compounds count.
+    """{storage: how many of its bytes no view uses}, in the order of the storages; parts of compounds count.
 
-    `shared` has the storages with more than one window, where these are known.
+    `shared` has the storages with more than one view, where these are known.
     """
     shared = _shared_storages(checkpoint) if shared is None else shared
     used: dict[StorageId, int] = {}
@@ -417,7 +419,7 @@ Windows = list[tuple[str, View]]
 
 
 def _components(windows: Windows) -> Iterator[Windows]:
-    """Split the windows on one storage into sets of names that share bytes, each in file order.
+    """Split the views of one storage into sets of names that share bytes, each in file order.
 
     A sweep over the spans with a running maximum finds clusters that could overlap; `overlaps` decides inside each.
     """
@@ -441,7 +443,7 @@ def _components(windows: Windows) -> Iterator[Windows]:
 
 
 def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Windows]:
-    """Split windows with overlapping spans into sets that share bytes."""
+    """Split views with overlapping spans into sets that share bytes."""
     cluster.sort(key=lambda window: rank[window[0]])
     start = min(view.byte_start for _, view in cluster)
     stop = max(view.byte_stop for _, view in cluster)
@@ -459,7 +461,7 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
 
 
 def _labels(views: list[View]) -> list[int]:
-    """A number for each window: the same number where a chain of common bytes links windows."""
+    """A number for each view: the same number where a chain of common bytes links views."""
     numbers: dict[object, int] = {}
     geometry = [numbers.setdefault((view.dtype, view.shape, view.strides), len(numbers)) for view in views]
     starts = [view.byte_start for view in views]
@@ -483,7 +485,7 @@ def _labels(views: list[View]) -> list[int]:
 
 
 def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, View, list[tuple[str, View, View]]]:
-    """Choose what to store for one component: (owner, its source window, [(name, source, window on the owner)])."""
+    """Choose what to store for one component: (owner, its source view, [(name, source, view of the owner)])."""
     views = {view for _, view in component}
     if len(views) == 1:
         view = component[0][1]
@@ -510,7 +512,7 @@ def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, Vi
 
 
 def _span(views: Iterable[View], start: int, stop: int) -> View:
-    """The dense window over all views: in their common dtype, else in bytes from a start that is aligned for each."""
+    """The dense view over all views: in their common dtype, else in bytes from a start that is aligned for each."""
     dtypes = {view.dtype for view in views}
     storage = next(iter(views)).storage
     if len(dtypes) == 1:
@@ -543,7 +545,7 @@ def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping
 
 
 def _used_nbytes(views: list[View]) -> int:
-    """Bytes of one storage that its windows use: for each stretch at most its length, and at most what they hold."""
+    """Bytes of one storage that its views use: for each stretch at most its length, and at most what they hold."""
     used = start = reach = held = 0
     for view in sorted(set(views), key=lambda view: view.byte_start):
         if view.byte_start >= reach:

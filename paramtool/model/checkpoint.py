@@ -27,7 +27,7 @@ from paramtool.model.view import View
 
 @dataclass(frozen=True, slots=True)
 class Compound:
-    """A tensor that several windows make up together: sparse, quantised, nested, conjugated, a subclass."""
+    """A tensor that several views make up together: sparse, quantised, nested, conjugated, a subclass."""
 
     kind: str
     parts: Mapping[str, View]
@@ -37,7 +37,7 @@ class Compound:
 
 
 PENDING = {"conj", "neg", "conj+neg"}
-"""Kinds of compounds that are one window, `data`, and a pending sign."""
+"""Kinds of compounds that are one view, `data`, and a pending sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ Value = View | Compound | NoData | Unreadable
 
 
 def pending(value: Value) -> tuple[str, View] | None:
-    """The pending sign and its window; None where nothing is pending."""
+    """The pending sign and its view; None where nothing is pending."""
     if isinstance(value, Compound) and value.kind in PENDING:
         return value.kind, value.parts["data"]
     return None
@@ -87,6 +87,7 @@ class Entry(NamedTuple):
     """A name: its value, and what the file says about it."""
 
     value: Value
+    """Its view of a storage; or a compound of several views, a tensor without data, or one that cannot be read."""
     role: str = "model"
     """`model`, `optimizer`, `ema`, `buffer` or `other`: content never joins names of different roles.
 
@@ -174,11 +175,17 @@ class Checkpoint(Displayed):
     """A described checkpoint.  No tensor byte has been read to make it."""
 
     format: str
+    """The format of the file: `torch zip`, `safetensors`."""
     files: tuple[SourceFile, ...]
+    """The files that it was read from, as they were then."""
     storages: Mapping[int, Storage]
+    """{number: the storage}."""
     entries: Mapping[str, Entry]
+    """{name: what it is}, in file order."""
     objects: Node = EMPTY
+    """The tree of everything that is not a tensor."""
     sections: tuple[Section, ...] = ()
+    """The parts of a training checkpoint."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The file's own strings (the metadata of safetensors), without paramtool's record."""
     index_metadata: Mapping[str, object] = field(default_factory=dict)
@@ -186,6 +193,7 @@ class Checkpoint(Displayed):
     producer: str = ""
     """The program that wrote the file, where the file shows it."""
     unknown: tuple[Unknown, ...] = ()
+    """Classes and functions that the file names and paramtool does not know; none of them was run."""
     notes: tuple[str, ...] = ()
     """Observations that are not errors."""
     modules: tuple[Module, ...] = ()
@@ -196,7 +204,7 @@ class Checkpoint(Displayed):
     """Ranges that hold several storages and have one CRC in the container, such as a file inside a zip."""
 
     def windows(self) -> Iterator[tuple[str, View]]:
-        """Every window in file order: `(name, view)`, and `(name/part, view)` for compounds."""
+        """Every view in file order: `(name, view)`, and `(name/part, view)` for compounds."""
         for name, entry in self.entries.items():
             if isinstance(entry.value, View):
                 yield name, entry.value
@@ -205,7 +213,7 @@ class Checkpoint(Displayed):
                     yield f"{name}/{part}", view
 
     def views(self) -> dict[str, View]:
-        """{name: window} of the plain tensors."""
+        """{name: view} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
 
     def _rows(self, most: int) -> Iterator[Row]:

@@ -88,7 +88,10 @@ class TensorDiff:
     """False where several maps give the same bytes."""
     change: Distance | None = None
     moves: tuple[LineMove, ...] = ()
-    """The map by rows and columns, for `layout` where it is one and short; rows of constants are in no move."""
+    """The map by rows and columns, where it is one of at most 512 moves; rows of constants are in none.
+
+    Empty for what `how` says in a word, such as a transpose of the whole.
+    """
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""
 

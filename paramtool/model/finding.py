@@ -27,10 +27,11 @@ class Finding:
     rule: str
     """The rule as it was written: `untied:a=b`; `tie-lost` for one without an argument."""
     message: str
+    """What was found, as a sentence."""
     names: tuple[str, ...] = ()
     """The tensors that it is about, as far as it is about tensors."""
     what: str = ""
-    """What is said of its one tensor, without the name, where the same can be said of others; empty otherwise."""
+    """What is said of its first tensor, without the name, where the same can be said of others; empty otherwise."""
     id: str = ""
     """The stable id of the kind of rule: `PT101`; empty where nobody asked for ids (`inspect --fail-on`)."""
     severity: str = ERROR

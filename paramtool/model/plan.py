@@ -1,7 +1,7 @@
 """A plan: what an output will hold, as plain data, before any byte moves.
 
-    targets   Target("w", float32, (2, 3), copies=(Copy(window on "w", terms=((+1, window on storage 0),)),))
-    names     {"w": Alias("w", window on "w", ...), "tied": Alias("tied", window on "w", ...)}
+    targets   Target("w", float32, (2, 3), copies=(Copy(view of "w", terms=((+1, view of storage 0),)),))
+    names     {"w": Alias("w", view of "w", ...), "tied": Alias("tied", view of "w", ...)}
     metadata  strings for the output
 
 Passes make plans, formats lay them out, the engine carries them out; `check` proves a plan without running it.
@@ -27,7 +27,7 @@ from paramtool.model.view import View, contiguous
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Fill one window of a target with the signed sum of windows of the source, times `scale`, plus a number.
+    """Fill one view of a target with the signed sum of views of the source, times `scale`, plus a number.
 
     A single term of the target's dtype with sign +1 and no shift copies bytes unchanged.  Without terms the shift is
     written, which is mostly zero.  Anything else is arithmetic, in the type of the terms; where the target has another
@@ -38,7 +38,7 @@ class Copy:
     terms: tuple[tuple[int, View], ...]
     shift: float = 0.0
     names: tuple[str, ...] = field(default=(), compare=False)
-    """The tensors of a converted network that the terms come from.  A window does not say: tensors can share it."""
+    """The tensors of a converted network that the terms come from.  A view does not say: tensors can share it."""
     scale: float = 1.0
     """1 except for what an optimizer keeps for a parameter that becomes several."""
 
@@ -62,8 +62,8 @@ class Copy:
 class Requirement:
     """A condition on the source's bytes, checked before the first byte is written; a pure pass cannot check it.
 
-    The window must equal the signed sum of `terms` plus `shift`.  Without terms it must be zero; with one term the two
-    windows must be equal.
+    The view must equal the signed sum of `terms` plus `shift`.  Without terms it must be zero; with one term the two
+    views must be equal.
     """
 
     view: View
@@ -89,7 +89,7 @@ class Target:
 
     @property
     def view(self) -> View:
-        """The whole tensor as a window on itself."""
+        """The whole tensor as a view of itself."""
         return contiguous(self.name, self.dtype, self.shape)
 
     @property
@@ -99,7 +99,7 @@ class Target:
 
 
 def whole(name: str, view: View) -> Target:
-    """A whole window, stored row by row."""
+    """A whole view, stored row by row."""
     destination = contiguous(name, view.dtype, view.shape)
     return Target(name, view.dtype, view.shape, (Copy(destination, ((1, view),)),))
 
@@ -127,23 +127,27 @@ class Plan(Displayed):
     """The contents of an output."""
 
     targets: tuple[Target, ...]
+    """The stored tensors of the output, each with the copies that fill it."""
     source: str = ""
     """The file or folder that it was made from, for messages."""
     names: Mapping[str, Alias] = field(default_factory=dict)
-    """Every name that a reader will see, in the order of the source, as a window on a target or a derived name."""
+    """Every name that a reader will see, in the order of the source, as a view of a target or a derived name."""
     derived: Mapping[str, Derived] = field(default_factory=dict)
-    """{name: how it is calculated} for names that are not stored, in order; other names may be windows on them."""
+    """{name: how it is calculated} for names that are not stored, in order; other names may be views of them."""
     anonymous: frozenset[str] = frozenset()
-    """Targets that are spans and not the name of a tensor; several names are windows on each."""
+    """Targets that are spans and not the name of a tensor; several names are views of each."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """{name: bytes} of arrays that a torch file holds inside its pickle, in the order of the tree."""
     objects: Node = EMPTY
+    """The tree of everything that is not a tensor."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    """The output's own strings."""
     index_metadata: Mapping[str, object] = field(default_factory=dict)
     """Metadata for the index, where the output has one."""
     modules: tuple[Module, ...] = ()
     """What is known about the recurrent networks in it, for its record."""
     requires: tuple[Requirement, ...] = ()
+    """What the bytes must show before anything is written, such as zeros in a place that is left out."""
     is_bare: bool = False
     """Whether safetensors gets no `format` in its metadata, as the file had none that is restored."""
 
@@ -168,7 +172,7 @@ class Plan(Displayed):
         return stored | {name: one.window.dtype.name for name, one in self.names.items()}
 
     def relations(self) -> dict[str, str]:
-        """{alias: how its window relates to its owner}, for people: `overlap` on a span, else see `alias.relation`."""
+        """{alias: how its view relates to its owner}, for people: `overlap` on a span, else see `alias.relation`."""
         aliases = self.aliases
         owners = {one.owner for one in aliases}
         wholes = {target.name: target.view for target in self.targets if target.name in owners}
@@ -203,7 +207,7 @@ class Plan(Displayed):
 def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:
     """Prove a plan before any byte moves; PlanError names the first condition that fails.
 
-    Shapes agree, every target is tiled exactly once, every source window lies in its storage, and every one of
+    Shapes agree, every target is tiled exactly once, every source view lies in its storage, and every one of
     `names` is a target or an alias.
     """
     targets = {target.name: target for target in plan.targets}

@@ -28,6 +28,7 @@ RULE_IDS = (
     RuleId("PT103", "untied", ERROR, "two names that have to be tied do not share memory"),
     RuleId("PT104", "config-ties", WARNING, "a tie that config.json declares has diverged, or shares what it unties"),
     RuleId("PT105", "declared-ties", ERROR, "the ties that config.json declares are not those of the lock"),
+    RuleId("PT106", "overlap-changed", ERROR, "names that share memory share other elements of it than in the lock"),
     RuleId("PT201", "changed", ERROR, "a tensor has other numbers, another type or another shape than in the lock"),
     RuleId("PT202", "missing", ERROR, "a tensor of the lock, or one that has to be there, is not in the file"),
     RuleId("PT203", "added", ERROR, "a tensor is in the file and not in the lock"),

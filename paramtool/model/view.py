@@ -1,7 +1,7 @@
-"""The one idea of this program: a named tensor is a strided window on a storage.
+"""The one idea of this program: a named tensor is a strided view of a storage.
 
-torch, NumPy and DLPack agree on it.  A tied weight is two names with one window, a slice is a smaller window, a
-transposed tie is a window with other strides, a fused RNN vector is one storage with many windows:
+torch, NumPy and DLPack agree on it.  A tied weight is two names with one view, a slice is a smaller view, a
+transposed tie is a view with other strides, a fused RNN vector is one storage with many views:
 
     storage 0   [ 0  1  2  3  4  5 ]
     w           View(0, float32, offset=0, shape=(2, 3), strides=(3, 1))   0 1 2 / 3 4 5
@@ -32,9 +32,9 @@ MAX_EXTENT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
-    """A strided window on a storage, in elements of `dtype`.
+    """A strided view of a storage, in elements of `dtype`.
 
-    It is in normal form: the stride of an axis of length 1 has no meaning and is set to the contiguous stride; a window
+    It is in normal form: the stride of an axis of length 1 has no meaning and is set to the contiguous stride; a view
     without elements is contiguous at offset 0.  So views of the same elements compare equal.
 
     >>> from paramtool.model.dtype import DTYPES
@@ -43,10 +43,15 @@ class View:
     """
 
     storage: StorageId
+    """The storage: its number in the source, or the name of a stored tensor in a plan."""
     dtype: DType
+    """The type of its elements."""
     offset: int
+    """Its first element, counted from the start of the storage, in elements."""
     shape: tuple[int, ...]
+    """The length of each axis."""
     strides: tuple[int, ...]
+    """How many elements one step along each axis moves."""
 
     def __init__(
         self, storage: StorageId, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
@@ -81,22 +86,22 @@ class View:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements when stored row by row; with stride 0, more than the window spans."""
+        """Bytes of all elements when stored row by row; with stride 0, more than the view spans."""
         return self.dtype.nbytes(self.numel)
 
     @property
     def extent(self) -> int:
-        """Elements from the first to the last that the window can touch: sum of (size - 1) * stride, plus one."""
+        """Elements from the first to the last that the view can touch: sum of (size - 1) * stride, plus one."""
         return _extent(self.shape, self.strides)
 
     @property
     def byte_start(self) -> int:
-        """Where the window begins in its storage."""
+        """Where the view begins in its storage."""
         return self.dtype.nbytes(self.offset)
 
     @property
     def byte_stop(self) -> int:
-        """Where the window ends in its storage: after the last byte that it can touch."""
+        """Where the view ends in its storage: after the last byte that it can touch."""
         if self.dtype.block_elements != 1:
             return self.dtype.nbytes(self.offset + self.numel)
         return (self.offset + self.extent) * self.dtype.block_bytes
@@ -135,7 +140,7 @@ class View:
         return True
 
     def on(self, storage: StorageId, byte_start: int) -> View:
-        """The same window on another storage, from `byte_start` on.
+        """The same view of another storage, from `byte_start` on.
 
         ValueError if that is not a whole number of elements.
         """
@@ -154,7 +159,7 @@ _set_storage, _set_dtype, _set_offset, _set_shape, _set_strides = (
 
 
 def inverse(window: View, shape: Sequence[int]) -> View | None:
-    """The inverse of a transpose: a tensor of `shape` as a window on the row-major elements of `window`.
+    """The inverse of a transpose: a tensor of `shape` as a view of the row-major elements of `window`.
 
     `window` is a view of the row-major elements of that tensor; None unless it has all of them with its axes reordered.
 
@@ -172,7 +177,7 @@ def inverse(window: View, shape: Sequence[int]) -> View | None:
 
 
 def reshaped(view: View, shape: Sequence[int]) -> View | None:
-    """The window in another shape, its elements in the same row-major order; None where no strides can express it.
+    """The view in another shape, its elements in the same row-major order; None where no strides can express it.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> columns = View(0, DTYPES["float32"], 0, (3, 4), (1, 3))
@@ -207,7 +212,7 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
 
 
 def seen_through(window: View, place: View) -> View | None:
-    """A view of a view: `window` on the row-major elements of a tensor that is itself the window `place` on another.
+    """A view of a view: `window` on the row-major elements of a tensor that is itself the view `place` on another.
 
     None where no strides can express it: a row that continues into the next cannot be followed through a transpose.
 
@@ -246,7 +251,7 @@ def seen_through(window: View, place: View) -> View | None:
 
 
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
-    """The row-major window with that shape."""
+    """The row-major view with that shape."""
     shape = tuple(shape)
     return View(storage, dtype, offset, shape, contiguous_strides(shape))
 
@@ -330,7 +335,7 @@ _OVERLAP_STEPS = 2_000
 
 
 def overlaps(a: View, b: View) -> bool:
-    """Whether two windows on one storage have a byte in common.
+    """Whether two views of one storage have a byte in common.
 
     Interleaved columns of one matrix have overlapping spans and share nothing, so the spans do not decide.  The
     question is whether `sum(i_k * stride_k) = d` has a solution within bounds, in bytes.  A search answers it, which

@@ -13,6 +13,7 @@ from torch import nn
 from paramtool import formats
 from paramtool.commands import said_rows
 from paramtool.commands.load import refuse_dataless
+from paramtool.commands.pinned import Pin, pin
 from paramtool.commands.progress import Path
 from paramtool.commands.refuse_unlocked import refuse_unlocked
 from paramtool.commands.variants import answered
@@ -27,7 +28,7 @@ from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
-from paramtool.passes.compat.wanted import plain_window, wanted_by
+from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._places import Places, Tensors, places
@@ -73,6 +74,8 @@ def load_model(
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
     lock: Path | None = None,
+    locked_as: str | None = None,
+    content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -96,46 +99,70 @@ def load_model(
 
     TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
     not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
-    LockError where the tensors of the file are not those of the lock file `lock`; all are read for that.
-    UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError, `allow_class` and
-    `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
+    LockError by `lock`, `locked_as` and `content_only` as of `paramtool.load_file`, and where the model does not share
+    what the lock ties.  UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError,
+    `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
     """
-    tensors, whole = tensors_of(model), _read(path, lock, allow_class, allow_unknown)
-    where = whole.files[0].path
+    pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
+    where = (whole := _read(path, pinned, allow_class, allow_unknown)).files[0].path
     refuse_unfit(where, model, tensors)
     check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
     chosen, as_it_is = _part(whole, tensors, only, prefix)
     part = (named := _as_the_model_calls_it(model, tensors, as_it_is)).part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
     target = places(model, tensors, _torch_types(present), assign=assign, device=device, dtype=dtype)
-    verdict, questions = judge(wanted_by(target.described()), part, whole)
+    verdict, questions = judge(wanted := wanted_by(target.described()), part, whole)
+    _refuse_untied(where, pinned, part, wanted)
     try:
         _refuse(where, verdict, replace(part, entries=present), strict, named=named)
     except ModelError as error:
         raise _with_command(error, verdict, path, as_it_is, model=model, tensors=tensors) from None
     _refuse_rows(path, model, whole if chosen is None else select.section(whole, chosen), prefix, named=named)
     named.refuse(where, questions)
-    taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
-    with Source(part) as source, torch.no_grad():
-        _prove(where, source, (taken, named.sources), questions)
-        target.keep(verdict.lacks)
-        _fill(target, source, taken, named)
+    _put(target, replace(part, entries=present), verdict, questions, named=named)
     return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
 
 
-def _read(path: Path, lock: Path | None, allow_class: Sequence[str], allow_unknown: bool) -> Checkpoint:
+def _read(path: Path, pinned: Pin | None, allow_class: Sequence[str], allow_unknown: bool) -> Checkpoint:
     """The checkpoint at a path; LockError where it is not the one of a lock."""
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if lock is not None:
-        refuse_unlocked(lock, path, whole)
+    if pinned is not None:
+        refuse_unlocked(pinned, path, whole)
     return whole
+
+
+def _refuse_untied(where: str, pinned: Pin | None, part: Checkpoint, wanted: Mapping[str, Wanted]) -> None:
+    """LockError where a lock is given, and the model does not share what the file, and so the lock, ties."""
+    if pinned is None or pinned.content_only:
+        return
+    tied: dict[object, str] = {}
+    lines = []
+    for name, one in wanted_by(part).items():
+        if name in wanted and one.view is not None and one.view.numel:
+            first = tied.setdefault((one.alias_set, one.view), name)
+            if wanted[name].alias_set != wanted[first].alias_set:
+                lines.append(f"{name!r} shares memory with {first!r} in the lock, and not in the model")
+    if lines:
+        hint = "tie them in the model; content_only=True judges tensors alone"
+        raise pinned.refuse(where, lines, hint=hint)
 
 
 def _torch_types(entries: Mapping[str, Entry]) -> dict[str, torch.dtype]:
     """The types that tensors of a file have in torch."""
     windows = ((name, plain_window(entry.value)) for name, entry in entries.items())
     return {name: torch_type(view) for name, view in windows if view is not None}
+
+
+def _put(
+    target: Places, part: Checkpoint, verdict: Verdict, questions: Sequence[TieQuestion], *, named: RenamedCheckpoint
+) -> None:
+    """Read what the model takes of a part, once the bytes are proved, and put it where it belongs."""
+    taken = replace(part, entries={name: entry for name, entry in part.entries.items() if name not in named.made})
+    with Source(part) as source, torch.no_grad():
+        _prove(part.files[0].path, source, (taken, named.sources), questions)
+        target.keep(verdict.lacks)
+        _fill(target, source, taken, named)
 
 
 def _fill(target: Places, source: Source, taken: Checkpoint, named: RenamedCheckpoint) -> None:

@@ -34,7 +34,9 @@ class Saved(Displayed):
     """What `save_model` or `save_file` wrote."""
 
     path: str
+    """The file or folder that was written."""
     files: tuple[str, ...]
+    """The files, as paths."""
     names: tuple[str, ...]
     """Every name that a reader of the alias record finds, in the order of the tensors."""
     aliases: Mapping[str, str]
@@ -42,6 +44,7 @@ class Saved(Displayed):
     nbytes: int
     """The size of the files."""
     warnings: tuple[str, ...]
+    """What was assumed, or is not in the output."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """Where it is, its size, and which names are stored under others."""

@@ -8,6 +8,7 @@ import torch
 
 from paramtool import formats
 from paramtool.commands.load import refuse_dataless
+from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.engine.read.load import cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
@@ -27,6 +28,8 @@ def load_file(
     only: str | None = None,
     device: str | torch.device = "cpu",
     lock: Path | None = None,
+    locked_as: str | None = None,
+    content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -34,14 +37,16 @@ def load_file(
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.  `lock` as of `paramtool.load_file`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.  `lock`, `locked_as` and
+    `content_only` as of `paramtool.load_file`.
     FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
     """
+    pinned = pin(lock, locked_as, content_only)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if lock is not None:
+    if pinned is not None:
         from paramtool.commands.refuse_unlocked import refuse_unlocked
 
-        refuse_unlocked(lock, path, checkpoint)
+        refuse_unlocked(pinned, path, checkpoint)
     if only is not None:
         checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)

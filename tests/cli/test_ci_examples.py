@@ -189,7 +189,7 @@ def test_the_demo_prints_what_the_page_shows(tmp_path: Path) -> None:
     out = StringIO()
     with redirect_stdout(out):
         runpy.run_path(str(EXAMPLES / "demo.py"))["main"](tmp_path / "repository")
-    (shown,) = re.findall(r"<!-- demo -->\n```\n(.*?)```\n<!-- /demo -->", PAGE, re.S)
+    (shown,) = re.findall(r"<!-- demo -->\n<!-- .*? -->\n```console\n(.*?)```\n<!-- /demo -->", PAGE, re.S)
     assert same(out.getvalue()) == same(shown)
     commits = subprocess.run(
         ["git", "log", "--format=%s", "--reverse"],

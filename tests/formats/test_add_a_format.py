@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from paramtool.formats.files import read_bytes
 from tests.hostile.command import Ran, command
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "add-a-format.md").read_text(encoding="utf-8")
-(CODE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+CODE, TIES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 (PROJECT,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(r"^\$ paramtool (.*)$", PAGE, re.MULTILINE)
 ARRAYS = {
@@ -65,6 +66,19 @@ def test_the_commands_of_the_page(site: Path) -> None:
     assert {name: array.tobytes() for name, array in found.items()} == {
         name: array.tobytes() for name, array in ARRAYS.items() if name != "b.weight"
     }
+
+
+def test_names_that_share_a_storage(site: Path) -> None:
+    """The reader of the page with the page's second block at its end: `inspect` shows what each name is."""
+    imported, _, made = TIES.partition("\n\n")
+    statements = textwrap.indent(made, "    ")
+    assert CODE.count("    return Checkpoint(") == 1
+    code = CODE.replace("    return Checkpoint(", f"{statements}    return Checkpoint(")
+    (site / "toy_format.py").write_text(f"{imported}\n{code}")
+    (site.parent / "model.toy").write_bytes(toy({"w": np.arange(2400, dtype="f4").reshape(60, 40)}))
+    found = run("inspect model.toy", site)
+    assert found.code == 0 and "transposed  [40, 60] float32, transposed, same memory" in found.out, found
+    assert "4 tensors, 1 distinct" in found.out and re.search(r"  rows  \[10, 40\] float32, .*same memory", found.out)
 
 
 def test_a_folder_of_such_files(site: Path) -> None:

@@ -28,7 +28,7 @@ def source() -> dict[str, torch.Tensor]:
 
 def written_reader() -> dict:
     text = (DOCS / "alias-record.md").read_text()
-    code = re.search(r"## A reader in a few lines\n\n```python\n(.*?)```", text, re.S)
+    code = re.search(r"## A reader in a few lines\n\n<!-- .*? -->\n```python\n(.*?)```", text, re.S)
     assert code
     scope: dict = {}
     exec(code[1], scope)

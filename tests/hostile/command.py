@@ -11,13 +11,16 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 from paramtool.cli._streams import shown
 from paramtool.cli.main import main
+from tests.hostile.warm import Warm
 from tests.patience import PATIENCE
 
 
@@ -41,10 +44,52 @@ class Hostile:
     """None: as `inspect`."""
 
 
+@cache
+def _warm() -> Warm:
+    return Warm()
+
+
+AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ")
+"""What the start of a process looks at."""
+
+
 def command(
     *args: object, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = PATIENCE
 ) -> Ran:
-    """`python -m paramtool ARGS` in a process of its own."""
+    """`python -m paramtool ARGS` in a process of its own: a fork of a warm one, unless `env` changes how it starts."""
+    if any(name.startswith(AT_START) for name in env or {}):
+        return started(*args, cwd=cwd, env=env, stdin=stdin, timeout=timeout)
+    given, out, err = os.pipe(), os.pipe(), os.pipe()
+    pid = _warm().begin([*map(str, args)], os.fspath(cwd), {**os.environ, **(env or {})}, (given[0], out[1], err[1]))
+    for number in (given[0], out[1], err[1]):
+        os.close(number)
+    texts: dict[int, str] = {}
+    threads = [Thread(target=_all, args=(number, texts)) for number in (out[0], err[0])]
+    for thread in threads:
+        thread.start()
+    with suppress(BrokenPipeError), open(given[1], "w", encoding="utf-8") as file:
+        file.write(stdin)
+    try:
+        code = _warm().code(timeout)
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        _warm().code(PATIENCE)
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    return Ran(code, texts[out[0]], texts[err[0]])
+
+
+def _all(number: int, texts: dict[int, str]) -> None:
+    with open(number, encoding="utf-8") as file:
+        texts[number] = file.read()
+
+
+def started(
+    *args: object, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = PATIENCE
+) -> Ran:
+    """The same with an interpreter that starts anew, half a second later."""
     done = subprocess.run(
         [sys.executable, "-m", "paramtool", *map(str, args)], cwd=cwd, input=stdin, timeout=timeout,
         capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})},

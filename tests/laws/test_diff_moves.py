@@ -14,7 +14,7 @@ from paramtool.model.diff import LAYOUT, LineMove, LinePlace
 
 def lines(array: np.ndarray, place: LinePlace) -> np.ndarray:
     """All rows or columns of a tensor, one of them at each place of the first axis."""
-    return np.squeeze(array).T if place.is_column else array.reshape(place.of, -1)
+    return array.reshape(-1, place.of).T if place.is_column else array.reshape(place.of, -1)
 
 
 def moved(moves: tuple[LineMove, ...], olds: dict[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -37,7 +37,7 @@ def test_what_diff_finds_is_what_torch_did(tmp_path: Path) -> None:
     b = {
         "layers.0.self_attn.qkv_proj.weight": torch.cat([q, k, v]),
         "apart": torch.cat([one.reshape(-1, 48) for one in a["turns"].view(4, 3, 8, 48).unbind(1)]),
-        "weight": a["kernel"].t(),
+        "weight": a["kernel"][torch.randperm(24)].t(),
         "shuffled": a["shuffled"][torch.randperm(12)],
     }
     save_file(a, tmp_path / "a.safetensors")

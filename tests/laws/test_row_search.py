@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from paramtool import diff
-from paramtool.engine.compare.row_hashes import RowHashes
-from paramtool.engine.compare.row_table import RowTable
-from paramtool.model.rowmap import RowRun, covered
+from paramtool.engine.compare.line_hashes import LineHashes
+from paramtool.engine.compare.line_table import LineTable
+from paramtool.engine.compare.runs import LineRun, Runs
 
 KINDS = ["f4", "f2", "f8", "i1", "i2"]
 
@@ -24,7 +24,7 @@ def test_rows_have_one_hash_where_their_bytes_are_equal(data: st.DataObject) -> 
     kind, width = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(1, 40))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     rows = rng.integers(-2, 3, (6, width)).astype(kind)[rng.integers(0, 6, 12)]
-    first, second = RowHashes().of_rows(np.ascontiguousarray(rows))
+    first, second = LineHashes().of_rows(np.ascontiguousarray(rows))
     for k in range(12):
         for other in range(12):
             same = rows[k].tobytes() == rows[other].tobytes()
@@ -36,7 +36,7 @@ def test_signs_alone_give_another_hash(width: int, kind: str, data: st.DataObjec
     row = np.arange(1, width + 1, dtype=kind)
     signs = data.draw(st.lists(st.booleans(), min_size=width, max_size=width).filter(any))
     other = np.where(signs, -row, row)
-    hashes = RowHashes().of_rows(np.stack([row, other]))
+    hashes = LineHashes().of_rows(np.stack([row, other]))
     assert hashes[0, 0] != hashes[0, 1] and hashes[1, 0] != hashes[1, 1]
 
 
@@ -46,7 +46,7 @@ def test_a_map_leads_to_equal_hashes(tensors: list[list[int]], data: st.DataObje
     halves = [(k % 2, k) for k in range(6)]
     parts = [(n, np.array([halves[k] for k in one], "u8").T) for n, one in enumerate(tensors)]
     wanted = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=12))
-    found = RowTable(parts).find(np.array([halves[k] for k in wanted], "u8").T)
+    found = LineTable(parts).find(np.array([halves[k] for k in wanted], "u8").T)
     there = [k for one in tensors for k in one]
     assert (found is not None) == all(k in there for k in wanted)
     if found is not None:
@@ -57,8 +57,8 @@ def test_a_map_leads_to_equal_hashes(tensors: list[list[int]], data: st.DataObje
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 4)), max_size=8))
 def test_covered_rows_are_those_of_the_runs(runs: list[tuple[int, int, int]]) -> None:
-    every = [RowRun(tensor, start, length, 0) for tensor, start, length in runs]
-    found = [(tensor, start + k) for tensor, start, count in covered(every) for k in range(count)]
+    every = [LineRun(tensor, start, length, 0) for tensor, start, length in runs]
+    found = [(tensor, start + k) for tensor, start, count in Runs.of(every).covered() for k in range(count)]
     assert len(found) == len(set(found))
     assert set(found) == {(one.tensor, one.start + k) for one in every for k in range(one.length)}
 
@@ -70,10 +70,10 @@ def test_rows_of_one_hash_are_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyP
     save_file({"x": rng.standard_normal((8, 64))}, a)
     save_file({"y": rng.standard_normal((8, 64))}, b)
 
-    def constant(self: RowHashes, rows: Any) -> Any:
+    def constant(self: LineHashes, rows: Any) -> Any:
         return np.zeros((2, len(rows)), "u8")
 
-    monkeypatch.setattr(RowHashes, "of_rows", constant)
+    monkeypatch.setattr(LineHashes, "of_rows", constant)
     assert [one.kind for one in diff(a, b).tensors] == ["added", "removed"]
 
 

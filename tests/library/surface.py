@@ -1,6 +1,6 @@
 """The public surface of the library as text: every name of `paramtool` and `paramtool.torch`, in full.
 
-`python -m tests.library.surface` writes it into public.txt beside this file, and the signatures into docs/python.md.
+`python -m tests.library.surface` writes it into public.txt beside this file, and the functions into docs/python.md.
 A test compares both, so that a change of what others build on is seen in review.
 """
 
@@ -82,12 +82,12 @@ def text() -> str:
 
 def page() -> str:
     """The part of docs/python.md that lists the functions."""
-    parts = []
+    parts = ["| function | what it does |\n|---|---|\n"]
     for name, function in functions():
         words = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
-        shown = "\n".join(_signature(name, function))
-        parts.append(f"### {name}\n\n{words}\n\n```python\n{shown}\n```\n")
-    return "\n".join(parts)
+        where = "index" if name.count(".") == 1 else "frameworks"
+        parts.append(f"| [`{name}`](api/{where}.md#{name}) | {words} |\n")
+    return "".join(parts)
 
 
 def _signature(name: str, function: FunctionType) -> Iterator[str]:

@@ -55,7 +55,7 @@ def test_help_lists_every_public_name() -> None:
     text = pydoc.plain(pydoc.render_doc(paramtool))
     for name in paramtool.__all__:
         assert name.strip("_") in text, name
-    assert "keep               which name owns what several share" in text
+    assert "- `keep`: which name owns what several share" in text
 
 
 def test_what_type_checkers_see_is_what_there_is() -> None:

@@ -192,6 +192,7 @@ def test_transformers_loads_it(tmp_path: Path) -> None:
     assert twin.lm_head.weight is twin.transformer.wte.weight
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_tensors_of_a_gpu(tmp_path: Path) -> None:
     paramtool.torch.save_model(model := Tied().cuda(), tmp_path / "m.safetensors")

@@ -28,7 +28,7 @@ def test_the_list_is_the_surface() -> None:
 def test_the_page_lists_every_function() -> None:
     page = surface.PAGE.read_text(encoding="utf-8")
     assert page == surface.pages(), WRITE
-    assert all(f"### {name}\n" in page for name, _ in surface.functions())
+    assert all(f"| [`{name}`](" in page for name, _ in surface.functions())
     for kind in (one for one in vars(paramtool.errors).values() if inspect.isclass(one)):
         assert (
             not issubclass(kind, paramtool.ParamtoolError)

@@ -10,6 +10,7 @@ from paramtool.errors import FormatError
 from paramtool.lockfile import digests, read, write
 from paramtool.lockfile.lock import (
     CONFIG,
+    MEMORY,
     NO_DATA,
     TIES,
     UNTIED,
@@ -18,6 +19,7 @@ from paramtool.lockfile.lock import (
     LockedObject,
     LockedTensor,
     LockedTie,
+    LockedView,
 )
 from paramtool.passes.lock.compare import findings
 
@@ -42,14 +44,22 @@ def models(draw: st.DrawFn) -> LockedModel:
     files = draw(st.dictionaries(NAMES, st.tuples(st.integers(0, 2**60), HEX), min_size=1, max_size=3))
     ties: set[LockedTie] = set()
     if len(names) > 1:
-        ties = draw(st.sets(st.builds(LockedTie, st.just(tuple(sorted(names))), st.sampled_from(TIES)), max_size=2))
+        kinds = draw(st.sets(st.sampled_from(TIES), max_size=2))
+        assume(not kinds >= {*MEMORY})  # a name is in one alias set
+        ties = {LockedTie(tuple(sorted(names)), kind) for kind in kinds}
     if names and draw(st.booleans()):
         ties.add(LockedTie((names[0],), draw(st.sampled_from([CONFIG, UNTIED]))))
+    views = {
+        name: LockedView(name, draw(st.integers(0, 2**40)), draw(st.tuples(*[st.integers(0, 9)] * len(one.shape))))
+        for name, one in tensors.items()
+        if any(tie.kind in MEMORY for tie in ties) and draw(st.booleans())
+    }
     objects = draw(st.dictionaries(NAMES, st.tuples(HEX, NAMES), max_size=2))
     return LockedModel(
         draw(NAMES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),
         digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors, tuple(sorted(ties)),
         {key: LockedObject(key, *rest) for key, rest in sorted(objects.items())}, draw(st.sampled_from(["", "vllm"])),
+        views,
     )  # fmt: skip
 
 
@@ -69,7 +79,8 @@ def _values(one: LockedModel) -> tuple[object, ...]:
     tensors = {name: tensor[:4] for name, tensor in one.tensors.items()}
     objects = {key: value[:3] for key, value in one.objects.items()}
     files = [file[:3] for file in one.files]
-    return files, one.content, one.unnamed, tensors, [tie[:2] for tie in one.ties], objects, one.dialect
+    ties, views = [tie[:2] for tie in one.ties], {name: view[:3] for name, view in one.views.items()}
+    return files, one.content, one.unnamed, tensors, ties, views, objects, one.dialect
 
 
 @given(models(), st.data())
@@ -87,6 +98,42 @@ def test_no_character_of_a_lock_changes_unseen(model: LockedModel, data: st.Data
     except FormatError:
         return
     assert list(findings(lock.models[model.path], model, "paramtool.lock"))
+
+
+TIED = "tied a = b storage\nview b 4 [1]\n"
+
+
+@pytest.mark.parametrize(
+    ("tied", "message"),
+    [
+        (TIED, ""),
+        (TIED.replace("storage", "declared"), ""),
+        (TIED.replace("storage", "config"), r":8: a view of 'b', which no line `tied` has with storage or declared"),
+        (TIED.replace("[1]", "[1,2]"), r":8: a view of 'b', which has the shape \[2\]"),
+        (TIED.replace("b", "c"), r":8: a view of 'c', which has no line `tensor`"),
+        (TIED.replace("4", "-4"), r":8: -4 is not a number of bytes"),
+        (TIED + "view b 4 [1]\n", r":9: view 'b' is there twice, or not sorted"),
+        (TIED + "view a 4 [1]\n", r":9: view 'a' is there twice, or not sorted"),
+        ("tied a = b declared\n" + TIED, r":8: 'a' is in the alias set of line 7, too"),
+        ("view b 4 [1]\ntied a = b storage\n", r":7: a view of 'b', which no line `tied`"),
+    ],
+)
+def test_lines_of_alias_sets(tied: str, message: str) -> None:
+    """Each is refused with its line before the digest of the lines is looked at."""
+    tensors = {name: LockedTensor(name, "float32", (2,), "0" * 64) for name in "ab"}
+    model = LockedModel(
+        "m.pt", (LockedFile("m.pt", 9, "1" * 64),), digests.content(tensors.values()),
+        digests.unnamed(tensors.values()), tensors,
+    )  # fmt: skip
+    first, second = write.text([model]).split("tensor a", 1)
+    text = first + tied + "tensor a" + second
+    lines = text[text.index("model") : text.index("lines ")]
+    text = text[: text.index("lines ")] + f"lines b3:{digests.blake3_of(lines[:-1])}\n"
+    if not message:
+        assert read.parse(text).models["m.pt"].views["b"] == LockedView("b", 4, (1,), 8)
+        return
+    with pytest.raises(FormatError, match=message):
+        read.parse(text)
 
 
 def twice(text: str, start: str) -> str:

@@ -20,6 +20,7 @@ from paramtool.lockfile.lock import (
     LockedModel,
     LockedObject,
     LockedTensor,
+    LockedView,
 )
 from paramtool.lockfile.lock import LockedTie as Tie
 from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
@@ -59,6 +60,7 @@ def ids(rows: Iterable[Finding]) -> list[tuple[str, str]]:
 
 
 A, B = tensor("a", "1"), tensor("b", "2")
+LONG = tensor("a", "1", (4,))
 BOTH = (Tie(("a", "b"), STORAGE),)
 OBJECTS = {"epoch": LockedObject("epoch", "3" * 64, "3")}
 OTHER_FILE = (LockedFile("m.safetensors", 9, "2" * 64),)
@@ -74,6 +76,10 @@ CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
     "exchanged": (model(A, B), model(tensor("a", "2"), tensor("b", "1")), [("PT201", ERROR)] * 2),
     "tie lost": (model(A, tensor("b"), ties=BOTH), model(A, tensor("b")), [("PT101", ERROR)]),
     "tie gained": (model(A, tensor("b")), model(A, tensor("b"), ties=BOTH), [("PT102", ERROR)]),
+    "slice moved": (
+        model(LONG, B, ties=BOTH, views={"b": LockedView("b", 0, (1,))}),
+        model(LONG, B, ties=BOTH, views={"b": LockedView("b", 8, (1,))}), [("PT106", ERROR)],
+    ),
     "tie from a record": (model(A, B, ties=BOTH), model(A, B, ties=(Tie(("a", "b"), DECLARED),)), []),
     "declared": (model(A, B), model(A, B, ties=(Tie(("a", "b"), CONFIG),)), [("PT105", WARNING)]),
     "untied": (model(A, B, ties=(Tie(("a", "b"), CONFIG),)), model(A, B, ties=(Tie(("a", "b"), UNTIED),)),
@@ -112,7 +118,9 @@ def test_a_change_has_its_finding(what: str) -> None:
     text = write.text([was]).split("\n")
     for one in rows:
         assert one.place is not None and one.place.path == LOCK
-        assert text[one.place.line - 1].startswith(("tensor", "tied", "model", "object", "content", "dialect", "file"))
+        assert text[one.place.line - 1].startswith(
+            ("tensor", "tied", "view", "model", "object", "content", "dialect", "file")
+        )
     for name, word in (("numbers", "tensor b "), ("tie lost", "tied a = b"), ("object", "object epoch")):
         if what == name:
             assert rows[0].place is not None and text[rows[0].place.line - 1].startswith(word)

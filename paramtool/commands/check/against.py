@@ -10,7 +10,7 @@ from paramtool.commands.lock import name_in
 from paramtool.commands.locked_model import LockReading, described
 from paramtool.commands.pointed import pointed
 from paramtool.commands.progress import Progress
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, plural, some
 from paramtool.lockfile.lock import Lock, LockedModel
 from paramtool.model.finding import Finding
 from paramtool.passes.lock import compare
@@ -28,22 +28,26 @@ def place_of(lock: Lock, name: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(lock.path), name.replace("/", os.sep)))
 
 
-def model_for(lock: Lock, path: str) -> LockedModel:
-    """The model of a path, else the only one; UsageError where there are several."""
-    if found := lock.models.get(name_in(lock.path, path)):
+OTHERWISE = "`paramtool lock` with all paths names it; `changed = false` in [[paths]] compares it with none"
+
+
+def model_for(lock: Lock, path: str, name: str | None = None, *, hint: str = OTHERWISE) -> LockedModel:
+    """The model of a name in the lock; without one, that of a path, else the only one.
+
+    UsageError where there is none of that name, or where there are several.
+    """
+    if found := lock.models.get(name_in(lock.path, path) if name is None else name):
         return found
     real = os.path.realpath(path)
-    for name, model in lock.models.items():
-        if os.path.realpath(place_of(lock, name)) == real:
+    for one, model in lock.models.items() if name is None else ():
+        if os.path.realpath(place_of(lock, one)) == real:
             return model
-    if len(lock.models) == 1:
+    if len(lock.models) == 1 and name is None:
         return next(iter(lock.models.values()))
-    names = [repr(name)[:200] for name in lock.models][:MANY]
-    more = f" and {len(lock.models) - MANY} more" if len(lock.models) > MANY else ""
-    raise UsageError(
-        f"{path}: {lock.path} does not name it, and has {len(lock.models)} models: {', '.join(names)}{more}",
-        hint="`paramtool lock` with all paths names it; `changed = false` in [[paths]] compares it with none",
-    )
+    models = f"{plural(len(lock.models), 'model')}: {some(list(lock.models), MANY)}"
+    if name is not None:
+        raise UsageError(f"{lock.path}: has no model {name!r:.200}; it has {models}")
+    raise UsageError(f"{path}: {lock.path} does not name it, and has {models}", hint)
 
 
 def pointers(path: str, locked: LockedModel, lock: Lock) -> Iterator[Finding] | None:

@@ -16,6 +16,7 @@ class CheckedFile:
     """One checkpoint, and what was found in it."""
 
     path: str
+    """The checkpoint, as it was given."""
     findings: tuple[Finding, ...] = ()
     """With those that are allowed."""
     error: ParamtoolError | None = None
@@ -37,6 +38,7 @@ class Checked(Displayed):
     """What `check` found."""
 
     files: tuple[CheckedFile, ...]
+    """The checkpoints, in the order in which they were checked."""
     lock: str = ""
     """The lock that was used; empty where there is none."""
     config: str = ""
@@ -44,6 +46,7 @@ class Checked(Displayed):
     general: tuple[Finding, ...] = ()
     """Findings about the configuration or the lock, and no checkpoint."""
     notes: tuple[str, ...] = ()
+    """What was assumed or left out."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -16,10 +16,15 @@ class Report(Displayed):
     """What a command did, or would do."""
 
     output: str
+    """The file or folder that was written, or would be."""
     warnings: tuple[str, ...] = ()
+    """What was assumed, or is not in the output."""
     verified: bool = False
+    """Whether the output was read back and compared."""
     written: bool = True
+    """Whether anything was written; not with `dry_run`."""
     seconds: float = 0.0
+    """How long it took, in seconds."""
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
 
@@ -39,6 +44,7 @@ class CheckpointReport(Report):
     """The report of one input."""
 
     input: str
+    """The checkpoint, as it was given."""
     files: tuple[str, ...]
     """The files of the output, as paths."""
     section: str | None = None
@@ -54,10 +60,13 @@ class WholeReport(CheckpointReport):
     """The report of an output that holds all tensors of its input, or of one section."""
 
     checkpoint: Checkpoint
+    """The input, described."""
     plan: Plan
+    """What the output holds, and where it is copied from."""
     nbytes_before: int
     """The files of the input, or what the storages of the one section hold."""
     nbytes_after: int
+    """The size of the output, in bytes."""
     changed: tuple[str, ...] = ()
     """Objects of a torch output that are plain values now, since that was asked for."""
     keeps_objects: bool = True

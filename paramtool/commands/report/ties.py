@@ -44,17 +44,17 @@ def changes(a: AliasGraph, b: AliasGraph, tensors: Sequence[TensorDiff]) -> list
     return [same[0]._replace(alike=len(same) - 1) for same in alike.values()]
 
 
-class _NamedTie(NamedTuple):
+class _SideName(NamedTuple):
     own: str
     """The name in its own checkpoint."""
     alias_set: str
 
 
-def _sets(graph: AliasGraph, renamed: Mapping[str, str]) -> dict[str, _NamedTie]:
-    return {renamed.get(name, name): _NamedTie(name, one.alias_set) for name, one in graph.names.items()}
+def _sets(graph: AliasGraph, renamed: Mapping[str, str]) -> dict[str, _SideName]:
+    return {renamed.get(name, name): _SideName(name, one.alias_set) for name, one in graph.names.items()}
 
 
-def _components(*sides: Mapping[str, _NamedTie]) -> Iterator[tuple[str, ...]]:
+def _components(*sides: Mapping[str, _SideName]) -> Iterator[tuple[str, ...]]:
     """Names that share memory with each other in either checkpoint, directly or through others."""
     heads: dict[str, str] = {}
 
@@ -73,11 +73,11 @@ def _components(*sides: Mapping[str, _NamedTie]) -> Iterator[tuple[str, ...]]:
     yield from (tuple(names) for names in found.values() if len(names) > 1)
 
 
-def _differ(mine: Mapping[str, _NamedTie], theirs: Mapping[str, _NamedTie], names: Iterable[str]) -> bool:
+def _differ(mine: Mapping[str, _SideName], theirs: Mapping[str, _SideName], names: Iterable[str]) -> bool:
     return _partition(mine, names) != _partition(theirs, names)
 
 
-def _partition(side: Mapping[str, _NamedTie], names: Iterable[str]) -> set[frozenset[str]]:
+def _partition(side: Mapping[str, _SideName], names: Iterable[str]) -> set[frozenset[str]]:
     groups: dict[str, set[str]] = {}
     for name in names:
         if name in side:
@@ -86,7 +86,7 @@ def _partition(side: Mapping[str, _NamedTie], names: Iterable[str]) -> set[froze
 
 
 def _change(
-    graphs: tuple[AliasGraph, AliasGraph], sides: tuple[Mapping[str, _NamedTie], Mapping[str, _NamedTie]],
+    graphs: tuple[AliasGraph, AliasGraph], sides: tuple[Mapping[str, _SideName], Mapping[str, _SideName]],
     names: Sequence[str],
 ) -> TieChange:  # fmt: skip
     a, b = (
@@ -98,7 +98,7 @@ def _change(
 
 
 def _drawn(
-    graph: AliasGraph, side: Mapping[str, _NamedTie], other: Mapping[str, _NamedTie], names: Sequence[str], *,
+    graph: AliasGraph, side: Mapping[str, _SideName], other: Mapping[str, _SideName], names: Sequence[str], *,
     letter: str,
 ) -> Iterator[SharedGroup]:  # fmt: skip
     """The stored tensors of some names; marked are names that the other checkpoint lacks or does not tie to these."""
@@ -116,7 +116,7 @@ def _drawn(
         yield made._replace(words=words, wires=() if is_alone else wires)
 
 
-def _mark(name: str, first: str, other: Mapping[str, _NamedTie], letter: str) -> str:
+def _mark(name: str, first: str, other: Mapping[str, _SideName], letter: str) -> str:
     if name not in other:
         return f"in {letter} only"
     is_tied = first in other and other[first].alias_set == other[name].alias_set

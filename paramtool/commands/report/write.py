@@ -29,8 +29,11 @@ class PageReport(Displayed):
     """The page that was written."""
 
     output: str
+    """The page."""
     nbytes: int
+    """Its size in bytes."""
     a: Inspection
+    """What `inspect` knows of the checkpoint."""
     sections: tuple[str, ...]
     """The titles of its sections."""
     other: str = ""

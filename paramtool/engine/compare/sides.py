@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from paramtool.engine.compare.casts import converted
+from paramtool.engine.compare.cast_verdicts import CastPair, CastTask, cast_verdict
 from paramtool.engine.compare.changes import measured, number_types
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.compare.equal import Window, partition, sample
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, Stream, same, same_window
+from paramtool.engine.read.streams import Pool, same_window
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import CAST, CHANGED, ROUNDED, Distance
+from paramtool.model.diff import Distance
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -149,12 +149,11 @@ class Sides:
             self._known[path] = status.st_dev, status.st_ino
         return self._known[path]
 
-    def casts(self, pairs: Iterable[WindowPair]) -> dict[WindowPair, str]:
-        """{pair of two dtypes: CAST, ROUNDED or CHANGED}."""
-        every = list(dict.fromkeys(pairs))
+    def casts(self, tensors: Iterable[Sequence[CastPair]]) -> Iterator[str]:
+        """CAST, ROUNDED or CHANGED for each tensor, as the pairs that it is made of."""
         size = self.a.block_nbytes(2 * SIDES)
-        answers = self.map(_cast, [((pair, size), [pair]) for pair in every])
-        return dict(zip(every, answers, strict=True))
+        tasks = [(CastTask(pairs, size), [WindowPair(pair.a, pair.b) for pair in pairs]) for pairs in tensors]
+        return self.map(cast_verdict, tasks)
 
     def changes(self, tensors: Iterable[list[WindowPair]]) -> Iterator[Distance]:
         """How far tensors are apart, each as the pairs that it is made of."""
@@ -232,50 +231,6 @@ def _same(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> b
     a_source.settle()
     b_source.settle()
     return found
-
-
-def _cast(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> str:
-    """Whether the second is the first cast to its type, and the first the second cast back."""
-    import numpy as np
-
-    pair, size = task
-    a, b = squeezed(*pair)
-    kinds = number_types(a, b)
-    if kinds is None or not _may_be_cast(a.dtype.name, b.dtype.name):
-        return CHANGED
-    step = max(1, size // max(a.dtype.block_bytes, b.dtype.block_bytes))
-    left, right = Stream(a_source, a), Stream(b_source, b)
-    there, back = True, True
-    for at in range(0, a.numel, step):
-        count = min(step, a.numel - at)
-        x, y = (np.empty(count * view.dtype.block_bytes, "u1") for view in (a, b))
-        left.into(x)
-        right.into(y)
-        there = there and same(converted(x.view(kinds[0]), b.dtype).view("u1"), y)
-        back = back and same(converted(y.view(kinds[1]), a.dtype).view("u1"), x)
-        if not _same_signs(x.view(kinds[0]), y.view(kinds[1])):  # an integer that wraps around is another number
-            return CHANGED
-        if not (there or back):
-            return CHANGED
-    if there and back:
-        return CAST
-    return ROUNDED if all(view.dtype.name.startswith(ROUNDING) for view in (a, b)) else CHANGED
-
-
-ROUNDING = ("float", "bfloat", "complex")
-"""What the names of types begin with to which numbers are rounded; integers wrap around."""
-
-
-def _may_be_cast(one: str, other: str) -> bool:
-    """Whether numbers of one type can be those of the other: complex ones are cast to complex ones only."""
-    return one.startswith("complex") == other.startswith("complex")
-
-
-def _same_signs(x: Array, y: Array) -> bool:
-    """Whether integers have the signs of the others; floats have their own."""
-    if "i" not in (x.dtype.kind, y.dtype.kind):
-        return True
-    return bool(((x < 0) == (y < 0)).all())
 
 
 def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:

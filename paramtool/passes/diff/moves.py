@@ -3,7 +3,7 @@
 qkv [96, 32] of q, k and v [32, 32]     rows 0-31 of q are rows 0-31, rows 0-31 of k are rows 32-63, ...
 kernel [32, 64] of weight_ih [64, 32]   rows 0-15 of weight_ih are columns 0-15, rows 32-47 are columns 16-31, ...
 
-A tensor is cut into rows at any of its axes, and a matrix also into columns.
+A tensor is cut into rows, or into columns, at any of its axes.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def _cuts(shape: Sequence[int]) -> Iterator[_LineCut]:
     for k in range(1, len(sides) + (len(sides) == 1)):
         width = prod(sides[k:])
         yield _LineCut(total // width, width, False)
-    if len(sides) == 2:
-        yield _LineCut(sides[0], sides[1], True)
+    for k in range(1, len(sides)):
+        width = prod(sides[k:])
+        yield _LineCut(total // width, width, True)
 
 
 def _of_copy(copy: Copy, old: View, there: _LineCut) -> list[LineMove]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import plural, some
-from paramtool.lockfile.lock import CONFIG, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
+from paramtool.lockfile.lock import CONFIG, MEMORY, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
 from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
+from paramtool.passes.lock import places
 
 MANY = 4
 """The most names that a message lists."""
-MEMORY = ("storage", "declared")
-"""Kinds of ties that the checkpoint itself has."""
+MAX_TRIED = 1000
+"""The most names of an alias set that are tried as the partner of one."""
 SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
 """What a config says of names, by the kind of its tie."""
 
@@ -28,6 +30,14 @@ def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: 
     yield from judge.tensors()
     if not content_only:
         yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
+
+
+def of_weights(locked: LockedModel, now: LockedModel, lock: str, content_only: bool) -> Iterator[Finding]:
+    """What differs in tensors and, without `content_only`, in which memory they share: what a loader gives on."""
+    judge = _Judge(locked, now, lock)
+    yield from judge.tensors()
+    if not content_only:
+        yield from judge.ties()
 
 
 class _Judge:
@@ -49,6 +59,11 @@ class _Judge:
             rule, message, names, id=kind.id, severity=severity or kind.severity, path=self.now.path,
             place=FileLine(self.lock, line or self.locked.line),
         )  # fmt: skip
+
+    def say(self, rule: str, line: int, what: str, *names: str) -> Finding:
+        """One finding about the first of some tensors; the same can be said of others."""
+        one = self.find(rule, line, f"{names[0]!r}{'' if what.startswith(':') else ' '}{what}", names)
+        return replace(one, what=what.removeprefix(": "))
 
     def tensors(self) -> Iterator[Finding]:
         """Tensors that changed, are gone or are new; one finding for a model that was renamed as a whole."""
@@ -84,12 +99,12 @@ class _Judge:
                 message = f"{name!r} is not stored; config.json ties it to {other!r}, which has its bytes"
                 yield self.find("missing", was.line, message, (name,), severity=WARNING)
             elif found is None:
-                yield self.find("missing", was.line, f"{name!r} is not there", (name,))
+                yield self.say("missing", was.line, "is not there", name)
             elif difference := _difference(was, found):
-                yield self.find("changed", was.line, f"{name!r}: {difference}", (name,))
+                yield self.say("changed", was.line, f": {difference}", name)
         for name in self.now.tensors:
             if name not in self.locked.tensors:
-                yield self.find("added", 0, f"{name!r} is not in the lock", (name,))
+                yield self.say("added", 0, "is not in the lock", name)
 
     def _tied_by_config(self, was: LockedTensor) -> str:
         """A name that is there with the bytes of one that is not, to which the config ties it; or nothing."""
@@ -103,26 +118,56 @@ class _Judge:
         return ""
 
     def ties(self) -> Iterator[Finding]:
-        """Names that shared memory and do not, and the other way round, of those that both have."""
+        """Names that shared memory and do not, the other way round, or in another place, of those that both have."""
         if self.is_renamed:
             return
-        both = self.locked.tensors.keys() & self.now.tensors.keys()
         then, today = _heads(self.locked), _heads(self.now)
-        for tie in self.locked.ties:
-            if tie.kind in MEMORY:
-                yield from self._apart(tie, [name for name in tie.names if name in both], today, "tie-lost")
-        for tie in self.now.ties:
-            if tie.kind in MEMORY:
-                yield from self._apart(tie, [name for name in tie.names if name in both], then, "tie-gained")
+        for tie in _of_memory(self.locked):
+            for name, partner in self._apart(tie, self.locked, today):
+                what = f"shared memory with {partner!r}, and does not any more"
+                yield self.say("tie-lost", tie.line, what, name, partner)
+        for tie in _of_memory(self.now):
+            for name, partner in self._apart(tie, self.now, then):
+                what = f"shares memory with {partner!r}, and did not before"
+                yield self.say("tie-gained", 0, what, name, partner)
+        for tie in _of_memory(self.locked):
+            yield from self._moved(tie, today)
 
-    def _apart(self, tie: LockedTie, names: list[str], other: dict[str, str], rule: str) -> Iterator[Finding]:
-        for name in names[1:]:
-            if other.get(name, name) != other.get(names[0], names[0]):
-                if rule == "tie-lost":
-                    message = f"{name!r} shared memory with {names[0]!r}, and does not any more"
-                else:
-                    message = f"{name!r} shares memory with {names[0]!r}, and did not before"
-                yield self.find(rule, tie.line, message, (names[0], name))
+    def _in_both(self, tie: LockedTie) -> list[str]:
+        return [name for name in tie.names if name in self.locked.tensors and name in self.now.tensors]
+
+    def _apart(self, tie: LockedTie, model: LockedModel, other: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Pairs of an alias set of `model` that have bytes in common there, and are in two sets of the other model.
+
+        The largest part of the set is what the others left: each of their names is in one pair.
+        """
+        parts: dict[str, list[str]] = {}
+        for name in self._in_both(tie):
+            parts.setdefault(other.get(name, f"={name}"), []).append(name)
+        main, *others = sorted(parts.values(), key=len, reverse=True) or [[]]
+        for part in others:
+            rest = chain(main, *(names for names in others if names is not part))
+            partners = sorted(rest, key=lambda one: one in model.views)  # what is the whole set meets each of them
+            for name in part:
+                found = (one for one in partners[:MAX_TRIED] if places.meets(model, one, name))
+                if partner := next(found, None if len(partners) <= MAX_TRIED else partners[0]):
+                    yield name, partner
+
+    def _moved(self, tie: LockedTie, today: dict[str, str]) -> Iterator[Finding]:
+        """Names that share memory as before, in another place of it."""
+        sets: dict[str, list[str]] = {}
+        for name in self._in_both(tie):
+            if name in today:
+                sets.setdefault(today[name], []).append(name)
+        for names in sets.values():
+            was, found = _places(self.locked, names), _places(self.now, names)
+            for name in names:
+                if was is not None and found is not None and was.get(name) != found.get(name):
+                    partner = next(one for one in names if one != name)
+                    is_at, was_at = _place_text(found.get(name)), _place_text(was.get(name))
+                    what = f"is {is_at} what it shares with {partner!r}, and was {was_at} it"
+                    line = self.locked.views[name].line if name in self.locked.views else tie.line
+                    yield self.say("overlap-changed", line, what, name, partner)
 
     def declared(self) -> Iterator[Finding]:
         """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
@@ -192,6 +237,22 @@ def _of_config(model: LockedModel) -> Iterator[LockedTie]:
     return (tie for tie in model.ties if tie.kind in (CONFIG, UNTIED))
 
 
+def _of_memory(model: LockedModel) -> Iterator[LockedTie]:
+    return (tie for tie in model.ties if tie.kind in MEMORY)
+
+
 def _heads(model: LockedModel) -> dict[str, str]:
     """{name: the first name that it shares memory with}."""
-    return {name: tie.names[0] for tie in model.ties if tie.kind in MEMORY for name in tie.names}
+    return {name: tie.names[0] for tie in _of_memory(model) for name in tie.names}
+
+
+def _places(model: LockedModel, names: list[str]) -> dict[str, places.Place] | None:
+    """The places of some names of an alias set in what these share; None where a type is not known."""
+    views = {name: places.view_of(model, name) for name in names}
+    known = {name: view for name, view in views.items() if view is not None}
+    return places.places(known) if len(known) == len(views) else None
+
+
+def _place_text(place: places.Place | None) -> str:
+    """`all of`, or `at byte 16 with strides [1] of`."""
+    return f"at byte {place[0]} with strides {shape_text(place[1])} of" if place else "all of"

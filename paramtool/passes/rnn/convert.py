@@ -88,17 +88,27 @@ class Converted:
     """One network in its new layout."""
 
     source: Network
+    """The network as it was found."""
     at: str
+    """The module that it is in."""
     layout: Layout
+    """Its new layout."""
     form: Form
+    """The form of that layout that holds it."""
     spec: Spec
+    """Its sizes and facts."""
     options: Mapping[str, str]
+    """The options of the new layout."""
     targets: tuple[Target, ...]
+    """Its tensors in the output."""
     tensors: Mapping[str, str]
     """{the layout's name of a tensor: its name in the output}."""
     kept: tuple[Target, ...] = ()
+    """Tensors that hold what the conversion loses, with `keep_split`."""
     requires: tuple[Requirement, ...] = ()
+    """What its bytes must show, such as zeros in a place that the new layout does not have."""
     changes: tuple[Change, ...] = ()
+    """What is kept as a function and not as bytes, such as summed biases."""
 
     @property
     def is_exact(self) -> bool:

@@ -1,0 +1,174 @@
+"""Tensors that are tensors of the first checkpoint with their axes in another order, under any name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from paramtool.commands._diff_settled import SURE_NBYTES, Settled
+from paramtool.engine.compare.axes import AxesWay, are_same, backwards, corners, ends, may_be, ways
+from paramtool.engine.compare.cast_verdicts import CastPair, narrow
+from paramtool.engine.compare.sides import WindowPair
+from paramtool.engine.read.source import Source
+from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
+from paramtool.model.dtype import DType
+from paramtool.model.view import View
+
+Views = Mapping[str, View]
+Token = bytes | tuple[bytes, ...]
+MAX_TRIED = 64
+"""The most tensors of the first that one of the second is compared with: their samples are the same."""
+
+
+class Candidate(NamedTuple):
+    """A tensor of the first that one of the second could be, with axes in another order."""
+
+    old: str
+    way: AxesWay
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the types differ."""
+        return self.way.a.dtype != self.way.b.dtype
+
+    @property
+    def pair(self) -> CastPair:
+        """The first with its axes moved, and the second."""
+        return CastPair(self.way.moved, self.way.b)
+
+
+def by_axes(work: Settled, varied: Views) -> None:
+    """Settle what is a tensor of the first with its axes in another order, merged or split, or running backwards."""
+    search = _Search(work, varied)
+    every = {name: list(search.candidates(name, view)) for name, view in varied.items()}
+    exact = {name: [one for one in some if not one.is_cast] for name, some in every.items()}
+    names = [name for name, some in exact.items() if some]
+    tasks = [(exact[name], [WindowPair(one.way.a, one.way.b) for one in exact[name]]) for name in names]
+    for name, held in zip(names, work.sides.map(search.held, tasks), strict=True):
+        if held:
+            _settle(work, name, exact[name][held[0]], kind=LAYOUT, is_unique=len(held) == 1)
+    rest = {name: [one for one in some if one.is_cast] for name, some in every.items() if name in work.left_b}
+    _by_casts(work, {name: some for name, some in rest.items() if some})
+
+
+def _by_casts(work: Settled, left: Mapping[str, Sequence[Candidate]]) -> None:
+    """The same of candidates of another type, the first of each tensor and then the next."""
+    tried = [(name, some[0]) for name, some in left.items()]
+    kinds = list(work.sides.casts([one.pair] for _, one in tried))
+    rounded = [one for (_, one), kind in zip(tried, kinds, strict=True) if kind == ROUNDED]
+    lost = work.sides.changes([WindowPair(one.pair.a, one.pair.b)] for one in rounded)
+    for (name, one), kind in zip(tried, kinds, strict=True):
+        if kind != CHANGED:
+            change = next(lost)._replace(rows=(), row_count=0) if kind == ROUNDED else None
+            _settle(work, name, one, kind=kind, is_unique=len(left[name]) == 1, change=change)
+    more = {name: some[1:] for name, some in left.items() if name in work.left_b and some[1:]}
+    if more:
+        _by_casts(work, more)
+
+
+def _settle(work: Settled, name: str, one: Candidate, **more: Any) -> None:
+    how = words(work.a[one.old].shape, work.b[name].shape, one.way)
+    work.use(one.old, [work.a[one.old]])
+    work.settle(more.pop("kind"), [one.old], name, how=how, **more)
+
+
+def words(old: Sequence[int], new: Sequence[int], way: AxesWay) -> str:
+    """How the axes of a tensor became those of another one: `axes (3, 2, 0, 1)`, as NumPy's `transpose` takes them."""
+    parts = []
+    long = [k for k, size in enumerate(old) if size > 1]
+    is_split = [old[k] for k in long] != [size for size in way.a.shape if size > 1]
+    if is_split:
+        parts.append(f"as {list(way.a.shape)}")
+    moved = [k for k in way.order if way.a.shape[k] > 1]
+    if moved != sorted(moved):
+        is_long = not is_split and len(way.a.shape) < len(old)
+        order = tuple(long[k] for k in way.order) if is_long else way.order
+        parts.append("transposed" if len(way.order) == 2 else f"axes {order}")
+    if way.reversed:
+        parts.append(f"axes {', '.join(map(str, way.reversed))} backwards")
+    if tuple(new) != way.b.shape or not parts:
+        parts.append("reshaped")
+    return ", ".join(parts)
+
+
+class _Search:
+    """The tensors of the first by elements that stay where they are in any order of axes."""
+
+    def __init__(self, work: Settled, varied: Views) -> None:
+        self._work, self._sources = work, (work.sides.a.source, work.sides.b.source)
+        self._memory = work.memory
+        self._by_size: dict[int, dict[DType, list[str]]] = {}
+        sizes = {view.numel for view in varied.values()}
+        for name, view in work.left_a.items():
+            if view.numel in sizes and _is_sure(view):
+                self._by_size.setdefault(view.numel, {}).setdefault(view.dtype, []).append(name)
+        self._known: dict[object, dict[Token, list[str]]] = {}
+
+    def candidates(self, name: str, view: View) -> Iterator[Candidate]:
+        """What samples leave, that of its own name first."""
+        if not _is_sure(view):
+            return
+        found = list(islice(self._forwards(name, view), MAX_TRIED))
+        yield from found or islice(self._backwards(name, view), MAX_TRIED)
+
+    def held(self, a_source: Source, b_source: Source, some: Sequence[Candidate]) -> list[int]:
+        """Which candidates of one tensor hold in every byte; no more are compared than show whether one is alone."""
+        found: list[int] = []
+        for number, one in enumerate(some):
+            if are_same(a_source, b_source, (one.way, self._memory)):
+                found.append(number)
+                if len(found) > 1:
+                    break
+        return found
+
+    def _forwards(self, name: str, view: View) -> Iterator[Candidate]:
+        for dtype, names in self._by_size.get(view.numel, {}).items():
+            small = dtype if dtype == view.dtype else narrow(dtype, view.dtype)
+            if small is not None and any(self._may_move(self._work.a[old], view) for old in names):
+                known = self._tokens((view.numel, dtype, small), names, partial(ends, dtype=small))
+                yield from self._fitting(name, known.get(ends(self._sources[1], view, small), ()), ways)
+
+    def _backwards(self, name: str, view: View) -> Iterator[Candidate]:
+        names = self._by_size.get(view.numel, {}).get(view.dtype, ())
+        alike = [old for old in names if _long(self._work.a[old]) == _long(view)]
+        if len(_long(view)) > 2 and alike:
+            known = self._tokens((view.dtype, *_long(view)), alike, corners)
+            yield from self._fitting(name, known.get(corners(self._sources[1], view), ()), backwards)
+
+    def _may_move(self, old: View, new: View) -> bool:
+        return old.shape != new.shape or len(_long(new)) > 1
+
+    def _tokens(
+        self, key: object, names: Sequence[str], token: Callable[[Source, View], Token]
+    ) -> dict[Token, list[str]]:
+        """{what is the same in any order of axes: tensors of the first}"""
+        if key not in self._known:
+            made: dict[Token, list[str]] = {}
+            for name in names:
+                made.setdefault(token(self._sources[0], self._work.a[name]), []).append(name)
+            self._known[key] = made
+        return self._known[key]
+
+    def _fitting(
+        self, name: str, olds: Sequence[str], make: Callable[[View, View], Iterator[AxesWay]]
+    ) -> Iterator[Candidate]:
+        """The orders that samples agree with, of some tensors, that of the same name first."""
+        view = self._work.b[name]
+        some = [old for old in sorted(olds, key=lambda old: old != name) if not self._work.is_exchanged(old, name)]
+        for old in some[:MAX_TRIED]:
+            for way in make(self._work.a[old], view):
+                is_other = way.is_moved or self._work.a[old].shape != view.shape
+                if is_other and may_be(*self._sources, way):
+                    yield Candidate(old, way)
+
+
+def _is_sure(view: View) -> bool:
+    """Whether a tensor has axes, and is too large to be equal by chance."""
+    return view.dtype.block_elements == 1 and view.nbytes >= SURE_NBYTES
+
+
+def _long(view: View) -> list[int]:
+    """The lengths of the axes longer than 1, sorted."""
+    return sorted(size for size in view.shape if size > 1)

@@ -1,0 +1,97 @@
+"""Tensors that no table explains: their rows and columns are looked for in those of the first checkpoint."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+from paramtool.commands._diff_axes import by_axes
+from paramtool.commands._diff_found import FoundMap
+from paramtool.commands._diff_made import Made
+from paramtool.commands._diff_runs import RunSearch
+from paramtool.commands._diff_search import Search
+from paramtool.commands._diff_settled import Settled
+from paramtool.commands.progress import Progress
+from paramtool.engine.compare.lines import has_lines
+from paramtool.engine.compare.sides import is_constant
+from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
+from paramtool.model.view import View
+from paramtool.passes.diff.names import packed
+
+NUMBERS = ("float", "bfloat", "complex")
+"""What the names of types begin with that no codes are packed in."""
+MAX_MEASURED = 4096
+"""What was lost by rounding is measured for maps of at most this many runs."""
+
+
+def by_lines(work: Settled, made: Made, progress: Progress) -> None:
+    """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
+    varied = _varied(work)
+    by_axes(work, varied)
+    first, names = dict(work.left_a), sorted(work.b)
+    search = Search(first, _left(varied, work), work.sides, work.memory)
+    with progress("rows", search.nbytes) as advance:
+        for one in search.found(advance):
+            if _is_new(one, work):
+                _settle(one, work, search)
+                _follow(one, work, made, names)
+    runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
+    for one in runs.found():
+        if _is_new(one, work):
+            _settle(one, work, search)
+    if not search.is_complete:
+        _undecided(work, [name for name, view in work.left_b.items() if has_lines(view)])
+    _undecided(work, runs.missed)
+
+
+def _left(varied: Mapping[str, View], work: Settled) -> dict[str, View]:
+    return {name: view for name, view in varied.items() if name in work.left_b}
+
+
+def _is_new(one: FoundMap, work: Settled) -> bool:
+    return one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds)
+
+
+def _varied(work: Settled) -> dict[str, View]:
+    """The tensors of the second whose content shows where it comes from: neither codes nor one element repeated."""
+    source, codes = work.sides.b.source, packed(work.b)
+    return {
+        name: view
+        for name, view in work.left_b.items()
+        if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
+    }
+
+
+def _settle(one: FoundMap, work: Settled, search: Search) -> None:
+    """The verdict on a tensor, and on what stands beside it."""
+    found = list(search.beside(one, work.left_b))
+    for old, window in one.used():
+        work.use(old, [window])
+    pairs = one.pairs() if one.kind == ROUNDED and len(one.map.runs) <= MAX_MEASURED else ()
+    lost = work.lost(one.kind, pairs) if pairs else None
+    unique, moves = one.map.is_unique, one.moves()
+    work.settle(one.kind, one.olds, one.name, how=one.how, is_unique=unique, change=lost, moves=moves)
+    for name, olds in found:
+        work.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
+
+
+def _follow(one: FoundMap, work: Settled, made: Made, names: list[str]) -> None:
+    """What has the name of a matrix and an end of its own, by the same map; `names` are those of the second, sorted."""
+    stem = one.name.removesuffix(".weight")
+    at = bisect_left(names, stem)
+    if not any(name != one.name and name.startswith(stem) for name in names[at : at + 2]):
+        return
+    runs = one.named()
+    if one.is_of_rows and one.map.is_unique:
+        work.maps[one.name] = runs
+    made.follow(work.found[one.name], runs)
+
+
+def _undecided(work: Settled, names: Iterable[str]) -> None:
+    """Tensors that the search had no room for."""
+    for name in names:
+        if name in work.left_b:
+            old = (name,) if name in work.left_a else ()
+            how = "--memory was too small for the rows of A"
+            work.found[name] = TensorDiff(UNDECIDED, old, (name,), how=how, nbytes=work.left_b.pop(name).nbytes)
+            work.left_a.pop(name, None)

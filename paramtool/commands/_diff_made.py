@@ -1,0 +1,163 @@
+"""The steps of a comparison that ask tables: tensors that a layout or a dialect makes of others, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paramtool.commands import _diff_explained, _diff_tables
+from paramtool.commands._diff_beside import NamedRun, beside, runs_of
+from paramtool.commands._diff_parts import PartSearch
+from paramtool.commands._diff_settled import MadeOf, Settled, made_of
+from paramtool.engine.compare.cast_verdicts import CastPair
+from paramtool.engine.compare.sides import is_constant, is_number
+from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME, TensorDiff
+from paramtool.model.plan import Target
+from paramtool.model.tiling import unread
+from paramtool.model.view import View
+from paramtool.passes.diff.moves import moves_of
+
+LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
+"""Verdicts of tensors whose numbers are those of the first checkpoint."""
+
+
+class Made:
+    """Tensors of the second checkpoint that a table makes of those of the first."""
+
+    def __init__(self, state: Settled) -> None:
+        self.state = state
+
+    def by_tables(self) -> None:
+        """Tensors that are made of those of the first as a layout or a dialect makes them."""
+        for proposed in _diff_tables.proposals(*self.state.checkpoints):
+            for one in proposed:
+                if one.target.name in self.state.left_b:
+                    self._try(one)
+            self._constants(proposed)
+
+    def by_parts(self) -> None:
+        """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
+        state = self.state
+        for proposed in PartSearch(state.a, state.b, state.sides, state.renames()).found(state.left_b):
+            holding = [one for one in proposed if self._kind(one.target)] if len(proposed) > 1 else proposed
+            for one in holding[:1]:
+                self._try(one, is_unique=len(holding) == 1)
+
+    def _constants(self, proposed: Sequence[_diff_tables.Proposal]) -> None:
+        """Numbers that only one of two layouts has, of a network whose other tensors are all found: zero biases."""
+        state = self.state
+        made = [one for one in proposed if not any(copy.terms for copy in one.target.copies)]
+        rest = [state.found.get(one.target.name) for one in proposed if one not in made]
+        if not rest or any(one is None or one.kind not in LED_BACK for one in rest):
+            return
+        for one in made:
+            name = one.target.name
+            if name in state.left_b and self._kind(one.target):
+                how = f"{one.how}, constants that A's layout leaves out"
+                view = state.b[name]
+                dtypes, shapes = ("", view.dtype.name), (None, view.shape)
+                state.found[name] = TensorDiff(LAYOUT, (), (name,), dtypes, shapes, how, one.layout, nbytes=view.nbytes)
+                del state.left_b[name]
+        for window, number in dict.fromkeys(constant for one in proposed for constant in one.constants):
+            if is_number(state.sides.a.source, window, number):
+                self._leave_out(window, f"{proposed[0].how}, constants that B's layout leaves out")
+
+    def _leave_out(self, window: View, how: str) -> None:
+        """What only the first has, and whose absence changes nothing."""
+        state = self.state
+        for name, view in state.a.items():
+            if view.storage != window.storage or not view.byte_start <= window.byte_start < view.byte_stop:
+                continue
+            state.use(name, [window])
+            if name in state.left_a and not unread(view, state.used[name]):
+                dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
+                state.gone.append(TensorDiff(LAYOUT, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
+                del state.left_a[name]
+
+    def _kind(self, target: Target) -> str:
+        """LAYOUT, CAST or ROUNDED where a tensor of the second is made as a table says; "" where it is not."""
+        made = made_of(target, self.state.b[target.name])
+        return self._proved(made) if made is not None else ""
+
+    def _proved(self, made: MadeOf) -> str:
+        source = self.state.sides.b.source
+        kind = self.state.proved(made.pairs) if made.pairs else LAYOUT
+        return kind if kind and all(is_number(source, view, number) for view, number in made.constants) else ""
+
+    def _try(self, one: _diff_tables.Proposal, *, is_unique: bool = True) -> None:
+        """Settle a tensor if every number is what a table says."""
+        state, name = self.state, one.target.name
+        there = state.b[name]
+        names = [old for old in _names(one.target) if old in state.a]
+        made = made_of(one.target, there)
+        if made is None:
+            if how := _diff_explained.calculated(one, state.sides.a.source, there, state.sides.b.source):
+                self._explain(one, names, how)
+            return
+        kind = self._proved(made)
+        if not kind or not names:
+            return
+        lost = state.lost(kind, made.pairs)
+        if len(names) == 1 and made.pairs == (CastPair(state.a[names[0]], there),):
+            state.settle(RENAMED if kind == LAYOUT else kind, names, name, change=lost)
+            return
+        self._use(one.target)
+        for repeated in one.repeats:
+            if self._kind(repeated):
+                self._use(repeated)
+        how = ", ".join([one.how, *_beyond_moves(made)])
+        moves = moves_of(one.target, state.a)
+        state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)
+        if not one.repeats and how == one.how:
+            runs = runs_of(one.target, there, state.a)
+            state.maps |= {name: runs} if is_unique else {}
+            self.follow(state.found[name], runs)
+
+    def _use(self, target: Target) -> None:
+        for copy in target.copies:
+            for old in copy.names:
+                self.state.use(old, [window for _, window in copy.terms])
+
+    def _explain(self, one: _diff_tables.Proposal, names: Sequence[str], how: str) -> None:
+        """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
+        for name in names:
+            self.state.use(name, [self.state.a[name]])
+        if names:
+            self.state.settle(CHANGED, names, one.target.name, how=how, layout=one.layout)
+
+    def follow(self, one: TensorDiff, runs: Sequence[NamedRun]) -> None:
+        """The bias, the scales and the low-rank factors beside a matrix, by the same rows."""
+        state = self.state
+        for followed in list(beside(one.b[0], runs, state.a, state.left_b)) if runs else ():
+            pairs = [CastPair(pair.a, pair.b) for _, pair in followed.pairs]
+            if kind := state.proved(pairs):
+                for old, pair in followed.pairs:
+                    state.use(old, [pair.a])
+                olds = dict.fromkeys(old for old, _ in followed.pairs)
+                how, lost = f"{one.how}, as {one.b[0]!r}", state.lost(kind, pairs)
+                state.settle(kind, olds, followed.name, how=how, layout=one.layout, change=lost)
+
+    def strays(self) -> None:
+        """Biases that are where they were, of matrices whose rows moved: together they are other weights."""
+        state = self.state
+        for name, runs in state.maps.items():
+            stem = name.removesuffix(".weight")
+            for bias in (f"{stem}.bias", f"{stem}_bias"):
+                view, one = state.b.get(bias), state.found.get(bias)
+                if view is None or one is None or one.kind == CHANGED or is_constant(state.sides.b.source, view):
+                    continue
+                for followed in beside(name, runs, state.a, {bias: view}):
+                    if not state.proved([CastPair(pair.a, pair.b) for _, pair in followed.pairs]):
+                        how = f"does not follow the rows of {name!r}"
+                        state.found[bias] = replace(one, kind=CHANGED, how=how, change=None)
+
+
+def _names(target: Target) -> dict[str, None]:
+    return dict.fromkeys(name for copy in target.copies for name in copy.names)
+
+
+def _beyond_moves(made: MadeOf) -> list[str]:
+    """What a map has beside moved numbers, in words."""
+    if any(pair.sign < 0 for pair in made.pairs):
+        return ["with a sign"]
+    return ["with constants that A's layout leaves out"] if made.constants else []

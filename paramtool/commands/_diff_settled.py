@@ -1,0 +1,127 @@
+"""What a comparison has found so far: tensors with a verdict, those without, and how a map is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from paramtool.commands._diff_beside import NamedRun
+from paramtool.commands._diff_compounds import labelled, pending_signs
+from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
+from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED, Distance, TensorDiff
+from paramtool.model.plan import Copy, Target
+from paramtool.model.view import View
+from paramtool.passes.diff.names import Renames
+
+SURE_NBYTES = 64
+"""Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
+
+
+class MadeOf(NamedTuple):
+    """A tensor of the second checkpoint as windows of the first, and numbers that only the second stores."""
+
+    pairs: tuple[CastPair, ...]
+    constants: tuple[tuple[View, float], ...] = ()
+
+
+class Settled:
+    """Two open checkpoints, the tensors that have a verdict, and those that have none yet."""
+
+    def __init__(self, a: Checkpoint, b: Checkpoint, sides: Sides, memory: int) -> None:
+        self.memory = memory
+        self.signed = pending_signs(a, b)
+        self.a, self.b, self.sides = labelled(a, self.signed), labelled(b, self.signed), sides
+        self.checkpoints = (a, b)
+        self.left_a, self.left_b = dict(self.a), dict(self.b)
+        """Tensors without a verdict."""
+        self.found: dict[str, TensorDiff] = {}
+        """{name in the second: its verdict}"""
+        self.gone: list[TensorDiff] = []
+        self.twins: dict[tuple[str, str], str] = {}
+        """{(side, name): which tensor of the other side holds the same bytes}, of those of several names"""
+        self.maps: dict[str, Sequence[NamedRun]] = {}
+        """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
+        self.used: dict[str, list[View]] = {}
+        """{name in the first: the windows on it that tensors of the second are made of}"""
+
+    def settle(self, kind: str, olds: Iterable[str], new: str, **more: object) -> None:
+        """A verdict on a tensor of the second."""
+        names = tuple(olds)
+        view, old = self.b[new], self.a[names[0]]
+        shapes = (old.shape if len(names) == 1 else None, view.shape)
+        one = TensorDiff(kind, names, (new,), (old.dtype.name, view.dtype.name), shapes, nbytes=view.nbytes)
+        self.found[new] = replace(one, **more)  # type: ignore[arg-type]
+        self.left_b.pop(new, None)
+        for name in names:
+            self.left_a.pop(name, None)
+
+    def use(self, name: str, windows: Iterable[View]) -> None:
+        """Note windows on a tensor of the first that a tensor of the second is made of."""
+        self.used.setdefault(name, []).extend(windows)
+
+    def renames(self) -> Renames:
+        """What the pairs of names that have a verdict say of other names."""
+        return Renames({one.a[0]: name for name, one in self.found.items() if len(one.a) == 1})
+
+    def is_exchanged(self, old: str, new: str) -> bool:
+        """Whether the second has a tensor under a name that the first has for another one: no rename, other weights."""
+        return new in self.a and self.a[new] != self.a[old]
+
+    def may_be_chance(self, name: str) -> bool:
+        """Whether a tensor of the first can equal others by chance: it is tiny, or repeats one element."""
+        view = self.a[name]
+        return view.nbytes < SURE_NBYTES or is_constant(self.sides.a.source, view)
+
+    def proved(self, pairs: Sequence[CastPair]) -> str:
+        """LAYOUT where all bytes are the same, CAST or ROUNDED for casts, "" for other numbers; all are compared."""
+        if all(pair.a.dtype == pair.b.dtype and pair.sign > 0 for pair in pairs):
+            same = self.sides.same([WindowPair(pair.a, pair.b) for pair in pairs], lambda nbytes: None)
+            return LAYOUT if all(same.values()) else ""
+        if not all(is_rounding(view.dtype) for pair in pairs for view in (pair.a, pair.b)):
+            return ""
+        (verdict,) = self.sides.casts([pairs])
+        if verdict == CHANGED:
+            return ""
+        return verdict if any(pair.a.dtype != pair.b.dtype for pair in pairs) else LAYOUT
+
+    def lost(self, kind: str, pairs: Sequence[CastPair]) -> Distance | None:
+        """How far a map that rounds is from what it is made of; the rows are those of no tensor."""
+        if kind != ROUNDED or any(pair.sign < 0 for pair in pairs):
+            return None
+        (change,) = self.sides.changes([[WindowPair(pair.a, pair.b) for pair in pairs]])
+        return change._replace(rows=(), row_count=0)
+
+
+def made_of(target: Target, there: View) -> MadeOf | None:
+    """What a target is made of, and where that is in a tensor of the second.
+
+    None where numbers are calculated, or the tensor has another shape, cannot be a cast, or is not stored row by row.
+    """
+    if there.shape != target.shape or not there.is_contiguous or not may_be_cast(target.view, there):
+        return None
+    has_terms = any(copy.terms for copy in target.copies)
+    if not all(copy.is_exact or not (copy.terms or (copy.shift and has_terms)) for copy in target.copies):
+        return None
+    pairs, constants = [], []
+    for copy in target.copies:
+        window = _window(copy, there)
+        if copy.terms:
+            ((sign, view),) = copy.terms
+            pairs.append(CastPair(view, window, sign))
+        else:
+            constants.append((window, copy.shift))
+    return MadeOf(tuple(pairs), tuple(constants))
+
+
+def may_be_cast(a: View, b: View) -> bool:
+    """Whether two windows have one type, or two of which either can be rounded to the other."""
+    return a.dtype == b.dtype or narrow(a.dtype, b.dtype) is not None
+
+
+def _window(copy: Copy, there: View) -> View:
+    """The destination of a copy as a window on a tensor of the second."""
+    here = copy.destination
+    return View(there.storage, there.dtype, there.offset + here.offset, here.shape, here.strides)

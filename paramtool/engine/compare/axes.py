@@ -1,0 +1,228 @@
+"""Whether a tensor of one checkpoint is one of the other with its axes in another order.
+
+Kernels of convolutions have four common orders of axes, and stacks of experts two.  Axes may be merged or split
+beside that, [kh, kw, in, out] as [out, in * kh * kw], and some may run backwards: a convolution is a correlation with
+the kernel rotated.  Samples decide which orders are compared in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations, product
+from math import isqrt, prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paramtool.engine.compare.cast_verdicts import alike, cast_raw
+from paramtool.engine.read.source import Source
+from paramtool.model.dtype import DType
+from paramtool.model.view import View, reshaped
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+MAX_AXES = 5
+"""Axes longer than 1 that are tried in every order: 120 orders."""
+PROBES = 24
+"""How many elements are compared before all are."""
+SHARES = 16
+"""Into how many parts the memory is divided, of which what is read of each side at once is one."""
+EDGE = 128
+"""Edge of what is compared at once, in the axes that are the fastest of the two: both stay in a processor's cache."""
+TILE = 1 << 15
+"""Elements that are compared at once."""
+
+Order = tuple[int, ...]
+
+
+class AxesWay(NamedTuple):
+    """How a tensor of the second could be one of the first."""
+
+    a: View
+    """The first, with the axes that are moved."""
+    b: View
+    """The second, with the same axes as they are after that."""
+    order: Order
+    """Which axis of the first each axis of the second is."""
+    reversed: Order = ()
+    """The axes of the second that run backwards."""
+
+    @property
+    def moved(self) -> View:
+        """The first with its axes in the order of the second; those that run backwards run forwards."""
+        shape, strides = ([of[k] for k in self.order] for of in (self.a.shape, self.a.strides))
+        return View(self.a.storage, self.a.dtype, self.a.offset, tuple(shape), tuple(strides))
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether axes longer than 1 change places, or run backwards."""
+        long = [k for k in self.order if self.a.shape[k] > 1]
+        return bool(self.reversed) or long != sorted(long)
+
+
+def ways(a: View, b: View) -> Iterator[AxesWay]:
+    """The orders of axes that the shapes allow, also with axes merged or split; the first elements stay first.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> from paramtool.model.view import contiguous
+    >>> a, b = (contiguous(0, DTYPES["float32"], shape) for shape in ((3, 2, 5), (5, 6)))
+    >>> [way.order for way in ways(a, b)]
+    [(2, 0, 1), (2, 1, 0)]
+    """
+    if sum(size > 1 for size in a.shape) > MAX_AXES or sum(size > 1 for size in b.shape) > MAX_AXES:
+        return
+    if sorted(a.shape) == sorted(b.shape):
+        yield from (AxesWay(a, b, order) for order in _orders(a.shape) if _permuted(a.shape, order) == b.shape)
+        return
+    a, b = _long(a), _long(b)
+    if len(a.shape) >= len(b.shape):
+        for order in permutations(range(len(a.shape))):
+            if _merges(shape := _permuted(a.shape, order), b.shape) and (there := reshaped(b, shape)):
+                yield AxesWay(a, there, order)
+        return
+    for places in permutations(range(len(b.shape))):
+        if _merges(shape := _permuted(b.shape, places), a.shape) and (here := reshaped(a, shape)):
+            yield AxesWay(here, b, tuple(places.index(k) for k in range(len(places))))
+
+
+def backwards(a: View, b: View) -> Iterator[AxesWay]:
+    """The same orders with all axes but two running backwards, of tensors with the same axes, at least three."""
+    long = [k for k, size in enumerate(b.shape) if size > 1]
+    if not 3 <= len(long) <= MAX_AXES or sorted(a.shape) != sorted(b.shape):
+        return
+    for order in _orders(a.shape):
+        if _permuted(a.shape, order) == b.shape:
+            for kept in combinations(long, 2):
+                yield AxesWay(a, b, order, tuple(k for k in long if k not in kept))
+
+
+def _permuted(shape: Sequence[int], order: Order) -> tuple[int, ...]:
+    return tuple(shape[k] for k in order)
+
+
+def _orders(shape: Sequence[int]) -> Iterator[Order]:
+    """The orders of axes; of those that differ only in axes of length 1 the first."""
+    for order in permutations(range(len(shape))):
+        short = [k for k in order if shape[k] == 1]
+        if short == sorted(short):
+            yield order
+
+
+def _long(view: View) -> View:
+    """A window without its axes of length 1."""
+    axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+    return View(view.storage, view.dtype, view.offset, tuple(n for n, _ in axes), tuple(step for _, step in axes))
+
+
+def _merges(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+    """Whether axes that follow each other, merged, have other lengths.
+
+    >>> _merges((4, 2, 3), (4, 6)), _merges((2, 4, 3), (4, 6))
+    (True, False)
+    """
+    rest = list(fine)
+    for size in coarse:
+        made = 1
+        while rest and made < size:
+            made *= rest.pop(0)
+        if made != size:
+            return False
+    return not rest
+
+
+def ends(source: Source, view: View, dtype: DType) -> bytes:
+    """The first and the last element, in a type: they stay where they are in any order of axes."""
+    places = [tuple(0 for _ in view.shape), tuple(size - 1 for size in view.shape)]
+    return b"".join(_element(source, view, place, dtype) for place in places)
+
+
+def corners(source: Source, view: View) -> tuple[bytes, ...]:
+    """The elements at the corners, sorted: those of any order of axes, also of axes that run backwards."""
+    places = product(*(sorted({0, size - 1}) for size in view.shape))
+    return tuple(sorted(_element(source, view, place, view.dtype) for place in places))
+
+
+def _element(source: Source, view: View, place: tuple[int, ...], dtype: DType) -> bytes:
+    found = source.array(view)[place].reshape(1)
+    source.nbytes_read += view.dtype.block_bytes
+    return found.tobytes() if dtype == view.dtype else cast_raw(found, view.dtype, dtype).tobytes()
+
+
+def may_be(a_source: Source, b_source: Source, way: AxesWay) -> bool:
+    """Whether samples agree; those of two types where either can be the cast of the other."""
+    a, b = a_source.array(way.moved), b_source.array(way.b)
+    for source, view in ((a_source, way.a), (b_source, way.b)):
+        source.nbytes_read += PROBES * view.dtype.block_bytes
+    pairs = ((a[_there(place, way)].reshape(1), b[place].reshape(1)) for place in _places(way.b.shape))
+    return all(alike(one, way.a.dtype, other, way.b.dtype) for one, other in pairs)
+
+
+def _places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Indices spread over a shape; always the same for one shape."""
+    for k in range(1, PROBES + 1):
+        yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
+
+
+def _there(place: tuple[int, ...], way: AxesWay) -> tuple[int, ...]:
+    """Where the element at a place of the second is in the first, with its axes moved."""
+    return tuple(way.b.shape[k] - 1 - at if k in way.reversed else at for k, at in enumerate(place))
+
+
+def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> bool:
+    """Whether all bytes agree, of two tensors of one type; read in boxes that take a part of the memory."""
+    way, memory = task
+    a_source.prove_later(int(way.a.storage))
+    b_source.prove_later(int(way.b.storage))
+    a, b = a_source.array(way.moved), b_source.array(way.b)
+    a_source.nbytes_read += way.a.nbytes
+    b_source.nbytes_read += way.b.nbytes
+    most = max(TILE, memory // SHARES // way.b.dtype.block_bytes)
+    is_same = all(
+        _is_equal(a[_box_there(box, way)][_steps(way)], b[box], way)
+        for box in _boxes(way.b.shape, _fast(way), isqrt(most), most)
+    )
+    a_source.settle()
+    b_source.settle()
+    return is_same
+
+
+def _box_there(box: Sequence[slice], way: AxesWay) -> tuple[slice, ...]:
+    return tuple(
+        slice(size - one.stop, size - one.start) if k in way.reversed else one
+        for k, (one, size) in enumerate(zip(box, way.b.shape, strict=True))
+    )
+
+
+def _steps(way: AxesWay) -> tuple[slice, ...]:
+    """Axes that run backwards are turned."""
+    return tuple(slice(None, None, -1 if k in way.reversed else 1) for k in range(len(way.b.shape)))
+
+
+def _is_equal(one: Array, other: Array, way: AxesWay) -> bool:
+    return all(bool((one[box] == other[box]).all()) for box in _boxes(other.shape, _fast(way), EDGE, TILE))
+
+
+def _fast(way: AxesWay) -> tuple[list[int], list[int]]:
+    """The axes of the second that are the fastest of the two, where these are two; the others, the fastest first."""
+    order = sorted((k for k, size in enumerate(way.b.shape) if size > 1), key=lambda k: way.b.strides[k])
+    if not order:
+        return [], []
+    strides = way.moved.strides
+    other = min(order, key=lambda k: strides[k])
+    both = [order[0], other] if other != order[0] else []
+    return both, [k for k in order if k not in both]
+
+
+def _boxes(
+    shape: Sequence[int], fast: tuple[Sequence[int], Sequence[int]], edge: int, most: int
+) -> Iterator[tuple[slice, ...]]:
+    """Boxes that tile a shape, of at most `most` elements; of about `edge` in the axes that are fast."""
+    edges = [1] * len(shape)
+    for k in fast[0]:
+        edges[k] = min(shape[k], max(1, min(edge, most // prod(edges))))
+    for k in (*fast[1], *fast[0]):
+        edges[k] = min(shape[k], max(edges[k], edges[k] * most // prod(edges)))
+    ranges = [range(0, size, step) for size, step in zip(shape, edges, strict=True)]
+    for starts in product(*ranges):
+        yield tuple(slice(at, min(at + step, size)) for at, step, size in zip(starts, edges, shape, strict=True))

@@ -1,0 +1,144 @@
+"""Lines of one type and length, sorted by their hashes: where equal lines are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paramtool.engine.compare.runs import LineRun, Runs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+MAX_BITS = 24
+WORD_BITS = 64
+Place = tuple[int, int]
+"""(number of a tensor, number of a line in it)"""
+
+
+class LineMap(NamedTuple):
+    """How the lines of one tensor are found in others."""
+
+    runs: Runs
+    is_unique: bool
+    """Whether each line is found in one place only."""
+
+
+class LineTable:
+    """Where lines are, by their hashes."""
+
+    def __init__(self, parts: Iterable[tuple[int, Array]]) -> None:
+        """`parts` are (number of a tensor, hashes of its lines [2, lines]), in the order of the numbers."""
+        import numpy as np
+
+        listed = list(parts)
+        hashes = np.concatenate([one for _, one in listed], axis=1)
+        order = np.argsort(hashes[0], kind="stable")
+        if _splits(hashes, order):
+            order = np.lexsort((hashes[1], hashes[0]))
+        first, second = hashes[0][order], hashes[1][order]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+        self._begin = np.flatnonzero(is_new)
+        self._count = np.diff(self._begin, append=len(order))
+        self._first, self._second = first[self._begin], second[self._begin]
+        self._tensor = np.repeat([number for number, _ in listed], [one.shape[1] for _, one in listed])[order]
+        self._line = np.concatenate([np.arange(one.shape[1]) for _, one in listed])[order]
+        bits = min(MAX_BITS, max(1, len(self._first).bit_length()))
+        self._shift = np.uint64(WORD_BITS - bits)
+        self._buckets = np.searchsorted(self._first, np.arange(1 << bits, dtype="u8") << self._shift)
+
+    def has(self, hashes: Array) -> bool:
+        """Whether every line is there."""
+        return bool((self._found(hashes) >= 0).all())
+
+    def _found(self, hashes: Array) -> Array:
+        """The number of each hash in the table; -1 where it is not there.
+
+        The first bits of a hash lead to the few that share them, so that no search is needed.
+        """
+        import numpy as np
+
+        last = len(self._first) - 1
+        at = self._buckets[hashes[0] >> self._shift]
+        while True:
+            near = np.minimum(at, last)
+            is_one = self._first[near] == hashes[0]
+            is_same = is_one & (self._second[near] == hashes[1])
+            passed = (at <= last) & ((self._first[near] < hashes[0]) | (is_one & ~is_same))
+            if not passed.any():
+                return np.where((at <= last) & is_same, at, -1)
+            at = at + passed
+
+    def find(self, hashes: Array) -> LineMap | None:
+        """The map that the hashes of a tensor's lines propose; None where one is not there."""
+        found = self._found(hashes)
+        if (found < 0).any():
+            return None
+        if (self._count[found] > 1).any():
+            known: dict[int, list[Place]] = {}
+            return found_in([known.get(one) or self._places(known, one) for one in found.tolist()])
+        return self._only(found)
+
+    def find_only(self, hashes: Array) -> LineMap | None:
+        """The same where each line is in one place only; a map without runs where one is in several."""
+        found = self._found(hashes)
+        if (found < 0).any():
+            return None
+        return LineMap(Runs.of([]), False) if (self._count[found] > 1).any() else self._only(found)
+
+    def places(self, hashes: Array, most: int) -> Iterator[tuple[int, list[Place]]]:
+        """(number of a hash, where it is: at most `most` places) of those that are there."""
+        found = self._found(hashes)
+        for k, one in enumerate(found.tolist()):
+            if one >= 0:
+                where = slice(self._begin[one], self._begin[one] + min(most, self._count[one]))
+                yield k, list(zip(self._tensor[where].tolist(), self._line[where].tolist(), strict=True))
+
+    def _only(self, found: Array) -> LineMap:
+        at = self._begin[found]
+        return LineMap(Runs.of_lines(self._tensor[at], self._line[at]), True)
+
+    def _places(self, known: dict[int, list[Place]], one: int) -> list[Place]:
+        where = slice(self._begin[one], self._begin[one] + self._count[one])
+        known[one] = list(zip(self._tensor[where].tolist(), self._line[where].tolist(), strict=True))
+        return known[one]
+
+
+def _splits(hashes: Array, order: Array) -> bool:
+    """Whether lines of one first half have two second halves: their order has to be that of both."""
+    first, second = hashes[0][order], hashes[1][order]
+    return bool(((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any())
+
+
+def found_in(lines: Iterable[Sequence[Place]]) -> LineMap:
+    """The map of lines, each of which is in some places, sorted.
+
+    Of several places, the one that continues the run is taken.
+    """
+    runs: list[LineRun] = []
+    is_unique = True
+    for to, places in enumerate(lines):
+        is_unique = is_unique and len(places) == 1
+        last = runs[-1] if runs else None
+        if last is not None and _has(places, (last.tensor, last.start + last.length)):
+            runs[-1] = last._replace(length=last.length + 1)
+        else:
+            tensor, start = _next_of(places, runs)
+            runs.append(LineRun(tensor, start, 1, to))
+    return LineMap(Runs.of(runs), is_unique)
+
+
+def _has(places: Sequence[Place], wanted: Place) -> bool:
+    """Whether a place is one of many, which are sorted."""
+    at = bisect_left(places, wanted)
+    return at < len(places) and places[at] == wanted
+
+
+def _next_of(places: Sequence[Place], runs: Sequence[LineRun]) -> Place:
+    """Of several places, the one behind what was taken of its tensor before; else the first."""
+    behind = ((one.tensor, one.start + one.length) for one in runs[-8:])
+    return min((place for place in behind if _has(places, place)), default=places[0])

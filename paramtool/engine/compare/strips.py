@@ -1,0 +1,131 @@
+"""Lines that are stored across, in one of two checkpoints or in both, are compared strip by strip.
+
+A strip has the same elements of all lines:
+
+    columns of columns    [elements, lines] on both sides: a few rows of each, read in order
+    columns of rows       one side is turned while squares of it are compared, in a processor's cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
+from paramtool.engine.compare.lines import Lines, LineWay, changed
+from paramtool.engine.compare.runs import Runs
+from paramtool.engine.read.source import Source
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+SHARES = 16
+"""Into how many parts the memory is divided, of which the strips of one comparison take one for each side."""
+TILE = 128
+"""Edge of the squares that are turned at once."""
+LONG = 64
+"""Runs of this many lines on average are compared one by one; of shorter ones the lines are gathered."""
+
+
+class Task(NamedTuple):
+    """As a claim."""
+
+    way: LineWay
+    olds: Mapping[int, Lines]
+    runs: Runs
+    memory: int
+
+
+class Part(NamedTuple):
+    """What is compared with lines of one tensor of the first."""
+
+    lines: Lines
+    """The lines of it that are read, from the first to the last that is wanted."""
+    here: Array | slice
+    """Which of these."""
+    there: Array | slice
+    """Which lines of the second they are."""
+
+
+def are_same(a_source: Source, b_source: Source, task: Task) -> bool:
+    """Whether every byte of the lines is what the runs say."""
+    parts = list(_parts(task))
+    way = task.way
+    is_turned = len({way.lines.is_across, *(part.lines.is_across for part in parts)}) > 1
+    row = sum(one.total * one.view.dtype.block_bytes for one in (way.lines, *(part.lines for part in parts)))
+    most = max(BLOCK_NBYTES, task.memory // SHARES) if is_turned else BLOCK_NBYTES
+    length = way.lines.view.shape[1]
+    step = max(1, most // row)
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        there = changed(_strip(b_source, way.lines, start, stop), way.lines.view.dtype, sign=way.sign, dtype=way.dtype)
+        known: dict[View, Array] = {}
+        for part in parts:
+            view = part.lines.view
+            if view not in known:
+                known.clear()
+                known[view] = changed(_strip(a_source, part.lines, start, stop), view.dtype, dtype=way.made)
+            if not _is_part(known[view], there, part, way.lines.is_across):
+                return False
+    return True
+
+
+def _parts(task: Task) -> Iterator[Part]:
+    """The lines by tensor: as runs where these are long."""
+    import numpy as np
+
+    is_long = task.runs.lines >= LONG * len(task.runs)
+    tensor, line = task.runs.expanded() if not is_long else (task.runs.tensor, task.runs.start)
+    for number in task.runs.tensors():
+        here = np.flatnonzero(tensor == number)
+        places = line[here]
+        low = int(places.min())
+        high = int((places + (task.runs.length[here] if is_long else 1)).max())
+        old = task.olds[number]
+        lines = Lines(old.part(low, high - low), old.is_columns)
+        if not is_long:
+            yield Part(lines, places - low, slice(None) if len(here) == len(line) else here)
+            continue
+        for k in here.tolist():
+            start, to, length = int(line[k]) - low, int(task.runs.to[k]), int(task.runs.length[k])
+            yield Part(lines, slice(start, start + length), slice(to, to + length))
+
+
+def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
+    """Elements `start` to `stop` of all lines: [elements, lines] of those stored across, else [lines, elements]."""
+    import numpy as np
+
+    view = lines.view
+    block = source.array(view)[0 : view.shape[0], start:stop]
+    source.nbytes_read += block.nbytes
+    return np.ascontiguousarray(block.T if lines.is_across else block)
+
+
+def _is_part(mine: Array, theirs: Array, part: Part, is_across: bool) -> bool:
+    """Whether the lines of a part are those of the second, in one strip."""
+    here, there = _of(mine, part.here, part.lines.is_across), _of(theirs, part.there, is_across)
+    if part.lines.is_across == is_across:
+        return bool((here == there).all())
+    return _is_turned(here, there) if is_across else _is_turned(there, here)
+
+
+def _of(strip: Array, which: Array | slice, is_across: bool) -> Array:
+    """Some lines of a strip."""
+    import numpy as np
+
+    if isinstance(which, slice):
+        return strip[:, which] if is_across else strip[which]
+    return np.take(strip, which, axis=int(is_across))
+
+
+def _is_turned(rows: Array, across: Array) -> bool:
+    """Whether [lines, elements] is [elements, lines] turned; squares of it at a time."""
+    lines, elements = rows.shape
+    return all(
+        bool((rows[k : k + TILE, n : n + TILE] == across[n : n + TILE, k : k + TILE].T).all())
+        for k in range(0, lines, TILE)
+        for n in range(0, elements, TILE)
+    )
