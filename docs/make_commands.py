@@ -34,7 +34,7 @@ GUIDES = {
 """The pages that explain a command."""
 HEAD = """# Commands
 
-<!-- below tested by: tests/contracts/test_commands_page.py -->
+<!-- below tested by: tests/site/test_help_examples.py -->
 
 Written by `docs/make_commands.py` from the command line itself; `paramtool COMMAND --help` prints the same.  The
 examples name files of yours; those of the [tutorial](tutorials/tied-model.md) run as they are.

@@ -8,10 +8,13 @@ from paramtool.cli._table import whole
 from paramtool.commands.diff import Diffed
 from paramtool.commands.find_base import BaseFound
 from paramtool.errors import plural
+from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import (
     ADDED,
     CAST,
     CHANGED,
+    KINDS,
+    LABELS,
     LAYOUT,
     REMOVED,
     RENAMED,
@@ -28,10 +31,6 @@ from paramtool.passes.diff.names import NUMBER
 Row = tuple[str, ...]
 MAX_SPANS = 8
 """The most spans of rows that are written out."""
-WORDS = {
-    SAME: "same", RENAMED: "renamed", LAYOUT: "layout", CAST: "cast", ROUNDED: "rounded", CHANGED: "changed",
-    REMOVED: "only in A", ADDED: "only in B", UNDECIDED: "undecided",
-}  # fmt: skip
 
 
 def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
@@ -39,7 +38,7 @@ def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
     yield "verdict", verdict(found)
     for kind, count in counts(found.tensors).items():
         if stat or kind == SAME:
-            yield WORDS[kind], plural(count, "tensor")
+            yield LABELS[kind], plural(count, "tensor")
     if not stat:
         yield from _tensors(found.tensors, rows)
         yield from (("ties", text) for text in found.ties)
@@ -75,12 +74,16 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
     groups: dict[tuple[str, str, str], list[TensorDiff]] = {}
     for one in found:
         if one.kind != SAME:
-            groups.setdefault((one.kind, _names(one), _numberless(one.how)), []).append(one)
-    order = list(WORDS)
+            names = "" if one.kind == GRAPH else _names(one)  # exporters number them, and their names say nothing
+            groups.setdefault((one.kind, names, _numberless(one.how)), []).append(one)
+    order = list(KINDS)
     for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         first = members[0]
-        names = names if len(members) > 1 else _names(first, numbers=True)
-        yield WORDS[kind], plural(len(members), "tensor"), names, _detail(members)
+        if kind == GRAPH:
+            names = _listed([(one.b or one.a)[0] for one in members])
+        elif len(members) == 1:
+            names = _names(first, numbers=True)
+        yield LABELS[kind], plural(len(members), "tensor"), names, _detail(members)
         if rows:
             for one in members:
                 if one.change and one.change.rows:

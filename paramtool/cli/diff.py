@@ -28,7 +28,7 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
 @click.option(
     "--strict",
     is_flag=True,
-    help="With --exit-code: names, layouts, lossless casts and metadata have to be the same, too.",
+    help="With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too.",
 )
 @click.option(
     "--tolerance", type=float, metavar="X",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from paramtool.commands._diff_axes import by_axes
 from paramtool.commands._diff_found import FoundMap
-from paramtool.commands._diff_made import Made
+from paramtool.commands._diff_made import MadeByTables
 from paramtool.commands._diff_runs import RunSearch
 from paramtool.commands._diff_search import Search
 from paramtool.commands._diff_settled import Settled
@@ -24,7 +24,7 @@ MAX_MEASURED = 4096
 """What was lost by rounding is measured for maps of at most this many runs."""
 
 
-def by_lines(work: Settled, made: Made, progress: Progress) -> None:
+def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
     varied = _varied(work)
     by_axes(work, varied)
@@ -75,7 +75,7 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
         work.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 
 
-def _follow(one: FoundMap, work: Settled, made: Made, names: list[str]) -> None:
+def _follow(one: FoundMap, work: Settled, made: MadeByTables, names: list[str]) -> None:
     """What has the name of a matrix and an end of its own, by the same map; `names` are those of the second, sorted."""
     stem = one.name.removesuffix(".weight")
     at = bisect_left(names, stem)

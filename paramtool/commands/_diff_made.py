@@ -8,20 +8,16 @@ from dataclasses import replace
 from paramtool.commands import _diff_explained, _diff_tables
 from paramtool.commands._diff_beside import NamedRun, beside, runs_of
 from paramtool.commands._diff_parts import PartSearch
-from paramtool.commands._diff_settled import MadeOf, Settled, made_of
+from paramtool.commands._diff_settled import LED_BACK, MadeOf, Settled, made_of
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant, is_number
-from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME, TensorDiff
+from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
 from paramtool.model.plan import Target
-from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.moves import moves_of
 
-LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
-"""Verdicts of tensors whose numbers are those of the first checkpoint."""
 
-
-class Made:
+class MadeByTables:
     """Tensors of the second checkpoint that a table makes of those of the first."""
 
     def __init__(self, state: Settled) -> None:
@@ -69,7 +65,7 @@ class Made:
             if view.storage != window.storage or not view.byte_start <= window.byte_start < view.byte_stop:
                 continue
             state.use(name, [window])
-            if name in state.left_a and not unread(view, state.used[name]):
+            if name in state.left_a and not state.unread(name):
                 dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
                 state.gone.append(TensorDiff(LAYOUT, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
                 del state.left_a[name]

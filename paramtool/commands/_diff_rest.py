@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from paramtool.commands._diff_settled import Settled
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.errors import plural
-from paramtool.model.checkpoint import NoData
+from paramtool.model.checkpoint import GRAPH, NoData
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME, TensorDiff
-from paramtool.model.tiling import unread
 from paramtool.model.view import View
 
 
@@ -34,6 +33,9 @@ class Rest:
         found = dict(zip(alike, changes, strict=True))
         for name in names:
             change = found.get(name)
+            if self._is_of_graph(0, name) and self._is_of_graph(1, name):
+                state.settle(GRAPH, [name], name, change=change)
+                continue
             only_bits = change is not None and change.largest == 0 and "bits differ, and no number"
             how = only_bits or state.twins.get(("b", name), "")
             state.settle(CHANGED, [name], name, change=change, how=how)
@@ -41,27 +43,34 @@ class Rest:
     def _added(self) -> None:
         state = self.state
         for name, view in list(state.left_b.items()):
-            state.found[name] = TensorDiff(
-                ADDED, (), (name,), ("", view.dtype.name), (None, view.shape), self._twin("b", name, state.b),
-                nbytes=view.nbytes,
-            )  # fmt: skip
+            kind, how = ADDED, self._twin("b", name, state.b)
+            if self._is_of_graph(1, name):
+                kind, how = GRAPH, "only in B"
+            dtypes, shapes = ("", view.dtype.name), (None, view.shape)
+            state.found[name] = TensorDiff(kind, (), (name,), dtypes, shapes, how, nbytes=view.nbytes)
 
     def _removed(self) -> None:
         state = self.state
-        for name, windows in state.used.items():
-            if name in state.a and (lost := unread(state.a[name], windows)):
+        for name in state.used:
+            if name in state.a and (lost := state.unread(name)):
                 how = f"{lost} of {plural(state.a[name].numel, 'element')} in no tensor of B"
                 state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
-        moved = {state.a[old] for one in state.found.values() for old in one.a}
+        moved = {state.a[old]: new for new, one in state.found.items() for old in one.a}
         for name, view in state.left_a.items():
             if name in state.b and view in moved and state.found[name].kind != CHANGED:
                 continue  # another name of a tensor that is found, and the second has that name, too
-            state.gone.append(
-                TensorDiff(
-                    REMOVED, (name,), (), (view.dtype.name, ""), (view.shape, None), self._twin("a", name, state.a),
-                    nbytes=view.nbytes,
-                )
-            )  # fmt: skip
+            kind, how = REMOVED, self._twin("a", name, state.a)
+            if not how and view in moved:
+                how = f"shares memory with what B has as {moved[view]!r}"
+            if self._is_of_graph(0, name):
+                kind, how = GRAPH, "only in A"
+            dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
+            state.gone.append(TensorDiff(kind, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
+
+    def _is_of_graph(self, side: int, name: str) -> bool:
+        """Whether a tensor is a constant of a graph, and no weight."""
+        entry = self.state.checkpoints[side].entries.get(name)
+        return entry is not None and entry.role == GRAPH
 
     def _twin(self, side: str, name: str, views: Mapping[str, View]) -> str:
         """Of a name that one side lacks: which tensor it shares memory with, or whose bytes it has."""

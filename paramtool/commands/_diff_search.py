@@ -136,7 +136,7 @@ class Search:
 
     def _hashed(self, source: Source, one: Added) -> Hashed:
         hashes = self._index.hashes
-        if one.has_samples and not one.way.lines.is_across:
+        if one.has_samples and one.is_whole:
             return hashes.both(source, one.way)
         if one.has_samples:
             return Hashed(None, hashes.samples(source, one.way))

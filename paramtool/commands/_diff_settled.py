@@ -11,13 +11,17 @@ from paramtool.commands._diff_compounds import labelled, pending_signs
 from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED, Distance, TensorDiff
+from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME, Distance, TensorDiff
 from paramtool.model.plan import Copy, Target
+from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
 
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
+
+LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
+"""Verdicts of tensors whose numbers both checkpoints have."""
 
 
 class MadeOf(NamedTuple):
@@ -61,6 +65,15 @@ class Settled:
     def use(self, name: str, windows: Iterable[View]) -> None:
         """Note windows on a tensor of the first that a tensor of the second is made of."""
         self.used.setdefault(name, []).extend(windows)
+
+    def unread(self, name: str) -> int:
+        """How many elements of a tensor of the first no tensor of the second is made of.
+
+        Parts of several tensors can be one window, where they follow each other in one storage.
+        """
+        view = self.a[name]
+        windows = (one for own in self.used.values() for one in own if one.storage == view.storage)
+        return unread(view, windows)
 
     def renames(self) -> Renames:
         """What the pairs of names that have a verdict say of other names."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +15,8 @@ from paramtool.commands._diff_beside import runs_of
 from paramtool.commands._diff_words import words
 from paramtool.engine.compare.runs import LineRun, Runs
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
-from paramtool.layouts.spec import parse
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.layouts.spec import Spec, parse
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import View
 from paramtool.passes.diff.names import NUMBER, short
@@ -175,22 +176,38 @@ def _written(mine: Found, views: Views, there: Checkpoint) -> Iterator[tuple[Con
 
     shapes = {name: view.shape for name, view in there.views().items()}
     for layout in all_layouts():
-        made = convert_if_held(mine.network, views, layout, {}, at="")
-        if made is None:
-            continue
-        if len(made.targets) == 1 and len([n for n in made.targets[0].shape if n > 1]) == 1:
-            nbytes = prod(made.targets[0].shape)
-            same = [name for name, shape in shapes.items() if prod(shape) == nbytes >= MIN_VECTOR and len(shape) == 1]
-            yield from ((made, {made.targets[0].name: name}) for name in same)
-            continue
-        yield from ((made, names) for names in _places(made, shapes))
+        places = list(_places(_own_tensors(layout.name, mine.network.spec), shapes))
+        made = convert_if_held(mine.network, views, layout, {}, at="") if places else None
+        if made is not None:
+            yield from ((made, names) for names in places)
 
 
-def _places(made: Converted, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, str]]:
-    """Names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes."""
-    own = {one.name: one.shape for one in made.targets}
-    first = max(own, key=len)
-    for name in shapes:
+@lru_cache(maxsize=1 << 10)
+def _own_tensors(layout: str, spec: Spec) -> Mapping[str, tuple[int, ...]]:
+    """{name of a tensor in a layout: its shape}, for a network; nothing where the layout cannot hold it."""
+    from paramtool.layouts import find
+    from paramtool.layouts.layout import stored
+
+    found = find(layout)
+    try:
+        options = found.chosen({})
+        return {one.name: one.shape for one in stored(found, found.form(spec, options), spec, options)}
+    except LayoutError:
+        return {}
+
+
+def _places(own: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, str]]:
+    """{own: theirs} for names of a checkpoint that are those of a network's tensors behind one prefix, in their shapes.
+
+    A flat vector may have any name.
+    """
+    first = max(own, key=len, default="")
+    if len(own) == 1 and len([size for size in own[first] if size > 1]) == 1:
+        numel = prod(own[first])
+        same = [name for name, shape in shapes.items() if len(shape) == 1 and prod(shape) == numel >= MIN_VECTOR]
+        yield from ({first: name} for name in same)
+        return
+    for name in shapes if own else ():
         if name.endswith(first):
             at = name[: len(name) - len(first)]
             if all(shapes.get(f"{at}{other}") == shape for other, shape in own.items()):
@@ -227,10 +244,27 @@ def _networks(checkpoint: Checkpoint) -> list[Found]:
         return []
     for layout in layouts:
         try:
-            return find(checkpoint, NetworkRequest(layout, {}, (), lenient=True))
+            found = find(checkpoint, NetworkRequest(layout, {}, (), lenient=True))
         except REFUSED:
             continue
+        return [_without_zero_states(one, checkpoint) for one in found]
     return []
+
+
+def _without_zero_states(found: Found, checkpoint: Checkpoint) -> Found:
+    """A network without first states that are constants of the graph: the node takes zeros without them, too."""
+    network = found.network
+    entries = checkpoint.entries
+    states = [own for own, name in network.tensors.items() if name in entries and entries[name].role == GRAPH]
+    if not network.spec.initial_state or not states:
+        return found
+    spec = replace(network.spec, initial_state=False)
+    try:
+        form = network.layout.form(spec, network.options)
+    except LayoutError:
+        return found
+    tensors = {own: name for own, name in network.tensors.items() if own not in states}
+    return replace(found, network=replace(network, spec=spec, form=form, tensors=tensors))
 
 
 def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterator[Found]:

@@ -14,13 +14,14 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural, some
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     CAST,
     LAYOUT,
     RENAMED,
     ROUNDED,
     SAME,
+    WORDS,
     TensorDiff,
     counts,
 )
@@ -53,7 +54,7 @@ class Diffed(Displayed):
 
     def is_same(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
         """Whether they are the same weights, as `--exit-code` asks."""
-        kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST}
+        kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, GRAPH}
         for one in self.tensors:
             near = one.change is not None and one.change.largest is not None and tolerance is not None
             if one.kind == ROUNDED and near and one.change.largest <= tolerance:  # type: ignore[union-attr,operator]
@@ -64,14 +65,12 @@ class Diffed(Displayed):
 
     def _picture(self) -> str:
         """The tensors by verdict."""
-        from paramtool.commands.report.differences import KIND_WORDS, TINTS
+        from paramtool.commands.report.differences import TINTS
         from paramtool.drawing.notebook import small_bar
         from paramtool.drawing.strips import stacked
 
         many = counts(self.tensors)
-        parts = stacked(
-            (KIND_WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items()
-        )
+        parts = stacked((WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items())
         return small_bar(parts, "tensors by verdict") if parts else ""
 
     def _rows(self, most: int) -> Iterator[Row]:

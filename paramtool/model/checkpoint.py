@@ -83,15 +83,19 @@ class Link:
     """Whether the alias is a view of it only because the bytes are equal."""
 
 
+GRAPH = "graph"
+
+
 class Entry(NamedTuple):
     """A name: its value, and what the file says about it."""
 
     value: Value
     """Its view of a storage; or a compound of several views, a tensor without data, or one that cannot be read."""
     role: str = "model"
-    """`model`, `optimizer`, `ema`, `buffer` or `other`: content never joins names of different roles.
+    """`model`, `optimizer`, `ema`, `buffer`, `graph` or `other`: content never joins names of different roles.
 
-    `other` is a NumPy array inside a torch file: a tensor of the file and not a weight of a model.
+    `graph` is a constant of an ONNX graph that is no weight, such as a shape.  `other` is a NumPy array inside a torch
+    file: a tensor of the file and not a weight of a model.
     """
     requires_grad: bool | None = None
     """As the file says; None where it does not say."""
@@ -200,6 +204,8 @@ class Checkpoint(Displayed):
     """Recurrent networks that the file itself describes."""
     parts: Mapping[str, LayerPart] = field(default_factory=dict)
     """{the name of a tensor: what the file says of the layer that it is a part of}."""
+    uses: Mapping[str, int] = field(default_factory=dict)
+    """{the name of a tensor: how many nodes take it}, where the file holds a graph."""
     sealed: tuple[ByteRange, ...] = ()
     """Ranges that hold several storages and have one CRC in the container, such as a file inside a zip."""
 

@@ -1,15 +1,4 @@
-"""How two checkpoints differ, tensor by tensor: one verdict each, and how far numbers are apart.
-
-same       the same bytes under the same name
-renamed    the same bytes under another name
-layout     the same numbers in other places: in another layout, or as parts of another tensor
-cast       another type, and casting back gives the same bytes
-rounded    another type, and the one is the other rounded to nearest even
-changed    other numbers
-removed    only the first checkpoint has it
-added      only the second checkpoint has it
-undecided  it could not be proved within the memory that was allowed
-"""
+"""How two checkpoints differ, tensor by tensor: one verdict each, and how far numbers are apart."""
 
 from __future__ import annotations
 
@@ -17,10 +6,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import GRAPH
 
-SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED = KINDS = (
-    "same", "renamed", "layout", "cast", "rounded", "changed", "removed", "added", "undecided",
+
+class VerdictWords(NamedTuple):
+    """What is said of a tensor."""
+
+    kind: str
+    """The word in JSON and in Python."""
+    label: str
+    """In front of a line."""
+    words: str
+    """Behind a number of tensors."""
+    meaning: str
+
+
+VERDICTS = (
+    VerdictWords("same", "same", "the same", "the same bytes under the same name"),
+    VerdictWords("renamed", "renamed", "the same under another name", "the same bytes under another name"),
+    VerdictWords("layout", "layout", "the same in another layout",
+            "the same numbers in other places: in another layout, or as parts of another tensor"),
+    VerdictWords("cast", "cast", "cast without loss", "another type, and casting back gives the same bytes"),
+    VerdictWords("rounded", "rounded", "cast and rounded",
+            "another type, and the one is the other rounded to nearest even"),
+    VerdictWords("changed", "changed", "changed", "other numbers"),
+    VerdictWords("removed", "only in A", "only in A", "only the first checkpoint has it"),
+    VerdictWords("added", "only in B", "only in B", "only the second checkpoint has it"),
+    VerdictWords("undecided", "undecided", "undecided", "it could not be proved within the memory that was allowed"),
+    VerdictWords(GRAPH, "graph", "constants of a graph",
+            "a constant of a graph that is no weight, such as a shape, and differs or is in one of the two only"),
 )  # fmt: skip
+KINDS = tuple(one.kind for one in VERDICTS)
+SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED, _ = KINDS
+LABELS: Mapping[str, str] = {one.kind: one.label for one in VERDICTS}
+WORDS: Mapping[str, str] = {one.kind: one.words for one in VERDICTS}
 
 
 class RowSpan(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from paramtool.lazy_dataclass import dataclass
 
@@ -63,6 +63,7 @@ class Sequence:
     """Nodes with the same number are the same object.  0 where only one place refers to it."""
 
 
+AnyKey = TypeVar("AnyKey", bound="Key")
 Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
 """A key of a mapping.  A Sequence is a tuple with items that are not scalars; an Opaque is a NumPy scalar, a path or an
 enum."""
@@ -255,17 +256,22 @@ def _swap(node: Node, swaps: dict[str, tuple[str, ...]], inside: bool) -> Node:
                     found.append(_swap(item, swaps, inside))
             return replace(node, items=tuple(found))
         case Mapping(_, pairs, attributes):
-            changed: list[tuple[Key, Node]] = []
-            for key, child in pairs:
-                if isinstance(child, TensorRef) and child.name in swaps:
-                    before = child.name.removesuffix(word(key))
-                    stray = inside and before != child.name
-                    names = (n for n in swaps[child.name] if not stray or n.startswith(before))
-                    changed += ((name.removeprefix(before), TensorRef(name)) for name in names)
-                else:
-                    changed.append((key, _swap(child, swaps, inside)))
             attributes = attributes and _swap(attributes, swaps, inside)
-            return replace(node, items=tuple(changed), attributes=attributes)
+            return replace(node, items=tuple(_swap_pairs(pairs, swaps, inside)), attributes=attributes)
         case Opaque(_, parts):
-            return replace(node, parts=tuple((label, _swap(child, swaps, inside)) for label, child in parts))
+            return replace(node, parts=tuple(_swap_pairs(parts, swaps, inside)))
     return node
+
+
+def _swap_pairs(
+    pairs: tuple[tuple[AnyKey, Node], ...], swaps: dict[str, tuple[str, ...]], inside: bool
+) -> Iterator[tuple[AnyKey | str, Node]]:
+    """The items of a mapping, or the parts of an object, for `_swap`."""
+    for key, child in pairs:
+        if isinstance(child, TensorRef) and child.name in swaps:
+            before = child.name.removesuffix(word(key))
+            stray = inside and before != child.name
+            names = (n for n in swaps[child.name] if not stray or n.startswith(before))
+            yield from ((name.removeprefix(before), TensorRef(name)) for name in names)
+        else:
+            yield key, _swap(child, swaps, inside)

@@ -167,25 +167,50 @@ def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
         yield from inside(view.byte_start, 0, tuple(slice(0, size) for size in view.shape))
 
 
-def unread(view: View, windows: Sequence[View]) -> int:
-    """How many elements of a window are in none of other windows on it.
+def unread(view: View, windows: Iterable[View]) -> int:
+    """How many elements of a window are in none of other windows on its storage; these can reach out of it.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> whole, row = (View(0, DTYPES["uint8"], 0, shape, (2, 1)) for shape in ((3, 2), (1, 2)))
-    >>> unread(whole, [row]), unread(whole, [row, row]), unread(whole, [whole])
-    (4, 4, 0)
+    >>> unread(whole, [row]), unread(whole, [row, row]), unread(whole, [whole]), unread(row, [whole, row])
+    (4, 4, 0, 0)
     """
-    count = sum(one.numel for one in windows)
-    if count <= view.numel and are_disjoint(windows):
+    begin, end = view.byte_start, view.byte_stop
+    near = [one for one in dict.fromkeys(windows) if one.byte_start < end and begin < one.byte_stop]
+    count = sum(one.numel for one in near)
+    are_inside = all(begin <= one.byte_start and one.byte_stop <= end for one in near)
+    if are_inside and view.nbytes == end - begin and count <= view.numel and are_disjoint(near):
         return view.numel - count
-    covered, stop = 0, -1
-    for start, end in sorted(run for one in windows for run in _element_runs(one)):
-        covered += max(0, end - max(start, stop))
-        stop = max(stop, end)
-    return view.numel - covered
+    met = _meeting(_merged([view]), _merged(near))
+    return view.numel - sum(max(0, min(one[1], other[1]) - max(one[0], other[0])) for one, other in met)
 
 
-def _element_runs(view: View) -> Iterator[tuple[int, int]]:
+Run = tuple[int, int]
+
+
+def _merged(views: Iterable[View]) -> list[Run]:
+    """The elements of windows as runs in their order, none of which touches the next."""
+    found: list[Run] = []
+    for start, stop in sorted(run for one in views for run in _element_runs(one)):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _meeting(one: Sequence[Run], other: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
+    """The pairs of runs of two ordered lists that can overlap."""
+    j = k = 0
+    while j < len(one) and k < len(other):
+        yield one[j], other[k]
+        if one[j][1] <= other[k][1]:
+            j += 1
+        else:
+            k += 1
+
+
+def _element_runs(view: View) -> Iterator[Run]:
     """The elements of a window as runs that follow each other in the storage: (the first, after the last)."""
     length, axis = 1, len(view.shape)
     while axis and (view.shape[axis - 1] == 1 or view.strides[axis - 1] == length):

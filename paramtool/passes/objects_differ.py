@@ -177,6 +177,8 @@ def without(node: Node, names: Collection[str]) -> Node:
     node = map_children(node, lambda child: without(child, names) if is_kept(child) else child)
     if isinstance(node, Mapping):
         return replace(node, items=tuple(pair for pair in node.items if is_kept(pair[1])))
+    if isinstance(node, Opaque):
+        return replace(node, parts=tuple(part for part in node.parts if is_kept(part[1])))
     return replace(node, items=tuple(filter(is_kept, node.items))) if isinstance(node, Sequence) else node
 
 

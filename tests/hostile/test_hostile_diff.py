@@ -12,14 +12,13 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from paramtool.cli._diff_rows import WORDS
 from paramtool.commands.diff import diff
-from paramtool.model.diff import CHANGED, SAME
+from paramtool.model.diff import CHANGED, LABELS, SAME
 from tests.findings.samples import HOSTILE
 from tests.hostile.command import MAX_LINE, MAX_MESSAGE, quick
 from tests.hostile.makers_safetensors import build, item
 
-FIRST_WORDS = {"verdict", "note", "ties", "objects", "metadata", *WORDS.values()}
+FIRST_WORDS = {"verdict", "note", "ties", "objects", "metadata", *LABELS.values()}
 
 
 def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:

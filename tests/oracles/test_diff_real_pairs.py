@@ -87,13 +87,35 @@ def test_the_rest_of_silero(samples: Path) -> None:
     arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
     judged = 0
     for one in found.tensors:
-        if one.kind in (RENAMED, LAYOUT) and len(one.a) == 1 and one.b[0] in arrays and one.layout != "onnx":
+        is_pair = len(one.a) == len(one.b) == 1 and one.b[0] in arrays
+        if one.kind in (RENAMED, LAYOUT) and is_pair and one.layout != "onnx":
             expected = script[one.a[0]] if one.kind == RENAMED else script[one.a[0]].T
             assert np.array_equal(expected, arrays[one.b[0]]), one
             judged += 1
     assert judged > 40
     gone = {name for one in found.tensors if one.kind == REMOVED for name in one.a}
     assert {name for name in script if name.startswith("_model2.")} <= gone
+    assert not any(name.startswith("_model1.") for name in gone)
+    assert not any(one.kind == ADDED for one in found.tensors)
+
+
+@pytest.mark.parametrize("layer", [1, 6, 11, 16])
+def test_the_folded_norms_of_silero(samples: Path, layer: int) -> None:
+    """NumPy folds each of the four batch norms; the exporter gave numbers for names."""
+    torch_file, onnx_file = of(samples, SILERO_TORCH), of(samples, SILERO_ONNX)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        state = {name: value.numpy() for name, value in torch.jit.load(str(torch_file)).state_dict().items()}
+    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(str(onnx_file)).graph.initializer}
+    conv, norm = f"_model1.encoder.{layer}", f"_model1.encoder.{layer + 1}"
+    scale = state[f"{norm}.weight"].astype("f8") / np.sqrt(state[f"{norm}.running_var"].astype("f8") + 1e-5)
+    weight = state[f"{conv}.weight"] * scale[:, None, None]
+    bias = (state[f"{conv}.bias"] - state[f"{norm}.running_mean"]) * scale + state[f"{norm}.bias"]
+    changed = {one.a[0]: one for one in diff(torch_file, onnx_file).tensors if one.kind == CHANGED}
+    for name, expected in ((f"{conv}.weight", weight), (f"{conv}.bias", bias)):
+        one = changed[name]
+        assert one.how == f"explained by a folded batch norm: {norm!r}, epsilon 1e-05"
+        assert np.allclose(arrays[one.b[0]], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gtcrn_saved_again(samples: Path, tmp_path: Path) -> None:

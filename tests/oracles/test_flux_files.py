@@ -97,6 +97,17 @@ def test_torch_computes_what_flux_computes(
     close(run_torch(kind, below(found, at), x, *states)[0], expected(kind, path, x, states, activation), 2e-6)
 
 
+def test_the_section_of_a_model(tmp_path: Path) -> None:
+    """The whole tree is then an object whose fields are tensors: they are exchanged for the new ones, and verified."""
+    path = save(tmp_path / "m.bson", model=Struct(Type("Flux.Chain"), [(layer("lstm", "0.16", "tanh"),)]), epoch=3)
+    paramtool.convert(path, tmp_path / "t.safetensors", target="torch", only="model")
+    found = paramtool.load_file(tmp_path / "t.safetensors")
+    at = next(name for name in found if "weight_ih_l0" in name).removesuffix(".weight_ih_l0")
+    x, states = numbers("lstm")
+    close(run_torch("lstm", below(found, at), x, *states)[0], expected("lstm", path, x, states, "tanh"), 2e-6)
+    assert paramtool.verify(tmp_path / "t.safetensors", path, only="model").differences == ()
+
+
 def test_the_activation_is_the_files(tmp_path: Path) -> None:
     """relu stands in the record; a function that torch has not is refused, and one that a state lacks is asked for."""
     path = save(tmp_path / "m.bson", model=layer("rnn", "0.16", "relu"))

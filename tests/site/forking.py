@@ -6,6 +6,7 @@ that forgets an import of paramtool fails, and the seconds that torch takes are 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW = ("torch", "safetensors.torch", "transformers", "keras", "onnxruntime")
+SLOW = ("torch", "safetensors", "transformers", "keras", "onnxruntime")
 """Libraries that take long to be imported."""
 
 
@@ -47,8 +48,7 @@ class Forking:
         """`python PROGRAM.py ...` or `paramtool ...`, in a folder, with more of an environment."""
         assert self.process.stdin and self.process.stdout
         program = (folder / words[1]).read_text(encoding="utf-8") if words[0] == "python" else ""
-        slow = [name for name in SLOW if re.search(rf"^\s*(?:import|from) {re.escape(name)}\b", program, re.M)]
-        asked = {"words": list(words), "folder": str(folder), "env": env, "slow": slow}
+        asked = {"words": list(words), "folder": str(folder), "env": env, "imports": imports(program)}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         code = int(self.process.stdout.readline())
@@ -59,6 +59,16 @@ class Forking:
         self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
+
+
+def imports(program: str) -> list[tuple[str, list[str]]]:
+    """(module, names in it) that a program imports of slow libraries; torch's optimizers import its compiler."""
+    found = []
+    for line in re.findall(r"^(?:import|from) .*", program, re.M):
+        words = re.split(r"[ ,]+", line)
+        if words[1].partition(".")[0] in SLOW:
+            found.append((words[1], words[3:]))
+    return [*found, ("torch._dynamo", [])] if "torch.optim" in program else found
 
 
 def child(asked: dict[str, Any]) -> int:
@@ -96,8 +106,11 @@ def main() -> None:
     assert "paramtool.torch" not in sys.modules, "a program that forgets to import it would run here"
     for line in sys.stdin:
         asked = json.loads(line)
-        for name in asked["slow"]:
-            import_module(name)
+        for name, inside in asked["imports"]:
+            module = import_module(name)
+            for one in inside:
+                getattr(module, one, None)
+        gc.freeze()  # a collection in a child would copy the pages of all modules
         process = os.fork()
         if process == 0:
             code = child(asked)

@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 import pytest
 
-from paramtool.cli._diff_rows import WORDS
 from paramtool.cli.main import cli
+from paramtool.model.diff import LABELS
 from tests.site import setups
 from tests.site.blocks import COMMAND, DOCS, PAGES, ROOT, Block, blocks
 from tests.site.forking import Forking, Ran
@@ -166,4 +166,4 @@ def test_a_diff_of_each_verdict_is_shown() -> None:
     """The page with an example of each has each, by the words of the rows."""
     found = BLOCKS[DOCS / "how-to" / "read-a-diff.md"]
     shown = {line.split("  ")[0] for block in found for _, printed in block.commands() for line in printed}
-    assert shown >= set(WORDS.values())
+    assert shown >= set(LABELS.values())

@@ -7,7 +7,6 @@ from math import isfinite
 
 from paramtool.commands.diff import Diffed
 from paramtool.commands.report.differences import (
-    KIND_WORDS,
     MAX_STRIPS,
     TINTS,
     ChangedRows,
@@ -30,7 +29,7 @@ from paramtool.drawing.wires import wired
 from paramtool.errors import plural
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import SAME, TensorDiff, counts
+from paramtool.model.diff import SAME, WORDS, TensorDiff, counts
 from paramtool.model.display import size
 
 MAX_TIES, MAX_MAPS = 12, 16
@@ -68,7 +67,7 @@ def _verdict(found: Diffed, b: Checkpoint) -> Markup:
     tensors = list(verdicts(found, b))
     nbytes = {kind: sum(one.nbytes for one in tensors if one.role == kind) for kind in many}
     bar = stacked(
-        (KIND_WORDS[kind], nbytes[kind], TINTS[kind], "", f"{plural(many[kind], 'tensor')}, {size(nbytes[kind])}")
+        (WORDS[kind], nbytes[kind], TINTS[kind], "", f"{plural(many[kind], 'tensor')}, {size(nbytes[kind])}")
         for kind in many
     )
     root = tree(tensors, separator_of(b.entries))
@@ -76,12 +75,12 @@ def _verdict(found: Diffed, b: Checkpoint) -> Markup:
     rows += [("note", "objects", text) for text in found.objects[:100]]
     rows += [("note", "metadata", text) for text in found.metadata[:50]]
     rows += [("note", "note", text) for text in found.notes[:50]]
-    words = ", ".join(f"{plural(count, 'tensor')} {KIND_WORDS[kind]}" for kind, count in many.items())
+    words = ", ".join(f"{plural(count, 'tensor')} {WORDS[kind]}" for kind, count in many.items())
     return joined((
         paragraph(f"{summary(found)}  {words[:1].upper()}{words[1:]}.  {size(found.nbytes_read)} were read, and every "
                   "verdict was proved by comparing all bytes.", "lead"),
         figure(shares(bar, f"Bytes of B by verdict: {words}"), "Bytes of B by verdict") if len(bar) > 1 else EMPTY,
-        key([(TINTS[kind], "", f"{KIND_WORDS[kind]}: {plural(count, 'tensor')}") for kind, count in many.items()]),
+        key([(TINTS[kind], "", f"{WORDS[kind]}: {plural(count, 'tensor')}") for kind, count in many.items()]),
         treemap(root, "Bytes of B by verdict") if root.nbytes else EMPTY,
         folded("The same as a table", module_table(root)) if root.nbytes else EMPTY,
         finding_list(rows) if rows else EMPTY,
@@ -178,7 +177,7 @@ def _others(others: Sequence[TensorDiff]) -> Markup:
     """What is the same elsewhere, what only one of the two has, and what could not be decided."""
     columns = (Column("In A", is_name=True), Column("In B", is_name=True), Column("Verdict"), Column("How"))
     made = [
-        (_few(one.a), _few(one.b), KIND_WORDS[one.kind], change_words(one) + ("" if one.is_unique else "; not unique"))
+        (_few(one.a), _few(one.b), WORDS[one.kind], change_words(one) + ("" if one.is_unique else "; not unique"))
         for one in others[:MAX_ROWS]
     ]
     cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(others) > MAX_ROWS else ""

@@ -12,7 +12,7 @@ from paramtool.drawing.palette import HEAT
 from paramtool.engine.compare.heat import CellMap, Heat, RowBin, heat
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import plural
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     ADDED,
     CAST,
@@ -23,6 +23,7 @@ from paramtool.model.diff import (
     ROUNDED,
     SAME,
     UNDECIDED,
+    WORDS,
     TensorDiff,
 )
 from paramtool.model.display import size
@@ -33,12 +34,7 @@ MAX_MAPS = 16
 """Of these, how many are drawn by rows and columns."""
 TINTS = {
     SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", ROUNDED: "yellow", CHANGED: "orange", ADDED: "blue",
-    REMOVED: "red", UNDECIDED: "blank",
-}  # fmt: skip
-KIND_WORDS = {
-    SAME: "the same", RENAMED: "the same under another name", LAYOUT: "the same in another layout",
-    CAST: "cast without loss", ROUNDED: "cast and rounded", CHANGED: "changed", ADDED: "only in B",
-    REMOVED: "only in A", UNDECIDED: "undecided",
+    REMOVED: "red", UNDECIDED: "blank", GRAPH: "blank",
 }  # fmt: skip
 
 
@@ -72,7 +68,7 @@ def verdicts(found: Diffed, b: Checkpoint) -> Iterator[StoredTensor]:
         one = kinds.get(name)
         kind = one.kind if one else SAME
         more = f", {change_words(one)}" if one and change_words(one) else ""
-        words = f"{KIND_WORDS[kind]}{more}; {geometry(view)}, {size(view.nbytes)}"
+        words = f"{WORDS[kind]}{more}; {geometry(view)}, {size(view.nbytes)}"
         yield StoredTensor(name, view.nbytes, TINTS[kind], "", words, kind)
 
 

@@ -16,11 +16,11 @@ MAX_NODES = 6000
 """Modules and tensors of a treemap: more become one in their module."""
 MAX_LEVELS = 24
 """Modules inside modules that a name is taken apart into; the rest of it stays whole."""
-TINTS = {"model": "blue", "buffer": "sky", "optimizer": "orange", "ema": "purple", "other": "grey"}
+TINTS = {"model": "blue", "buffer": "sky", "optimizer": "orange", "ema": "purple", "graph": "grey", "other": "grey"}
 """{role: tint}"""
 ROLE_WORDS = {
     "model": "weights", "buffer": "buffers", "optimizer": "optimizer state", "ema": "averaged weights (EMA)",
-    "other": "other arrays",
+    "graph": "constants of the graph", "other": "other arrays",
 }  # fmt: skip
 SHARED, EQUAL, UNUSED = MARKS = ("shared", "equal", "unused")
 MARK_WORDS = {

@@ -106,26 +106,53 @@ def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
 
 def _is_part(mine: Array, theirs: Array, part: Part, is_across: bool) -> bool:
     """Whether the lines of a part are those of the second, in one strip."""
-    here, there = _of(mine, part.here, part.lines.is_across), _of(theirs, part.there, is_across)
+    here, there = Chosen(mine, part.here), Chosen(theirs, part.there)
     if part.lines.is_across == is_across:
-        return bool((here == there).all())
+        return bool((here.all(is_across) == there.all(is_across)).all())
     return _is_turned(here, there) if is_across else _is_turned(there, here)
 
 
-def _of(strip: Array, which: Array | slice, is_across: bool) -> Array:
+class Chosen(NamedTuple):
     """Some lines of a strip."""
+
+    strip: Array
+    which: Array | slice
+
+    def all(self, is_across: bool) -> Array:
+        """These lines."""
+        import numpy as np
+
+        if isinstance(self.which, slice):
+            return self.strip[:, self.which] if is_across else self.strip[self.which]
+        return np.take(self.strip, self.which, axis=int(is_across))
+
+    def lines(self, start: int, stop: int) -> Array | slice:
+        """Which lines of the strip some of these are."""
+        if not isinstance(self.which, slice):
+            return self.which[start:stop]
+        first = self.which.start or 0
+        return slice(first + start, first + stop)
+
+
+def _is_turned(rows: Chosen, across: Chosen) -> bool:
+    """Whether [lines, elements] is [elements, lines] turned; squares of it at a time."""
     import numpy as np
 
-    if isinstance(which, slice):
-        return strip[:, which] if is_across else strip[which]
-    return np.take(strip, which, axis=int(is_across))
+    elements = rows.strip.shape[1]
+    total = _total(rows)
+    for n in range(0, elements, TILE):
+        strip = across.strip[n : n + TILE]
+        for k in range(0, total, TILE):
+            stop = min(k + TILE, total)
+            which = across.lines(k, stop)
+            tile = strip[:, which] if isinstance(which, slice) else np.take(strip, which, axis=1)
+            if not (rows.strip[rows.lines(k, stop), n : n + TILE] == tile.T).all():
+                return False
+    return True
 
 
-def _is_turned(rows: Array, across: Array) -> bool:
-    """Whether [lines, elements] is [elements, lines] turned; squares of it at a time."""
-    lines, elements = rows.shape
-    return all(
-        bool((rows[k : k + TILE, n : n + TILE] == across[n : n + TILE, k : k + TILE].T).all())
-        for k in range(0, lines, TILE)
-        for n in range(0, elements, TILE)
-    )
+def _total(chosen: Chosen) -> int:
+    """How many rows are chosen."""
+    if isinstance(chosen.which, slice):
+        return len(range(*chosen.which.indices(chosen.strip.shape[0])))
+    return len(chosen.which)

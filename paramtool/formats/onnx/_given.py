@@ -9,11 +9,11 @@ Source: docs/Operators.md of onnx, LSTM: X (steps, batch, input), or (batch, ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from paramtool.formats.onnx import proto
 from paramtool.formats.onnx._tensor import Found, OnnxTensor
-from paramtool.formats.protobuf import Message, Reader
+from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.storage import ByteRange
 
 MAX_NBYTES = 1 << 20
@@ -37,6 +37,27 @@ def sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
             name = reader.text(info, "name")
             found[name] = tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims)
     return found
+
+
+def name_of(reader: Reader, info: Span) -> str:
+    """The name of an input or an output of a graph."""
+    return reader.text(reader.message(info, proto.VALUE_INFO), "name")
+
+
+SAID = ("PARAMETER", "BUFFER")
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+"""The key under which torch's exporter says what a value of the graph is in the model (torch 2.13,
+torch/onnx/_internal/exporter/_core.py; the words are those of torch.export.graph_signature.InputKind)."""
+
+
+def said_parameters(reader: Reader, graph: Message) -> Iterator[str]:
+    """The values of a graph that the exporter itself calls parameters or buffers of the model."""
+    for span in (*graph.get("value_info", ()), *graph.get("input", ())):
+        info = reader.message(span, proto.VALUE_INFO)
+        for place in info.get("metadata_props", ()):
+            prop = reader.message(place, proto.ENTRY)
+            if reader.text(prop, "key") == KIND and reader.text(prop, "value") in SAID:
+                yield reader.text(info, "name")
 
 
 def content(reader: Reader, stored: Found | object) -> bytes | None:

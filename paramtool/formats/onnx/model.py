@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _given, _layers, _networks, _rnn, proto
 from paramtool.formats.onnx._tensor import Found, OnnxTensor, Tensors, dims
+from paramtool.formats.onnx.operands import Operands, StoredConstant, constants
 from paramtool.formats.protobuf import Message, Reader, Span
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
+from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View, contiguous
 
@@ -64,6 +66,7 @@ def read(path: str) -> Checkpoint:
         notes=(*walk.notes, *walk.uses.notes()),
         modules=tuple(walk.modules),
         parts=walk.uses.parts(name for name in walk.found if not walk.is_weight(name)),
+        uses={name: len(walk.operands.uses.get(name, ())) for name in walk.found},
     )
 
 
@@ -103,6 +106,7 @@ class GraphWalk:
     metadata: dict[str, str] = field(default_factory=dict)
     producer: str = ""
     uses: _layers.Uses = field(default_factory=_layers.Uses)
+    operands: Operands = field(default_factory=Operands)
     modules: list[Module] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
@@ -138,6 +142,8 @@ class GraphWalk:
             function = self.reader.message(span, proto.FUNCTION)
             label = "/".join(filter(None, (self.reader.text(function, n) for n in ("name", "overload"))))
             self.in_function = True
+            given, made = (self.reader.texts(function, name) for name in ("input", "output"))
+            self.operands.graph(f"{label}/", given, made, outer=None)
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
 
     def join(self, said: Mapping[str, _networks.NetworkWords]) -> None:
@@ -145,12 +151,17 @@ class GraphWalk:
         self.modules, unlike = _networks.joined(self.modules, said, self.runs, self.before)
         self.notes += unlike
 
-    def graph(self, span: Span, prefix: str, outer: Scope, depth: int) -> None:
-        """Walk a graph; its names shadow those of the graphs around it."""
+    def graph(self, span: Span, prefix: str, outer: Scope, depth: int, *, around: str | None = None) -> None:
+        """Walk a graph; its names shadow those of the graphs around it, of which `around` is the prefix of the next."""
         if depth > MAX_DEPTH:
             raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs are nested more than {MAX_DEPTH} deep")
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
+        given, made = (
+            [_given.name_of(self.reader, one) for one in graph.get(part, ())] for part in ("input", "output")
+        )
+        self.operands.graph(prefix, given, made, outer=around)
+        self.operands.parameters |= {prefix + name for name in _given.said_parameters(self.reader, graph)}
         for place in graph.get("initializer", ()):
             name = self.tensors.name(place)
             if prefix or name not in self.defaults or not self.is_zero(place):
@@ -180,12 +191,15 @@ class GraphWalk:
             name = self.reader.text(attribute, "name")
             attributes[name] = attribute
             for place in attribute.get("g", ()):
-                self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1)
+                self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1, around=prefix)
             for k, place in enumerate(attribute.get("graphs", ())):
-                self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
+                self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
         inputs = tuple(self.reader.texts(node, "input"))
         names = [scope.get(name) or prefix + name for name in inputs]
         self.use(operator, prefix + label, names, outputs, prefix=prefix, attributes=attributes)
+        if operator != "Identity" or not inputs or inputs[0] not in scope:  # else a second name of a stored tensor
+            keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
+            self.operands.node(operator if domain in _rnn.DOMAINS else "", prefix, keys, outputs)
         if domain not in _rnn.DOMAINS:
             if operator.endswith(tuple(_rnn.KINDS)):
                 self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
@@ -343,6 +357,19 @@ class GraphWalk:
             return not isinstance(found, OnnxTensor) or "float" in found.dtype.name
         return "float" in found.dtype.name and prod(found.shape) > 1 and name not in self.spread.values()
 
+    def constants_of_graph(self) -> set[str]:
+        """The tensors that are shapes, indices and numbers of the program, and no weights."""
+        plain = {name: one for name, one in self.found.items() if isinstance(one, OnnxTensor) and not one.packed}
+        tensors = (
+            StoredConstant(
+                name, "int" not in one.dtype.name and one.dtype.name != "bool", prod(one.shape) == 1,
+                name in self.constants, partial(self.is_zero, self.places[name]),
+            )
+            for name, one in plain.items()
+        )  # fmt: skip
+        self.operands.producer = self.producer
+        return set(constants(tensors, self.operands))
+
     def is_zero(self, span: Span) -> bool:
         """Whether a small tensor holds nothing but zeros."""
         try:
@@ -421,9 +448,11 @@ def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     """The storages, and every name as a view of one."""
     storages = _OnnxStorages([part for found in walk.found.values() for part in _parts(found).values()])
     entries: dict[str, Entry] = {}
+    of_graph = walk.constants_of_graph()
     for name, found in walk.found.items():
+        role = GRAPH if name in of_graph else object_tree.leaf_role(name, "model")
         try:
-            entries[name] = Entry(_value(found, storages), object_tree.leaf_role(name, "model"))
+            entries[name] = Entry(_value(found, storages), role)
         except ValueError as error:
             walk.defect(f"{name!r:.200}: {error}")
     return storages.made, entries

@@ -26,10 +26,17 @@ GRAPH = {
     1: Field("node", BYTES, many=True),
     5: Field("initializer", BYTES, many=True),
     11: Field("input", BYTES, many=True),
+    12: Field("output", BYTES, many=True),
     13: Field("value_info", BYTES, many=True),
     15: Field("sparse_initializer", BYTES, many=True),
 }
-FUNCTION = {1: Field("name", BYTES), 7: Field("node", BYTES, many=True), 13: Field("overload", BYTES)}
+FUNCTION = {
+    1: Field("name", BYTES),
+    4: Field("input", BYTES, many=True),
+    5: Field("output", BYTES, many=True),
+    7: Field("node", BYTES, many=True),
+    13: Field("overload", BYTES),
+}
 TRAINING_INFO = {1: Field("initialization", BYTES), 2: Field("algorithm", BYTES)}
 NODE = {
     1: Field("input", BYTES, many=True),
@@ -67,7 +74,7 @@ TENSOR = {
     14: Field("data_location", VARINT),
 }
 SPARSE_TENSOR = {1: Field("values", BYTES), 2: Field("indices", BYTES), 3: Field("dims", VARINT, many=True)}
-VALUE_INFO = {1: Field("name", BYTES), 2: Field("type", BYTES)}
+VALUE_INFO = {1: Field("name", BYTES), 2: Field("type", BYTES), 4: Field("metadata_props", BYTES, many=True)}
 TYPE = {1: Field("tensor_type", BYTES)}
 TENSOR_TYPE = {2: Field("shape", BYTES)}
 SHAPE = {1: Field("dim", BYTES, many=True)}

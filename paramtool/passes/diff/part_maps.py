@@ -120,7 +120,7 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
     return tuple(found)
 
 
-class _Joined(NamedTuple):
+class _FusedOfParts(NamedTuple):
     """A fused tensor of its parts, for certain sizes."""
 
     content: str
@@ -130,7 +130,7 @@ class _Joined(NamedTuple):
 
 
 @lru_cache(maxsize=KEPT)
-def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_Joined]:
+def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
     """A fused tensor of its parts, for all sizes that their shapes allow."""
     try:
         content, along = fused.pattern()
@@ -148,12 +148,12 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_Joined]:
     every = [part for own in given.values() for part in own]
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
-    def made(sizes: Sizes) -> _Joined:
+    def made(sizes: Sizes) -> _FusedOfParts:
         sizes = solving.learned(sizes, every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return _Joined(content, every, sizes, stored)
+        return _FusedOfParts(content, every, sizes, stored)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))

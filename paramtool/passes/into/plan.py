@@ -13,7 +13,7 @@ from shlex import quote
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 from paramtool.passes.into import layers as layer_pass
@@ -129,7 +129,9 @@ class _Planning:
             tuple(self.networks),
             tuple(self.layers),
             tuple(self._unfilled(targets)),
-            tuple(name for name, entry in self.source.entries.items() if name not in used and entry.role != "other"),
+            tuple(
+                name for name, entry in self.source.entries.items() if name not in used and entry.role not in NO_WEIGHTS
+            ),
             requires,
             tuple(dict.fromkeys([*(note for one in self.networks for note in one.notes), *self._flattened()])),
         )
@@ -420,6 +422,8 @@ class _Planning:
                 yield name
 
 
+NO_WEIGHTS = ("other", GRAPH)
+"""Roles of tensors that no model needs."""
 MANY = 6
 """The most layers that an error lists."""
 

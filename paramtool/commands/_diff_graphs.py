@@ -1,0 +1,122 @@
+"""A step of a comparison for files that hold a graph: tensors that they store once, and that the other file has twice.
+
+An exporter stores equal initializers once, under one name of its own, and several nodes take it.  Nobody loads a graph
+by the names of a model, so that further names of one tensor are not missing in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from paramtool.commands._diff_settled import LED_BACK, Settled
+from paramtool.errors import plural
+from paramtool.model.conventions import COUNTERS
+from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
+from paramtool.model.view import View
+
+Views = Mapping[str, View]
+
+
+def stored_once(state: Settled) -> None:
+    """Tensors of one checkpoint that the graph of the other one has under another name."""
+    uses_a, uses_b = (one.uses for one in state.checkpoints)
+    a, b = state.checkpoints
+    if uses_b or b.parts:
+        _counters_of_a(state)
+    if uses_a or a.parts:
+        _counters_of_b(state)
+    if uses_b:
+        _further_names_of_a(state)
+    if uses_a:
+        _further_names_of_b(state)
+    _equal_tensors(state, uses_a, uses_b)
+
+
+def _counters_of_a(state: Settled) -> None:
+    """What torch's batch norms count in training, where B says of its layers what they are: no other library has it."""
+    found = {name for one in state.found.values() if one.kind in LED_BACK for name in one.a}
+    for name, view in list(state.left_a.items()):
+        if _is_counter(name, found):
+            types, shapes, how = (view.dtype.name, ""), (view.shape, None), "a counter that B's format leaves out"
+            state.gone.append(TensorDiff(LAYOUT, (name,), (), types, shapes, how, nbytes=view.nbytes))
+            del state.left_a[name]
+
+
+def _counters_of_b(state: Settled) -> None:
+    """The same where A says of its layers what they are."""
+    found = {name for name, one in state.found.items() if one.kind in LED_BACK}
+    for name, view in list(state.left_b.items()):
+        if _is_counter(name, found):
+            types, shapes, how = ("", view.dtype.name), (None, view.shape), "a counter that A's format leaves out"
+            state.found[name] = TensorDiff(LAYOUT, (), (name,), types, shapes, how, nbytes=view.nbytes)
+            del state.left_b[name]
+
+
+def _is_counter(name: str, found: Collection[str]) -> bool:
+    """Whether a tensor is the counter of a batch norm whose statistics are found."""
+    at, dot, last = name.rpartition(".")
+    return last in COUNTERS and f"{at}{dot}running_mean" in found
+
+
+def _further_names_of_a(state: Settled) -> None:
+    """Names of A that share all their memory with a tensor that is found in B."""
+    first: dict[View, str] = {}
+    for one in state.found.values():
+        for name in one.a if one.kind in LED_BACK else ():
+            first.setdefault(state.a[name], name)
+    for name, view in list(state.left_a.items()):
+        if (other := first.get(view)) is not None:
+            how = f"another name of {other!r} in A, and a graph needs none"
+            types, shapes = (view.dtype.name, ""), (view.shape, None)
+            state.gone.append(TensorDiff(RENAMED, (name,), (), types, shapes, how, nbytes=view.nbytes))
+            del state.left_a[name]
+
+
+def _further_names_of_b(state: Settled) -> None:
+    """Names of B that share all their memory with a tensor that is found in A."""
+    first = {state.b[new]: new for new, one in reversed(state.found.items()) if one.kind in LED_BACK and new in state.b}
+    for name, view in list(state.left_b.items()):
+        if (other := first.get(view)) is not None:
+            how = f"another name of {other!r} in B, and a graph needs none"
+            state.found[name] = replace(state.found[other], b=(name,), kind=RENAMED, how=how, change=None)
+            del state.left_b[name]
+
+
+def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[str, int]) -> None:
+    """Tensors of equal bytes, if as many nodes take the one that a graph stores."""
+    known = {name: one.a[0] for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1}
+    if state.left_a and uses_b:
+        graph = {name: state.b[name] for name in known if uses_b.get(name, 0) > 1 and name in state.b}
+        for name, other in list(_equal(state, state.left_a, graph, is_first=True)):
+            one = state.found[other]
+            if len(one.a) < uses_b[other]:
+                how = f"B stores equal tensors once, and {plural(uses_b[other], 'node takes', 'nodes take')} it"
+                state.found[other] = replace(one, kind=RENAMED, a=(*one.a, name), how=how)
+                del state.left_a[name]
+    if state.left_b and uses_a:
+        counts = dict.fromkeys(known.values(), 1)
+        graph = {name: state.a[name] for name in counts if uses_a.get(name, 0) > 1 and name in state.a}
+        for name, other in list(_equal(state, state.left_b, graph, is_first=False)):
+            if counts[other] < uses_a[other]:
+                counts[other] += 1
+                how = f"A stores equal tensors once, and {plural(uses_a[other], 'node takes', 'nodes take')} it"
+                view = state.b[name]
+                dtypes, shapes = (view.dtype.name, view.dtype.name), (view.shape, view.shape)
+                state.found[name] = TensorDiff(RENAMED, (other,), (name,), dtypes, shapes, how, nbytes=view.nbytes)
+                del state.left_b[name]
+
+
+def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:
+    """(tensor that is left, tensor of the graph on the other side) of the same bytes."""
+    groups: dict[object, tuple[list[str], list[str]]] = {}
+    for side, views in enumerate((left, graph)):
+        for name, view in views.items():
+            groups.setdefault((view.dtype, view.shape), ([], []))[side].append(name)
+    both = [one for one in groups.values() if one[0] and one[1]]
+    lists = [([left[name] for name in own], [graph[name] for name in others]) for own, others in both]
+    found = state.sides.equal(lists if is_first else [one[::-1] for one in lists])
+    for (own, others), classes in zip(both, found, strict=True):
+        for pair in classes:
+            mine, theirs = pair if is_first else pair[::-1]
+            yield from ((own[k], others[theirs[0]]) for k in mine)

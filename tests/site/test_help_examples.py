@@ -1,0 +1,69 @@
+"""Every example of `paramtool COMMAND --help` runs; docs/commands.md and the skill show the same lines.
+
+`verify-layout` needs a GPU or a library of cuDNN: `make gpu` and `make cudnn` run its examples.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from paramtool.cli.main import COMMANDS, cli
+from tests.hostile.command import quick
+from tests.site.blocks import DOCS
+from tests.site.forking import Forking
+from tests.site.help_setups import SETUPS
+from tests.site.models import ENVIRONMENT
+
+
+def examples(name: str) -> list[str]:
+    """The lines that the help of a command shows."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.help
+    return re.findall(r"^ *\$ (.*)$", command.help, re.M)
+
+
+@pytest.fixture
+def forking() -> Iterator[Forking]:
+    process = Forking()
+    yield process
+    process.close()
+
+
+def words(line: str, folder: Path) -> Iterator[str]:
+    """What a shell passes to the program."""
+    for word in shlex.split(line):
+        found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(word)) if word[0] != "/" else []
+        is_pattern = "*" in word and f"'{word}'" not in line
+        yield from found if is_pattern and found else [word]
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_the_examples_of_the_help_run(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """One after the other in one folder; an output whose name two of them give is removed between them."""
+    SETUPS[name](tmp_path)
+    if (tmp_path / "make.py").exists():
+        assert request.getfixturevalue("forking").run(["python", "make.py"], tmp_path, ENVIRONMENT).code == 0
+    assert examples(name)
+    for line in examples(name):
+        ran = quick(*[*words(line, tmp_path)][1:], cwd=tmp_path)
+        assert ran.code == 0, (line, ran)
+        shutil.rmtree(tmp_path / "OUTFOLDER", ignore_errors=True)
+
+
+def test_every_command_has_its_examples_run() -> None:
+    assert {*COMMANDS} - {*SETUPS} == {"verify-layout"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_has_the_examples(name: str) -> None:
+    """docs/commands.md has each line, in the section of the command."""
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", page.partition(f"\n## {name}\n")[2], flags=re.M)[0]
+    assert all(f"\n{line}\n" in section for line in examples(name))
