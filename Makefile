@@ -53,6 +53,7 @@ VLLM = vllm==0.33.0
 # Meta's code of Llama 3, and the last transformers whose wheel has the script that reads Meta's folders.
 META = llama-models==0.3.0 transformers==4.46.3
 AWQ = autoawq==0.2.9
+AXE = axe-core@4.14.1
 SARIF = @microsoft/jest-sarif@1.0.0-beta.0
 GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
@@ -213,6 +214,12 @@ build/sarif/stamp: $(VENV)/stamp-pip
 	cd $(@D) && npm pack --silent '$(SARIF)' && tar xzf microsoft-jest-sarif-*.tgz
 	touch $@
 
+# A judge of accessibility: a package of npm; without it, its tests are skipped.
+build/axe/stamp:
+	@mkdir -p $(@D)
+	cd $(@D) && npm pack --silent '$(AXE)' && tar xzf axe-core-*.tgz
+	touch $@
+
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
@@ -239,7 +246,7 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp cudnn
+    $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/axe/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
 	    PARAMTOOL_CI=$(CURDIR)/$(ENVIRONMENTS)/ci/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/claims.py record build/claims.json

@@ -79,7 +79,8 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
         work.use(old, [window])
     pairs = one.pairs() if one.kind == ROUNDED and len(one.map.runs) <= MAX_MEASURED else ()
     lost = work.lost(one.kind, pairs) if pairs else None
-    work.settle(one.kind, one.olds, one.name, how=one.how, is_unique=one.map.is_unique, change=lost)
+    unique, moves = one.map.is_unique, one.moves()
+    work.settle(one.kind, one.olds, one.name, how=one.how, is_unique=unique, change=lost, moves=moves)
     for name, olds in found:
         work.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 

@@ -17,6 +17,7 @@ from paramtool.engine.compare.sides import is_constant, is_number
 from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
 from paramtool.model.plan import Target
 from paramtool.model.view import View
+from paramtool.passes.diff.moves import moves_of
 
 
 class MadeByTables:
@@ -109,7 +110,8 @@ class MadeByTables:
             if self._kind(repeated):
                 self._use(repeated)
         how = ", ".join([one.how, *_beyond_moves(made)])
-        state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost)
+        moves = moves_of(one.target, state.a)
+        state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)
         if not one.repeats and how == one.how:
             runs = runs_of(one.target, there, state.a)
             state.maps |= {name: runs} if is_unique else {}
