@@ -22,7 +22,7 @@ MAX_TRIED = 64
 """The most tensors of the first that one of the second is compared with: their samples are the same."""
 
 
-class Candidate(NamedTuple):
+class ReorderedTensor(NamedTuple):
     """A tensor of the first that one of the second could be, with axes in another order."""
 
     old: str
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 
 def by_axes(work: Settled, varied: Views) -> None:
     """Settle what is a tensor of the first with its axes in another order, merged or split, or running backwards."""
-    search = _Search(work, varied)
+    search = _AxesSearch(work, varied)
     every = {name: list(search.candidates(name, view)) for name, view in varied.items()}
     exact = {name: [one for one in some if not one.is_cast] for name, some in every.items()}
     names = [name for name, some in exact.items() if some]
@@ -53,7 +53,7 @@ def by_axes(work: Settled, varied: Views) -> None:
     _by_casts(work, {name: some for name, some in rest.items() if some})
 
 
-def _by_casts(work: Settled, left: Mapping[str, Sequence[Candidate]]) -> None:
+def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]]) -> None:
     """The same of candidates of another type, the first of each tensor and then the next."""
     tried = [(name, some[0]) for name, some in left.items()]
     kinds = list(work.sides.casts([one.pair] for _, one in tried))
@@ -68,7 +68,7 @@ def _by_casts(work: Settled, left: Mapping[str, Sequence[Candidate]]) -> None:
         _by_casts(work, more)
 
 
-def _settle(work: Settled, name: str, one: Candidate, **more: Any) -> None:
+def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None:
     how = words(work.a[one.old].shape, work.b[name].shape, one.way)
     work.use(one.old, [work.a[one.old]])
     work.settle(more.pop("kind"), [one.old], name, how=how, **more)
@@ -93,7 +93,7 @@ def words(old: Sequence[int], new: Sequence[int], way: AxesWay) -> str:
     return ", ".join(parts)
 
 
-class _Search:
+class _AxesSearch:
     """The tensors of the first by elements that stay where they are in any order of axes."""
 
     def __init__(self, work: Settled, varied: Views) -> None:
@@ -106,14 +106,14 @@ class _Search:
                 self._by_size.setdefault(view.numel, {}).setdefault(view.dtype, []).append(name)
         self._known: dict[object, dict[Token, list[str]]] = {}
 
-    def candidates(self, name: str, view: View) -> Iterator[Candidate]:
+    def candidates(self, name: str, view: View) -> Iterator[ReorderedTensor]:
         """What samples leave, that of its own name first."""
         if not _is_sure(view):
             return
         found = list(islice(self._forwards(name, view), MAX_TRIED))
         yield from found or islice(self._backwards(name, view), MAX_TRIED)
 
-    def held(self, a_source: Source, b_source: Source, some: Sequence[Candidate]) -> list[int]:
+    def held(self, a_source: Source, b_source: Source, some: Sequence[ReorderedTensor]) -> list[int]:
         """Which candidates of one tensor hold in every byte; no more are compared than show whether one is alone."""
         found: list[int] = []
         for number, one in enumerate(some):
@@ -123,14 +123,14 @@ class _Search:
                     break
         return found
 
-    def _forwards(self, name: str, view: View) -> Iterator[Candidate]:
+    def _forwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
         for dtype, names in self._by_size.get(view.numel, {}).items():
             small = dtype if dtype == view.dtype else narrow(dtype, view.dtype)
             if small is not None and any(self._may_move(self._work.a[old], view) for old in names):
                 known = self._tokens((view.numel, dtype, small), names, partial(ends, dtype=small))
                 yield from self._fitting(name, known.get(ends(self._sources[1], view, small), ()), ways)
 
-    def _backwards(self, name: str, view: View) -> Iterator[Candidate]:
+    def _backwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
         names = self._by_size.get(view.numel, {}).get(view.dtype, ())
         alike = [old for old in names if _long(self._work.a[old]) == _long(view)]
         if len(_long(view)) > 2 and alike:
@@ -153,7 +153,7 @@ class _Search:
 
     def _fitting(
         self, name: str, olds: Sequence[str], make: Callable[[View, View], Iterator[AxesWay]]
-    ) -> Iterator[Candidate]:
+    ) -> Iterator[ReorderedTensor]:
         """The orders that samples agree with, of some tensors, that of the same name first."""
         view = self._work.b[name]
         some = [old for old in sorted(olds, key=lambda old: old != name) if not self._work.is_exchanged(old, name)]
@@ -161,7 +161,7 @@ class _Search:
             for way in make(self._work.a[old], view):
                 is_other = way.is_moved or self._work.a[old].shape != view.shape
                 if is_other and may_be(*self._sources, way):
-                    yield Candidate(old, way)
+                    yield ReorderedTensor(old, way)
 
 
 def _is_sure(view: View) -> bool:

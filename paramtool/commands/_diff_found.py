@@ -26,7 +26,7 @@ CALCULATED = ("float", "bfloat")
 """What the names of types begin with that may be negated, or cast."""
 
 
-class Found(NamedTuple):
+class ProvedMap(NamedTuple):
     """A map whose bytes were compared."""
 
     map: LineMap
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     """LAYOUT, CAST or ROUNDED."""
 
 
-Look = Callable[[Source, Source, str], Found | None]
+Look = Callable[[Source, Source, str], ProvedMap | None]
 
 
 class FoundMap(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from paramtool.commands._diff_found import Found, FoundMap, NamedLines, Views, casts, distinct, kind_of, looked_for
+from paramtool.commands._diff_found import FoundMap, NamedLines, ProvedMap, Views, casts, distinct, kind_of, looked_for
 from paramtool.engine.compare.line_hashes import LineHashes
 from paramtool.engine.compare.line_proof import Claim
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay, elements, has_short_rows, short_columns
@@ -82,14 +82,14 @@ class RunSearch:
         if parts:
             self._windows[kind] = Windows(size, hashes, parts)
 
-    def _of(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+    def _of(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
         for way in self._ways[name]:
             windows = self._windows.get(way.kind)
             made = windows.find(a_source, b_source, way) if windows is not None else None
             if made is not None:
                 olds = {number: self._lines[number][1] for number in made.runs.tensors()}
                 if kind := kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory)):
-                    return Found(made, way, kind)
+                    return ProvedMap(made, way, kind)
         return None
 
 

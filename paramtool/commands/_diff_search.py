@@ -10,10 +10,10 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from paramtool.commands._diff_found import (
-    Found,
     FoundMap,
     Look,
     NamedLines,
+    ProvedMap,
     casts,
     distinct,
     is_number,
@@ -147,25 +147,25 @@ class Search:
         some = {name: self.b[name] for name in left if self._ways[name]}
         return looked_for(self.sides, self._lines, some, look)
 
-    def _as_rows(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+    def _as_rows(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
         ways = (way for way in self._ways[name] if not way.lines.is_across)
         found = ((self._index.find(a_source, b_source, way), way) for way in ways)
         return self._first(a_source, b_source, found)
 
-    def _as_columns(self, a_source: Source, b_source: Source, name: str) -> Found | None:
+    def _as_columns(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
         found = ((self._index.find_across(a_source, b_source, way), way) for way in self._ways[name])
         return self._first(a_source, b_source, found)
 
     def _first(
         self, a_source: Source, b_source: Source, every: Iterable[tuple[LineMap | None, LineWay]]
-    ) -> Found | None:
+    ) -> ProvedMap | None:
         """The first map that has a name."""
         for made, way in every:
             if made is not None:
                 olds = {number: self._lines[number][1] for number in made.runs.tensors()}
                 kind = kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory))
                 if kind:
-                    return Found(made, way, kind)
+                    return ProvedMap(made, way, kind)
         return None
 
     def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:

@@ -19,9 +19,10 @@ from tests.hostile.command import Ran, quick
 from tests.versions import needs
 
 MODEL, STATE = "pytorch_model_fsdp_0", "optimizer_0"
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:torch.distributed is:UserWarning", "ignore:.*ShardedTensor:FutureWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning", "ignore:.*ShardedTensor:FutureWarning"),
+    needs("torch", "2.2", "torch.distributed.checkpoint.save"),
+]
 
 
 def run(*words: object, cwd: Path) -> Ran:
@@ -29,9 +30,6 @@ def run(*words: object, cwd: Path) -> Ran:
     ran = quick(*words, cwd=cwd)
     assert ran.code == 0, ran
     return ran
-
-
-pytestmark = needs("torch", "2.2", "torch.distributed.checkpoint.save")
 
 
 @pytest.fixture

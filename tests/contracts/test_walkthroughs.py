@@ -60,7 +60,7 @@ def typed(name: str, copy: Path, folder: Path) -> None:
         assert program == "paramtool"
         ran = subprocess.run([sys.executable, "-m", "paramtool", *words], cwd=folder, capture_output=True, text=True,
                              timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(copy)})  # fmt: skip
-        assert ran.returncode == int("finding" in ran.stdout + ran.stderr), ran
+        assert ran.returncode == int(re.search(r"^finding\b", ran.stdout + ran.stderr, re.M) is not None), ran
         assert all(text in (ran.stdout + ran.stderr).splitlines() for text in printed), ran
 
 

@@ -39,7 +39,7 @@ class Task(NamedTuple):
     memory: int
 
 
-class Part(NamedTuple):
+class StripPart(NamedTuple):
     """What is compared with lines of one tensor of the first."""
 
     lines: Lines
@@ -73,7 +73,7 @@ def are_same(a_source: Source, b_source: Source, task: Task) -> bool:
     return True
 
 
-def _parts(task: Task) -> Iterator[Part]:
+def _parts(task: Task) -> Iterator[StripPart]:
     """The lines by tensor: as runs where these are long."""
     import numpy as np
 
@@ -87,11 +87,11 @@ def _parts(task: Task) -> Iterator[Part]:
         old = task.olds[number]
         lines = Lines(old.part(low, high - low), old.is_columns)
         if not is_long:
-            yield Part(lines, places - low, slice(None) if len(here) == len(line) else here)
+            yield StripPart(lines, places - low, slice(None) if len(here) == len(line) else here)
             continue
         for k in here.tolist():
             start, to, length = int(line[k]) - low, int(task.runs.to[k]), int(task.runs.length[k])
-            yield Part(lines, slice(start, start + length), slice(to, to + length))
+            yield StripPart(lines, slice(start, start + length), slice(to, to + length))
 
 
 def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
@@ -104,7 +104,7 @@ def _strip(source: Source, lines: Lines, start: int, stop: int) -> Array:
     return np.ascontiguousarray(block.T if lines.is_across else block)
 
 
-def _is_part(mine: Array, theirs: Array, part: Part, is_across: bool) -> bool:
+def _is_part(mine: Array, theirs: Array, part: StripPart, is_across: bool) -> bool:
     """Whether the lines of a part are those of the second, in one strip."""
     here, there = Chosen(mine, part.here), Chosen(theirs, part.there)
     if part.lines.is_across == is_across:
