@@ -158,6 +158,7 @@ NO_COUNTS = {
     "commands/check/check.py: {lock.path} names",  # a verb
     "commands/check/check.py: {where} names",
     "commands/check/checking.py: {self.lock.path} names",
+    "commands/refuse_unlocked.py: {next(iter(known.models))} names",
     "commands/check/settings.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",
     "commands/output/writer.py: {name} files",

@@ -77,7 +77,7 @@ def change_words(one: TensorDiff) -> str:
     found = one.change
     if found is None:
         return one.how
-    words = [f"{found.elements:,} of {found.numel:,} elements"]
+    words = [f"{found.elements:,} of {plural(found.numel, 'element')}"]
     if found.largest is not None:
         words.append(f"largest difference {found.largest:.3g}")
     return ", ".join([*words, *([one.how] if one.how else [])])
