@@ -92,7 +92,7 @@ class Windows:
 
     def find(self, a_source: Source, b_source: Source, way: LineWay) -> LineMap | None:
         """The runs that a tensor of the second is made of, every byte compared; None if it is not made of runs."""
-        found = _RunSearch(self, (a_source, b_source), way).runs()
+        found = _RunsOfOne(self, (a_source, b_source), way).runs()
         if found is not None:
             b_source.prove_later(int(way.lines.view.storage))
             for number in found.runs.tensors():
@@ -102,7 +102,7 @@ class Windows:
         return found
 
 
-class _RunSearch:
+class _RunsOfOne:
     """The search for the runs of one tensor."""
 
     def __init__(self, windows: Windows, sources: tuple[Source, Source], way: LineWay) -> None:
