@@ -9,6 +9,8 @@
 #                 the examples
 #   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
 #                 findings, the exit status is 2 and build/fuzz/ has them
+#   make trials   compare COUNT=1000 random pairs of checkpoints whose truth NumPy knows, with the seeds from START=0: a
+#                 false verdict of `paramtool diff`, or a map that is said to be found and is not, is printed with its seed
 #   make oracles  check against other libraries: each framework runs what was converted for it, in its own environment
 #                 (10 environments, 14 GB), and docs/proofs.md reports it; DeepSpeed trains, saves, and reads what it
 #                 saved (one more environment, 1 GB); cuDNN is asked too, see `make cudnn`; so is the zoo of
@@ -46,6 +48,7 @@ MINUTES ?= 30
 PROCESSES ?= 1
 # The seed: another string gives other cases, the same string the same cases.
 START ?= $(shell date +%Y-%m-%d-%H-%M-%S)
+COUNT ?= 1000
 # The last of cuDNN 8, some of cuDNN 9 (torch 2.11 came with 9.19.0), and the newest when this was written: the end of
 # the package's name, and its version.
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
@@ -65,7 +68,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick docs dist lowest demo test hard fuzz check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs dist lowest demo test hard fuzz trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -155,6 +158,11 @@ hard: $(VENV)/stamp-test
 
 fuzz: $(VENV)/stamp-test
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) --start '$(START)'
+
+# The seeds are numbers.
+trials: START = 0
+trials: $(VENV)/stamp-test
+	$(BIN)/python -m tests.laws.diff_trials $(COUNT) $(START)
 
 # The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check

@@ -98,6 +98,20 @@ def test_two_libraries_of_which_neither_is_torch(old: str, new: str, biases: str
     assert not diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").is_same()
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+def test_a_negative_zero_is_not_the_zero_that_a_layout_leaves_out(back: bool, tmp_path: Path) -> None:
+    """Keras has no second bias; one of zeros is the same network, and one with -0.0 has other bytes."""
+    net = a_net(np.random.default_rng(5), "lstm", "first")
+    keras = {key: np.ascontiguousarray(one) for key, one in WRITERS["keras"](net, "rnn").items()}
+    torch = {key: np.ascontiguousarray(one) for key, one in WRITERS["torch"](net, "rnn").items()}
+    for is_negative in (False, True):
+        torch["rnn.bias_hh_l0"][-1] = -0.0 if is_negative else 0.0
+        for name, arrays in (("a", keras), ("b", torch)):
+            save_file(arrays, tmp_path / f"{name}.safetensors")
+        a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
+        assert diff(a, b).is_same() is not is_negative
+
+
 @pytest.mark.parametrize("said", ["", "relu"])
 def test_an_activation_that_no_tensor_shows(said: str, tmp_path: Path) -> None:
     """A file that says it beside one that cannot."""

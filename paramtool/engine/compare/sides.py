@@ -183,11 +183,14 @@ def is_constant(source: Source, view: View) -> bool:
 
 
 def is_number(source: Source, view: View, number: float) -> bool:
-    """Whether every element of a window of moderate size is one number."""
+    """Whether every element of a window of moderate size is one number, bit by bit: -0.0 is not 0.0."""
+    import numpy as np
+
     kinds = number_types(view, view)
     if kinds is None or view.nbytes > CONSTANT_NBYTES:
         return False
-    return bool((source.array(view).all().view(kinds[0]) == number).all())
+    found = source.array(view).all()
+    return bool(found.tobytes() == np.full(found.shape, number, kinds[0]).tobytes())
 
 
 def _range_of(checkpoint: Checkpoint, view: View) -> PlainRange | None:
