@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.covering import COVERING  # before the first import of paramtool
+
+# isort: split
 from paramtool import layouts
+from tests import recording
 from tests.examples import examples
 
 # Before NumPy and torch are imported: each worker has a core, and threads that wait for each other's small products
@@ -25,8 +29,6 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):  # the tests themselves may run there
     os.environ.pop(name, None)
-
-pytest_plugins = ["tests.recording"]
 
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
@@ -44,6 +46,13 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 """No law depends on how busy the machine is; this comes before any test module makes settings of its own."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The plugins beside this file."""
+    if COVERING is not None:
+        config.pluginmanager.register(COVERING)
+    config.pluginmanager.register(recording)
 
 
 @pytest.hookimpl(hookwrapper=True)

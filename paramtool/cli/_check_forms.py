@@ -113,15 +113,17 @@ def form_of(output: str) -> str:
     return found
 
 
-def write(found: Checked, form: str, output: str, *, force: bool) -> None:
-    """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given."""
+def write(found: Checked, form: str, output: str, *, force: bool) -> tuple[str, ...]:
+    """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given.
+
+    What is given back is what was done about the leftovers of runs that were killed.
+    """
     from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
     inputs = [*(file.path for file in found.files), found.lock, found.config]
-    write_small(
-        output, data.encode("utf-8"), force=force, inputs=[path for path in inputs if path and os.path.exists(path)]
-    )
+    there = [path for path in inputs if path and os.path.exists(path)]
+    return write_small(output, data.encode("utf-8"), force=force, inputs=there)
 
 
 def add_summary(found: Checked) -> str:

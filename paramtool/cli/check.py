@@ -82,7 +82,7 @@ def command(
     found = _explained(check_command.check(paths, progress=_render.progress, **options))
     _render.warn(*found.notes)
     if output is not None and written is not None:
-        write(found, written, output, force=force)
+        _render.warn(*write(found, written, output, force=force))
     usual = "github" if is_github() else "text"
     _print(found, usual if output is not None else form or usual)
     _render.flush()

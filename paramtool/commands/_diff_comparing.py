@@ -87,7 +87,7 @@ class Comparing(Settled):
         pairs = list(self._pairs_by_name())
         left = self.left_a, self.left_b
         for one in [*_diff_explained.norms(pairs, left, self.sides),
-                    *_diff_explained.read_back(*self.checkpoints, left, self.sides)]:  # fmt: skip
+                    *_diff_explained.read_back(self.checkpoints, self.networks, left, self.sides)]:  # fmt: skip
             if one.name not in self.left_b:
                 continue
             change = None

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from paramtool.commands._diff_networks import of_networks
 from paramtool.commands._diff_settled import may_be_cast
-from paramtool.commands._diff_tables import Proposal, of_networks
+from paramtool.commands._diff_tables import Proposal
 from paramtool.engine.compare.cast_verdicts import cast_raw
 from paramtool.engine.compare.shifted import shift_between
-from paramtool.engine.compare.sides import Sides
+from paramtool.engine.compare.sides import Sides, is_number
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed
 from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import View
+from paramtool.passes.rnn.find import Found
 
 Views = Mapping[str, View]
 MAX_CALCULATED_NBYTES = 256 << 20
@@ -97,6 +99,17 @@ def is_calculated(target: Target, made_of: Source, there: View, source: Source) 
     return bool(made.tobytes() == source.array(there).all().tobytes())
 
 
+def without_zeros(target: Target, made_of: Source) -> Target:
+    """The same target, each of whose sums lacks what is zero: the sum of a bias and of zeros is this bias."""
+    copies = []
+    for copy in target.copies:
+        terms = copy.terms
+        if len(terms) > 1:
+            terms = tuple(term for term in terms if not is_number(made_of, term[1], 0.0)) or terms[:1]
+        copies.append(replace(copy, terms=terms))
+    return replace(target, copies=tuple(copies))
+
+
 def reason(target: Target) -> str:
     """What arithmetic a target needs, in words; "" where only bits move."""
     if all(len(copy.terms) <= 1 and not copy.shift for copy in target.copies):
@@ -105,9 +118,13 @@ def reason(target: Target) -> str:
     return "sums of biases" if summed else "a number that is added (a forget bias)"
 
 
-def read_back(a: Checkpoint, b: Checkpoint, left: tuple[Views, Views], sides: Sides) -> Iterator[Explained]:
+def read_back(
+    checkpoints: tuple[Checkpoint, Checkpoint], networks: tuple[Sequence[Found], Sequence[Found]],
+    left: tuple[Views, Views], sides: Sides,
+) -> Iterator[Explained]:  # fmt: skip
     """Tensors of the second that arithmetic makes those of the first of: A has the sums of B's biases."""
-    for proposed in of_networks(b, a):
+    (a, b), (mine, theirs) = checkpoints, networks
+    for proposed in of_networks(b, a, (theirs, mine)):
         for one in proposed:
             name = one.target.name
             news = [new for new in _names(one) if new in left[1]]

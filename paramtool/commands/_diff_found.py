@@ -13,9 +13,10 @@ from paramtool.engine.compare.line_table import LineMap
 from paramtool.engine.compare.lines import Lines, LineWay
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
-from paramtool.model.diff import CAST, LAYOUT, ROUNDED
+from paramtool.model.diff import CAST, LAYOUT, ROUNDED, LineMove, LinePlace
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
+from paramtool.passes.diff.moves import MAX_MOVES
 from paramtool.passes.diff.names import short
 
 Views = Mapping[str, View]
@@ -97,6 +98,17 @@ class FoundMap(NamedTuple):
         if not self.is_plain:
             return []
         return [NamedRun(self.lines[run.tensor][0], run.start, run.length, run.to) for run in self.map.runs]
+
+    def moves(self) -> tuple[LineMove, ...]:
+        """Each run as a move; none where there are more than MAX_MOVES."""
+        if len(self.map.runs) > MAX_MOVES:
+            return ()
+        theirs, found = self.way.lines, []
+        for run in self.map.runs:
+            name, lines = self.lines[run.tensor]
+            here = LinePlace(run.start, lines.total, lines.is_columns)
+            found.append(LineMove(name, run.length, here, LinePlace(run.to, theirs.total, theirs.is_columns)))
+        return tuple(found)
 
 
 def kind_of(a_source: Source, b_source: Source, claim: Claim) -> str:

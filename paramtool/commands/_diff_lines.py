@@ -15,6 +15,7 @@ from paramtool.commands.progress import Progress
 from paramtool.engine.compare.lines import has_lines
 from paramtool.engine.compare.sides import is_constant
 from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
+from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import packed
 
@@ -28,7 +29,7 @@ def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
     varied = _varied(work)
     by_axes(work, varied)
-    first, names = dict(work.left_a), sorted(work.b)
+    first, names = _open(work), sorted(work.b)
     search = Search(first, _left(varied, work), work.sides, work.memory)
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):
@@ -52,6 +53,15 @@ def _is_new(one: FoundMap, work: Settled) -> bool:
     return one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds)
 
 
+def _open(work: Settled) -> dict[str, View]:
+    """The tensors of the first that have elements which are in no tensor of the second so far."""
+    return {
+        name: view
+        for name, view in work.a.items()
+        if name in work.left_a or (name in work.used and unread(view, work.used[name]))
+    }
+
+
 def _varied(work: Settled) -> dict[str, View]:
     """The tensors of the second whose content shows where it comes from: neither codes nor one element repeated."""
     source, codes = work.sides.b.source, packed(work.b)
@@ -69,7 +79,8 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
         work.use(old, [window])
     pairs = one.pairs() if one.kind == ROUNDED and len(one.map.runs) <= MAX_MEASURED else ()
     lost = work.lost(one.kind, pairs) if pairs else None
-    work.settle(one.kind, one.olds, one.name, how=one.how, is_unique=one.map.is_unique, change=lost)
+    unique, moves = one.map.is_unique, one.moves()
+    work.settle(one.kind, one.olds, one.name, how=one.how, is_unique=unique, change=lost, moves=moves)
     for name, olds in found:
         work.settle(LAYOUT, olds, name, how=f"{one.how}, as {one.name!r}")
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
-from paramtool.commands import _diff_explained, _diff_tables
+from paramtool.commands import _diff_explained
 from paramtool.commands._diff_beside import NamedRun, beside, runs_of
+from paramtool.commands._diff_networks import of_networks
 from paramtool.commands._diff_parts import PartSearch
 from paramtool.commands._diff_settled import LED_BACK, MadeOf, Settled, made_of
+from paramtool.commands._diff_tables import Proposal, of_dialects
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant, is_number
 from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
 from paramtool.model.plan import Target
 from paramtool.model.view import View
+from paramtool.passes.diff.moves import moves_of
 
 
 class MadeByTables:
@@ -24,9 +28,11 @@ class MadeByTables:
 
     def by_tables(self) -> None:
         """Tensors that are made of those of the first as a layout or a dialect makes them."""
-        for proposed in _diff_tables.proposals(*self.state.checkpoints):
+        state = self.state
+        every = (of_dialects(*state.checkpoints), of_networks(*state.checkpoints, state.networks))
+        for proposed in chain.from_iterable(every):
             for one in proposed:
-                if one.target.name in self.state.left_b:
+                if one.target.name in state.left_b:
                     self._try(one)
             self._constants(proposed)
 
@@ -38,7 +44,7 @@ class MadeByTables:
             for one in holding[:1]:
                 self._try(one, is_unique=len(holding) == 1)
 
-    def _constants(self, proposed: Sequence[_diff_tables.Proposal]) -> None:
+    def _constants(self, proposed: Sequence[Proposal]) -> None:
         """Numbers that only one of two layouts has, of a network whose other tensors are all found: zero biases."""
         state = self.state
         made = [one for one in proposed if not any(copy.terms for copy in one.target.copies)]
@@ -79,12 +85,15 @@ class MadeByTables:
         kind = self.state.proved(made.pairs) if made.pairs else LAYOUT
         return kind if kind and all(is_number(source, view, number) for view, number in made.constants) else ""
 
-    def _try(self, one: _diff_tables.Proposal, *, is_unique: bool = True) -> None:
+    def _try(self, one: Proposal, *, is_unique: bool = True) -> None:
         """Settle a tensor if every number is what a table says."""
         state, name = self.state, one.target.name
         there = state.b[name]
-        names = [old for old in _names(one.target) if old in state.a]
         made = made_of(one.target, there)
+        if made is None and any(len(copy.terms) > 1 for copy in one.target.copies):
+            one = one._replace(target=_diff_explained.without_zeros(one.target, state.sides.a.source))
+            made = made_of(one.target, there)
+        names = [old for old in _names(one.target) if old in state.a]
         if made is None:
             if how := _diff_explained.calculated(one, state.sides.a.source, there, state.sides.b.source):
                 self._explain(one, names, how)
@@ -101,7 +110,8 @@ class MadeByTables:
             if self._kind(repeated):
                 self._use(repeated)
         how = ", ".join([one.how, *_beyond_moves(made)])
-        state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost)
+        moves = moves_of(one.target, state.a)
+        state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)
         if not one.repeats and how == one.how:
             runs = runs_of(one.target, there, state.a)
             state.maps |= {name: runs} if is_unique else {}
@@ -112,7 +122,7 @@ class MadeByTables:
             for old in copy.names:
                 self.state.use(old, [window for _, window in copy.terms])
 
-    def _explain(self, one: _diff_tables.Proposal, names: Sequence[str], how: str) -> None:
+    def _explain(self, one: Proposal, names: Sequence[str], how: str) -> None:
         """A tensor that holds other numbers for a known reason: changed, since they do not lead back."""
         for name in names:
             self.state.use(name, [self.state.a[name]])

@@ -27,7 +27,7 @@ class Rest:
 
     def _changed(self) -> None:
         state = self.state
-        names = [name for name in state.left_b if name in state.left_a]
+        names = [name for name in state.left_b if name in state.a]
         alike = [name for name in names if state.a[name].shape == state.b[name].shape]
         changes = state.sides.changes([[WindowPair(state.a[name], state.b[name])] for name in alike])
         found = dict(zip(alike, changes, strict=True))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 from paramtool.commands._diff_beside import NamedRun
 from paramtool.commands._diff_compounds import labelled, pending_signs
+from paramtool.commands._diff_networks import networks_of
 from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.model.checkpoint import Checkpoint
@@ -16,6 +18,7 @@ from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
+from paramtool.passes.rnn.find import Found
 
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
@@ -50,6 +53,12 @@ class Settled:
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
+
+    @cached_property
+    def networks(self) -> tuple[Sequence[Found], Sequence[Found]]:
+        """The recurrent networks of both."""
+        a, b = map(networks_of, self.checkpoints)
+        return a, b
 
     def settle(self, kind: str, olds: Iterable[str], new: str, **more: object) -> None:
         """A verdict on a tensor of the second."""

@@ -15,7 +15,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
 from paramtool.model.view import View
-from paramtool.passes.objects_differ import Comparison
+from paramtool.passes.objects_differ import Comparison, bare
 
 _RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
 """Metadata that commands write."""
@@ -46,8 +46,11 @@ def _is_laid_otherwise(one: object, other: object) -> bool:
     return mine is not None and theirs is not None and mine != theirs
 
 
-def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
-    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for."""
+def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool = True) -> Comparison:
+    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for.
+
+    With `tensors`, each place that refers to one has to refer to the same name in both.
+    """
     comparison = Comparison()
     mine, theirs = _objects(found), _objects(expected)
     if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
@@ -60,7 +63,8 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
         comparison.differences.append(ONLY_THERE)
     elif (mine, theirs) != (EMPTY, EMPTY):
-        comparison.run(found.objects, expected.objects)
+        trees = (one.objects if tensors else bare(one.objects) for one in (found, expected))
+        comparison.run(*trees)
     absent = []
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)

@@ -111,7 +111,7 @@ def diff(
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
-    objects = object_differences(second, first)
+    objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]

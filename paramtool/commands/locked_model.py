@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import config_ties
@@ -13,9 +12,12 @@ from paramtool.commands._differences import alias_sets
 from paramtool.commands._parts_source import config_beside
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
+from paramtool.engine.read.digests import Signed
+from paramtool.engine.read.one_pass import Hashes, HashPlan
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
+    COMPOUND,
     CONFIG,
     DECLARED,
     NO_DATA,
@@ -65,12 +67,12 @@ def described(
     checkpoint: Checkpoint, path: str, name: str, reading: LockReading, *, progress: Progress = silent
 ) -> LockedModel:
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
-    places = _files(checkpoint, path)
-    hashed = [file.path for file in places.values()] if reading.hash_files and not reading.headers else []
-    with _hashing(hashed, sum(file.nbytes for file in places.values())) as sha256:
-        tensors = {one.name: one for one in sorted(_tensors(checkpoint, reading.headers, progress))}
-        known = sha256()
-    files = (LockedFile(inside, file.nbytes, known.get(file.path, "")) for inside, file in sorted(places.items()))
+    within, windows, found = _files(checkpoint, path), _windows(checkpoint), Hashes({}, {})
+    if not reading.headers:
+        hashed = [file.path for file in within.values()] if reading.hash_files else []
+        found = _hashes(checkpoint, windows.values(), hashed, progress)
+    tensors = _tensors(checkpoint, windows, found.tensors)
+    files = (LockedFile(inside, file.nbytes, found.files.get(file.path, "")) for inside, file in sorted(within.items()))
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
     ties, views = _shared(checkpoint, graph)
     ties += _of_config(checkpoint, path, graph)
@@ -82,63 +84,48 @@ def described(
 
 def weights_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
     """The tensors of a checkpoint with their digests, and which of them share memory, as a lock file has them."""
-    tensors = {one.name: one for one in sorted(_tensors(checkpoint, False, progress))}
+    windows = _windows(checkpoint)
+    tensors = _tensors(checkpoint, windows, _hashes(checkpoint, windows.values(), (), progress).tensors)
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
     ties, views = _shared(checkpoint, graph)
     whole = digests.content(tensors.values()), digests.unnamed(tensors.values())
     return LockedModel(name, (), *whole, tensors, tuple(sorted(ties)), views=views)
 
 
-@contextmanager
-def _hashing(paths: list[str], nbytes: int) -> Iterator[Callable[[], dict[str, str]]]:
-    """Read files for their sha256 in a thread, while tensors are read; what is given waits for the result."""
-    from paramtool.engine.read.digests import THREADS_NBYTES, sha256_of_files
-    from paramtool.engine.read.threads import begun
-
-    if nbytes < THREADS_NBYTES:
-        yield lambda: sha256_of_files(paths)
-        return
-    stopped = False
-
-    def advance(nbytes: int) -> None:
-        if stopped:
-            raise InterruptedError
-
-    with begun(lambda: sha256_of_files(paths, advance)) as result:
-        try:
-            yield result
-        finally:
-            stopped = True
-
-
-def _tensors(checkpoint: Checkpoint, headers: bool, progress: Progress) -> Iterator[LockedTensor]:
-    """Every window by its name, pending signs carried out; then what has no windows, and facts that windows lack."""
+def _windows(checkpoint: Checkpoint) -> dict[str, tuple[View, str]]:
+    """Every window by its name, and the sign that is pending for it."""
     windows = {label: (view, "") for label, view in checkpoint.windows()}
     for name, entry in checkpoint.entries.items():
-        if isinstance(entry.value, Compound):
-            if sign := pending(entry.value):
-                windows.pop(f"{name}/data", None)
-                windows[name] = sign[1], sign[0]
-            else:
-                facts = json.dumps([entry.value.kind, entry.value.facts], sort_keys=True, default=str)
-                yield LockedTensor(name, "compound", (), digests.blake3_of(facts))
+        if sign := pending(entry.value):
+            windows.pop(f"{name}/data", None)
+            windows[name] = sign[1], sign[0]
+    return windows
+
+
+def _hashes(checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str], progress: Progress) -> Hashes:
+    """blake3 of every window, pending signs carried out, and the sha256 of files."""
+    plan = HashPlan(checkpoint, windows, paths)
+    with progress("lock", plan.nbytes) as advance:
+        return plan.carried_out(MEMORY_NBYTES, advance)
+
+
+def _tensors(
+    checkpoint: Checkpoint, windows: Mapping[str, Signed], digest_of: Mapping[Signed, str]
+) -> dict[str, LockedTensor]:
+    """Every window by its name; then what has no windows, and facts that windows lack."""
+    made = [
+        LockedTensor(label, window[0].dtype.name, window[0].shape, digest_of.get(window, UNREAD))
+        for label, window in windows.items()
+    ]
+    for name, entry in checkpoint.entries.items():
+        if isinstance(entry.value, Compound) and name not in windows:
+            facts = json.dumps([entry.value.kind, entry.value.facts], sort_keys=True, default=str)
+            made.append(LockedTensor(name, COMPOUND, (), digests.blake3_of(facts)))
         elif isinstance(entry.value, NoData):
-            yield LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA)
+            made.append(LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA))
         elif isinstance(entry.value, Unreadable):
-            yield LockedTensor(name, "unreadable", (), NO_DATA)
-    made = {} if headers else _digests(checkpoint, list(windows.values()), progress)
-    for label, window in windows.items():
-        yield LockedTensor(label, window[0].dtype.name, window[0].shape, made.get(window, UNREAD))
-
-
-def _digests(
-    checkpoint: Checkpoint, windows: list[tuple[View, str]], progress: Progress
-) -> Mapping[tuple[View, str], str]:
-    """blake3 of every window; names of one window are read once."""
-    from paramtool.engine.read import digests as reading
-
-    with progress("lock", reading.distinct_nbytes(windows)) as advance:
-        return reading.digests(checkpoint, windows, MEMORY_NBYTES, advance)
+            made.append(LockedTensor(name, "unreadable", (), NO_DATA))
+    return {one.name: one for one in sorted(made)}
 
 
 def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:

@@ -94,7 +94,7 @@ def _patterns() -> Markup:
 def treemap(root: TreemapNode, label: str) -> Markup:
     """A treemap whose modules open."""
     return tag(
-        "div", tag("nav", class_="crumbs", aria_label="Opened modules"),
+        "div", tag("div", class_="crumbs", role="group", aria_label="Opened modules"),
         tag("div", picture(root, f"{label}: {root.words}"), class_="stage"),
         tag("p", class_="about"), tag("p", class_="status hidden", role="status"),
         Markup(f'<script type="application/json">{as_data(root)}</script>'), class_="treemap", data_map=label,
@@ -102,16 +102,15 @@ def treemap(root: TreemapNode, label: str) -> Markup:
 
 
 def figure(picture: Markup, caption: str, *below: Markup) -> Markup:
-    """A figure that can be scrolled sideways where the window is narrow."""
-    region = tag("div", picture, class_="wide", tabindex="0", role="region", aria_label=readable(caption, 80))
-    return tag("figure", tag("figcaption", caption), region, *below)
+    """A figure with what is said of it above."""
+    return tag("figure", tag("figcaption", caption), picture, *below)
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], caption: str, *, id: str | None = None) -> Markup:
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], caption: str) -> Markup:
     """A table; cells that are Markup stay as they are."""
     head = tag("tr", *(tag("th", one.title, scope="col", class_="n" if one.is_number else None) for one in columns))
     body = joined(tag("tr", *map(_cell, columns, row)) for row in rows)
-    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body), id=id)
+    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body))
 
 
 def _cell(column: Column, text: str) -> Markup:
@@ -119,17 +118,17 @@ def _cell(column: Column, text: str) -> Markup:
     return tag("td", breakable(text) if column.is_name else text, class_=kind)
 
 
-def folded(summary: str, *body: Markup) -> Markup:
+def folded(summary: str, *body: Markup, is_open: bool = False) -> Markup:
     """What is shown when somebody asks for it."""
-    return tag("details", tag("summary", summary), tag("div", *body, class_="scroll", tabindex="0", role="region",
-                                                       aria_label=readable(summary, 80)))  # fmt: skip
+    scroll = tag("div", *body, class_="scroll", tabindex="0", role="group", aria_label=readable(summary, 80))
+    return tag("details", tag("summary", summary), scroll, open=is_open)
 
 
-def searched(id: str, what: str) -> Markup:
-    """A field that leaves only the rows of a table that have a text; it is shown where the script runs."""
-    field = tag("input", type="search", data_filter=id, autocomplete="off")
+def searched(what: str, body: Markup) -> Markup:
+    """A folded table with a field that leaves only the rows that have a text; the field is shown where scripts run."""
+    field = tag("input", type="search", autocomplete="off")
     label = tag("label", tag("span", what), field, tag("span", role="status"))
-    return tag("div", label, class_="filter", hidden=True)
+    return tag("div", tag("div", label, class_="filter", hidden=True), body, data_filtered=True)
 
 
 def paragraph(text: str, class_: str | None = None) -> Markup:

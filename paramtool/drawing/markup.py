@@ -72,6 +72,8 @@ def tag(name: str, *children: str | None, **attributes: object) -> Markup:
 def _value(value: object) -> str:
     if value is True:
         return ""
+    if isinstance(value, Markup):
+        return value
     if isinstance(value, float):
         return number(value)
     return written(str(value))

@@ -3,7 +3,7 @@
 // would not let it.  The rules of `squarify` and `boxes` are those of treemap.py; a test compares both.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const HEAD = 17, PAD = 2, LEAST = 34, MIN_HEADED = 48, MIN_SIDE = 1.5, MAX_DEPTH = 4, LETTER = 6.7, LINE = 14, MOST = 1500;
+  const HEAD = 17, PAD = 2, LEAST = 34, MIN_HEADED = 48, MIN_SIDE = 1.5, MAX_DEPTH = 8, LETTER = 6.7, LINE = 14, MOST = 1500;
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   function worst(most, least, row, side, scale) {
@@ -114,21 +114,11 @@
         "aria-label": `${title}: ${path(here)}, ${here.words}. Arrow keys move, Enter opens, Escape goes back.` });
       const all = boxes(here, width, height);
       shown = [];
-      const groups = new Map();
-      for (const box of all) {
-        const g = drawn(box);
-        const above = box.node.parent === here ? svg : groups.get(box.node.parent) || svg;
-        groups.set(box.node, g);
-        above.append(g);
-        if (box.depth === 1) shown.push({ box, g });
-      }
-      for (const one of shown) {
-        const more = one.box.node.children.length ? ", a module" : "";
-        one.g.setAttribute("role", "button");
-        one.g.setAttribute("tabindex", "-1");
-        one.g.setAttribute("aria-label", `${one.box.node.name}${more}, ${one.box.node.words}`);
-        for (const child of one.g.querySelectorAll("g")) child.setAttribute("aria-hidden", "true");
-      }
+      const picture = made("g", { "aria-hidden": "true" });
+      picture.append(...all.map(drawn));
+      svg.append(picture);
+      for (const box of all) if (box.depth === 1) shown.push({ box, g: button(box) });
+      svg.append(...shown.map((one) => one.g));
       stage.replaceChildren(svg);
       const first = shown.find((one) => one.box.node === focused) || shown[0];
       if (first) first.g.setAttribute("tabindex", "0");
@@ -136,10 +126,22 @@
       return first;
     }
 
-    function drawn(box) {
-      const { node } = box, g = made("g", {});
-      const place = { x: near(box.x), y: near(box.y), width: near(Math.max(0.5, box.width - 1)),
+    function placed(box) {
+      return { x: near(box.x), y: near(box.y), width: near(Math.max(0.5, box.width - 1)),
         height: near(Math.max(0.5, box.height - 1)) };
+    }
+
+    // What keys and screen readers use: an outline over everything that is drawn inside a module.
+    function button(box) {
+      const { node } = box, more = node.children.length ? ", a module" : "";
+      const hit = made("rect", { ...placed(box), class: "hit", role: "button", tabindex: "-1",
+        "aria-label": `${node.name}${more}, ${node.words}` });
+      hit.node = node;
+      return hit;
+    }
+
+    function drawn(box) {
+      const { node } = box, g = made("g", {}), place = placed(box);
       g.node = node;
       g.append(made("title", {}, `${node.name}: ${node.words}`));
       g.append(made("rect", { ...place, class: `box ${box.isOpen ? "frame" : "t-" + node.tint}` }));
@@ -239,16 +241,17 @@
 
   for (const figure of document.querySelectorAll("[data-map]")) start(figure);
 
-  for (const input of document.querySelectorAll("input[data-filter]")) {
-    const rows = Array.from(document.querySelectorAll(`#${input.dataset.filter} tbody tr`));
+  for (const part of document.querySelectorAll("[data-filtered]")) {
+    const input = part.querySelector("input"), count = part.querySelector("[role=status]");
+    const rows = Array.from(part.querySelectorAll("tbody tr"));
     const texts = rows.map((row) => row.textContent.toLowerCase());
-    const count = input.parentElement.querySelector("[role=status]");
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();
       let found = 0;
       rows.forEach((row, k) => { row.hidden = !texts[k].includes(wanted); found += row.hidden ? 0 : 1; });
+      if (wanted) part.querySelector("details").open = true;
       count.textContent = wanted ? `${found} of ${rows.length} rows` : "";
     });
-    input.closest(".filter").hidden = false;
+    part.querySelector(".filter").hidden = false;
   }
 })();

@@ -28,27 +28,20 @@ class Segment(NamedTuple):
     """What is said of it, behind its label."""
 
 
-class HeatBin(NamedTuple):
-    """Some rows that follow each other."""
-
-    level: int
-    """From 0, nothing differs, to the last of the palette's."""
-    words: str
-
-
-def ruler(
-    segments: Sequence[Segment], total: int, label: str, ticks: Sequence[tuple[int, str]] = (), *, class_: str = "strip"
-) -> Markup:
-    """Parts of a storage in the order of their bytes, to scale; below are `ticks`, positions and their words."""
+def ruler(segments: Sequence[Segment], total: int, label: str) -> Markup:
+    """Parts of a whole in the order of their bytes, to scale."""
     scale = WIDTH / max(1, total)
     parts = [_segment(one, scale) for one in sorted(segments, key=lambda one: one.stop - one.start, reverse=True)]
-    marks = joined(_tick(at * scale, words) for at, words in ticks)
-    height = TALL + (22 if ticks else 2)
     frame = tag("rect", x=0.5, y=0.5, width=WIDTH - 1, height=TALL, class_="frame")
     return tag(
-        "svg", tag("title", label), frame, joined(parts), marks, viewBox=f"0 0 {number(WIDTH)} {number(height)}",
-        role="img", aria_label=label, class_=class_,
+        "svg", tag("title", label), frame, joined(parts), viewBox=f"0 0 {number(WIDTH)} {number(TALL + 1)}",
+        role="img", aria_label=label, class_="strip", preserveAspectRatio="none",
     )  # fmt: skip
+
+
+def ticks(words: Sequence[str]) -> Markup:
+    """What is below a strip: at its start, at its end, and evenly between them."""
+    return tag("div", *(tag("span", one) for one in words), class_="ticks")
 
 
 def _segment(one: Segment, scale: float) -> Markup:
@@ -65,18 +58,9 @@ def _segment(one: Segment, scale: float) -> Markup:
     return tag("g", title, tag("rect", **place, class_=f"{kind} t-{one.tint}"), mark, word)
 
 
-def _tick(x: float, words: str) -> Markup:
-    anchor = "start" if x < 60 else "end" if x > WIDTH - 60 else "middle"
-    at = min(max(x, 0.5), WIDTH - 0.5)
-    return joined(
-        (tag("path", d=f"M{number(at)} {number(TALL)}v6", class_="tick"),
-         tag("text", words, x=at, y=TALL + 18, text_anchor=anchor, class_="soft"))
-    )  # fmt: skip
-
-
 def shares(parts: Sequence[Segment], label: str) -> Markup:
     """A stacked bar: the parts of a whole behind each other."""
-    return ruler(parts, max((one.stop for one in parts), default=0), label, class_="bar")
+    return ruler(parts, max((one.stop for one in parts), default=0), label)
 
 
 def stacked(values: Iterable[tuple[str, int, str, str, str]]) -> list[Segment]:
@@ -89,20 +73,21 @@ def stacked(values: Iterable[tuple[str, int, str, str, str]]) -> list[Segment]:
     return found
 
 
-def heat(bins: Sequence[HeatBin], label: str, *, width: float = 520.0, height: float = 20.0) -> Markup:
-    """A strip of rows, coloured by how far they are apart; neighbours of one colour are one shape."""
-    step = width / max(1, len(bins))
+def heat(rows: Sequence[Sequence[int]], label: str) -> Markup:
+    """Cells coloured by their level; neighbours of one colour in a row are one shape."""
+    wide = max(map(len, rows), default=0)
     levels: dict[int, list[str]] = {}
-    start = 0
-    for k in range(1, len(bins) + 1):
-        if k == len(bins) or bins[k].level != bins[start].level:
-            run = f"M{number(start * step)} 0h{number((k - start) * step)}v{number(height)}H{number(start * step)}z"
-            levels.setdefault(bins[start].level, []).append(run)
-            start = k
-    paths = (tag("path", d="".join(runs), class_=f"h{level}") for level, runs in sorted(levels.items()))
+    for y, row in enumerate(rows):
+        start = 0
+        for x in range(1, len(row) + 1):
+            if x == len(row) or row[x] != row[start]:
+                levels.setdefault(row[start], []).append(f"M{start} {y}h{x - start}v1h-{x - start}z")
+                start = x
+    nothing = tag("rect", width=wide, height=len(rows), class_="h0") if levels.pop(0, []) else None
+    paths = (tag("path", d=Markup("".join(runs)), class_=f"h{level}") for level, runs in sorted(levels.items()))
     return tag(
-        "svg", tag("title", label), joined(paths), viewBox=f"0 0 {number(width)} {number(height)}", role="img",
-        aria_label=label, class_="heat", preserveAspectRatio="none",
+        "svg", tag("title", label), nothing, joined(paths), viewBox=f"0 0 {wide} {len(rows)}", role="img",
+        aria_label=label, class_="heat" if len(rows) < 2 else "heat cells", preserveAspectRatio="none",
     )  # fmt: skip
 
 

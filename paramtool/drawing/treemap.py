@@ -21,7 +21,7 @@ MIN_HEADED = 48.0
 """A module with a shorter side has no line for its name."""
 MIN_SIDE = 1.5
 """Rectangles with a shorter side are not drawn: the module around them shows through."""
-MAX_DEPTH = 4
+MAX_DEPTH = 8
 """Modules inside modules that are drawn at once."""
 LETTER = 6.7
 """Pixels of a letter in the figures' font, which is monospaced at 11 pixels."""

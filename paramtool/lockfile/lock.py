@@ -25,6 +25,8 @@ UNREAD = "-"
 """In place of a digest: `--headers` read no tensor."""
 NO_DATA = "no-data"
 """In place of a digest: the checkpoint has the name and no bytes for it."""
+COMPOUND = "compound"
+"""In place of an element type: the facts of a tensor of several parts, which headers have, too."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
 """Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
 MEMORY = (STORAGE, DECLARED)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from paramtool.errors import FormatError, NoSuchFileError
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
+    COMPOUND,
     CONFIG,
+    HEADERS,
     MEMORY,
     NO_DATA,
     TIES,
@@ -248,6 +250,7 @@ class _Draft:
                 raise FormatError(f"{at}: {what}: lines were edited, added or lost", AGAIN)
         if not self.files:
             raise FormatError(f"{where} has no line `file`", AGAIN)
+        self._check_hashes()
         for view in self.views.values():
             tensor = self.tensors.get(view.name)
             if tensor is None or len(view.strides) != len(tensor.shape):
@@ -257,6 +260,17 @@ class _Draft:
             self.name, tuple(self.files), self.values["content"], self.values["unnamed"], self.tensors,
             tuple(self.ties), self.objects, self.values.get("dialect", ""), self.views, self.line, self.lines,
         )  # fmt: skip
+
+    def _check_hashes(self) -> None:
+        """FormatError where some files have a sha256 and others none, or otherwise than the tensors that were read."""
+        is_headers = self.values["content"].startswith(HEADERS)
+        was_read = any(one.digest not in (UNREAD, NO_DATA) and one.dtype != COMPOUND for one in self.tensors.values())
+        are_hashed = not is_headers if is_headers or was_read else bool(self.files[0].sha256)
+        for file in self.files:
+            if bool(file.sha256) != are_hashed:
+                has = f"file {file.name!r:.80} has {'a' if file.sha256 else 'no'} sha256"
+                expected = "expected one for each file, or with --headers for none"
+                raise FormatError(f"{self.path}:{file.line}: {has}; {expected}", AGAIN)
 
 
 def _check_sorted(names: list[str], what: str) -> None:

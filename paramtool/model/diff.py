@@ -49,6 +49,25 @@ class RowSpan(NamedTuple):
     stop: int
 
 
+class LinePlace(NamedTuple):
+    """Where rows or columns of a tensor begin."""
+
+    start: int
+    of: int
+    """How many rows or columns the tensor has: rows of a stack of matrices are counted together."""
+    is_column: bool = False
+
+
+class LineMove(NamedTuple):
+    """Rows or columns of a tensor of the first checkpoint, and where they are in one of the second."""
+
+    old: str
+    length: int
+    """How many follow each other in both."""
+    here: LinePlace
+    there: LinePlace
+
+
 class Distance(NamedTuple):
     """How far the numbers of two tensors are apart; NaN equals NaN, and infinities equal those of their sign."""
 
@@ -87,6 +106,11 @@ class TensorDiff:
     is_unique: bool = True
     """False where several maps give the same bytes."""
     change: Distance | None = None
+    moves: tuple[LineMove, ...] = ()
+    """The map by rows and columns, where it is one of at most 512 moves; rows of constants are in none.
+
+    Empty for what `how` says in a word, such as a transpose of the whole.
+    """
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""
 

@@ -15,13 +15,15 @@ tensor holds the same elements several times.  `solving` finds the sizes of a pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.pattern import Block, Items, Repeated, Vocabulary, blocks, parse
 from paramtool.parts.sizes import COMPOSED
 
 WORDS = Vocabulary(frozenset(), frozenset(), frozenset())
+KEPT = 1024
+"""Answers about this number of patterns are remembered."""
 
 
 PARTS: Mapping[str, str] = {
@@ -118,6 +120,7 @@ def without(axes: str, word: str) -> str:
     return _written(group for group in groups(axes) if group != (word,))
 
 
+@lru_cache(maxsize=KEPT)
 def axes_of(term: str, content: str) -> str:
     """The axes of a part, given the pattern that it is in: without inputs for a bias, rows where they are not split.
 
@@ -190,14 +193,16 @@ def loosened(content: str) -> str:
     return " ".join(texts)
 
 
+@lru_cache(maxsize=KEPT)
 def terms(content: str) -> tuple[str, ...]:
     """The parts that a pattern names, in order."""
     return tuple(dict.fromkeys(block.terms[0][1] for block in blocks(parse(content, WORDS))))
 
 
-def words(content: str) -> set[str]:
+@lru_cache(maxsize=KEPT)
+def words(content: str) -> frozenset[str]:
     """The axes that a pattern names, those of braces included."""
-    return _all_words(parse(content, WORDS))
+    return frozenset(_all_words(parse(content, WORDS)))
 
 
 def _all_words(items: Items) -> set[str]:

@@ -24,6 +24,7 @@ from paramtool.model.objects import (
     TensorRef,
     complex_number,
     map_children,
+    tensor_names,
     walk,
     word,
 )
@@ -180,6 +181,24 @@ def without(node: Node, names: Collection[str]) -> Node:
     if isinstance(node, Opaque):
         return replace(node, parts=tuple(part for part in node.parts if is_kept(part[1])))
     return replace(node, items=tuple(filter(is_kept, node.items))) if isinstance(node, Sequence) else node
+
+
+def bare(node: Node) -> Node:
+    """A tree without its tensors, and without the containers that hold nothing else."""
+    changed = map_children(node, bare)
+    if isinstance(node, Mapping) and isinstance(changed, Mapping):
+        kept = zip(changed.items, node.items, strict=True)
+        return replace(changed, items=tuple(pair for pair, old in kept if not _held_tensors_only(old[1], pair[1])))
+    if isinstance(node, Sequence) and isinstance(changed, Sequence):
+        both = zip(changed.items, node.items, strict=True)
+        return replace(changed, items=tuple(one for one, old in both if not _held_tensors_only(old, one)))
+    return changed
+
+
+def _held_tensors_only(node: Node, changed: Node) -> bool:
+    """Whether a node is a tensor, or a container of which nothing is left without its tensors."""
+    is_empty = isinstance(changed, (Mapping, Sequence)) and not changed.items and not changed.args
+    return isinstance(node, TensorRef) or (is_empty and any(tensor_names(node)))
 
 
 def _without_lone_marks(node: Node) -> Node:

@@ -94,3 +94,28 @@ def tied(path: Path) -> Path:
     optimizer = {"state": {0: {"exp_avg": torch.ones(64, 64)}}, "param_groups": [{"lr": 1e-3, "params": [0]}]}
     torch.save({"model": state, "ema": {"emb.weight": embedding + 1}, "optimizer": optimizer}, path)
     return path
+
+
+def training(path: Path) -> Path:
+    """A module after one step: its weights, their average, and AdamW's state, as torch saves them."""
+    net = torch.nn.Sequential(torch.nn.Embedding(30, 16), torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32))
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.arange(8)).sum().backward()
+    optimizer.step()
+    ema = {name: one.clone() for name, one in net.state_dict().items()}
+    torch.save({"model": net.state_dict(), "ema": ema, "optimizer": optimizer.state_dict(), "epoch": 3}, path)
+    return path
+
+
+def split_and_fused(folder: Path) -> tuple[Path, Path]:
+    """Three layers of q, k and v, and the same fused; heads in turn, and apart; a tensor that only one of two has."""
+    torch.manual_seed(0)
+    layers = [{n: torch.randn(32 if n == "q" else 16, 48) for n in "qkv"} for _ in range(3)]
+    turns = torch.randn(96, 48)
+    a = {f"layers.{k}.self_attn.{n}_proj.weight": one for k, layer in enumerate(layers) for n, one in layer.items()}
+    b = {f"layers.{k}.self_attn.qkv_proj.weight": torch.cat([*layer.values()]) for k, layer in enumerate(layers)}
+    a |= {"turns": turns, "old": torch.ones(3, 5)}
+    b |= {"apart": torch.cat([one.reshape(-1, 48) for one in turns.view(4, 3, 8, 48).unbind(1)]), "new": torch.ones(7)}
+    for name, state in (("split", a), ("fused", b)):
+        torch.save(state, folder / f"{name}.pt")
+    return folder / "split.pt", folder / "fused.pt"

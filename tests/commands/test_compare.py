@@ -77,7 +77,7 @@ QUANTISED = {
         torch.uint8,
     ),
     "hqq": ("W_q", ("scale", "zero"), torch.uint8),
-    "mlx": ("weight", ("scales", "biases"), torch.uint32),
+    "mlx": ("weight", ("scales", "biases"), getattr(torch, "uint32", torch.int32)),  # torch 2.3 has uint32
     "fp8 experts": ("gate_up_proj", ("gate_up_proj_scale_inv",), torch.float8_e4m3fn),
     "mxfp4": ("gate_up_proj_blocks", ("gate_up_proj_scales",), torch.uint8),
     "quantized": ("weight_quantized", ("weight_s",), torch.uint8),

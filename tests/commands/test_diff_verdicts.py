@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from paramtool.commands.diff import Diffed, diff
-from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, SAME
+from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
 
 ZEROS, ONES = np.zeros((16, 64), "f4"), np.ones((16, 64), "f4")
 RANDOM = np.random.default_rng(7)
@@ -198,3 +198,45 @@ def test_attributes_of_a_state_dict_are_no_objects(tmp_path: Path) -> None:
     save_file({name: one.numpy() for name, one in module.state_dict().items()}, tmp_path / "b.safetensors")
     for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
         assert diff(tmp_path / one, tmp_path / other).is_same(strict=True)
+
+
+def test_a_name_that_only_the_content_of_another_left(tmp_path: Path) -> None:
+    """q has what k had, and k is another tensor: it is changed, and not only in B."""
+    found = of_numpy(tmp_path, {"k": W}, {"q": W, "k": V})
+    assert kinds(found) == {"q": RENAMED, "k": CHANGED} and not found.is_same()
+    (changed,) = (one for one in found.tensors if one.kind == CHANGED)
+    assert changed.a == ("k",) and changed.change is not None and changed.change.elements == W.size
+
+
+def test_renamed_tensors_beside_objects(tmp_path: Path) -> None:
+    """Where a tensor is in a torch file is its name, and no object; what is beside it is one."""
+    one, two = torch.from_numpy(W), torch.from_numpy(V)
+    a = {"model": {"x.weight": one, "y.weight": two}, "epoch": 3}
+    for b in ({"state": {"x.weight": one, "z.weight": two}, "epoch": 3}, {"m.x": one, "m.z": two, "epoch": 3}):
+        found = of_torch(tmp_path, a, b)
+        assert found.is_same() and not found.objects and set(kinds(found).values()) == {RENAMED}
+    found = of_torch(tmp_path, a, {"m.x": one, "m.z": two, "epoch": 4})
+    assert found.objects == ("object 'epoch': is 4; A has 3",) and not found.is_same()
+
+
+def test_rows_of_a_tensor_of_which_a_table_explains_others(tmp_path: Path) -> None:
+    """Two rows of q and k are exchanged in a fused tensor: v is found by a table, and the search finds q and k."""
+    q, k, v = (RANDOM.normal(size=(8, 16)).astype("f4") for _ in range(3))
+    fused = np.concatenate([q, k, v])
+    fused[[3, 12]] = fused[[12, 3]]
+    parts = {f"h.0.attn.{name}_proj.weight": one for name, one in zip("qkv", (q, k, v), strict=True)}
+    found = of_numpy(tmp_path, {"h.0.attn.qkv_proj.weight": fused}, parts)
+    assert found.is_same() and set(kinds(found).values()) == {LAYOUT}
+    assert {one.layout for one in found.tensors} == {"qkv", ""}
+
+
+@pytest.mark.parametrize("suffix, shape", [("weight", (6,)), ("bias", ())])
+def test_values_of_another_width_for_each_group(suffix: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Rows too short for a search: only the table finds them (MiMo-V2-Flash in Megatron)."""
+    q, k, v = (RANDOM.normal(size=(rows, *shape)).astype("f4") for rows in (48, 16, 12))
+    groups = [np.concatenate([q[24 * g : 24 * g + 24], k[8 * g : 8 * g + 8], v[6 * g : 6 * g + 6]]) for g in range(2)]
+    parts = {f"h.0.attn.{name}_proj.{suffix}": one for name, one in zip("qkv", (q, k, v), strict=True)}
+    fused = {f"h.0.attn.linear_qkv.{suffix}": np.concatenate(groups)}
+    for found in (of_numpy(tmp_path, parts, fused), of_numpy(tmp_path, fused, parts)):
+        assert found.is_same() and {one.layout for one in found.tensors} == {"qkv-per-group"}, kinds(found)
+        assert all("value_dim=6" in one.how and "head_dim=8" in one.how for one in found.tensors)

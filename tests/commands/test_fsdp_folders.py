@@ -16,6 +16,7 @@ from torch import nn
 import paramtool
 from paramtool.commands.optimizers import bound_files
 from tests.hostile.command import Ran, quick
+from tests.versions import needs
 
 MODEL, STATE = "pytorch_model_fsdp_0", "optimizer_0"
 pytestmark = pytest.mark.filterwarnings(
@@ -28,6 +29,9 @@ def run(*words: object, cwd: Path) -> Ran:
     ran = quick(*words, cwd=cwd)
     assert ran.code == 0, ran
     return ran
+
+
+pytestmark = needs("torch", "2.2", "torch.distributed.checkpoint.save")
 
 
 @pytest.fixture

@@ -21,9 +21,11 @@ from paramtool.commands.report.buffers import buffers
 from paramtool.commands.report.gates import network_figures
 from paramtool.commands.report.heads import parts_figures
 from paramtool.commands.report.modules import MAX_NODES, parts, separator_of, stored, tree
+from paramtool.commands.report.moves import move_figures
 from paramtool.commands.report.sharing import equal_groups, part_of, shared_groups
+from paramtool.commands.report.ties import changes
 from paramtool.commands.report.write import default_output
-from paramtool.engine.compare.heat import row_bins
+from paramtool.engine.compare.heat import CellMap, heat
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import OutputError, UnsafeError
 from paramtool.model.dtype import DTYPES
@@ -85,7 +87,7 @@ def test_a_page_is_whole(checkpoint: Path) -> None:
     titles = found.text_of("h2")
     assert titles == ["Findings", "Where the bytes are", "Which names share memory", "Tensors inside one storage",
                       "Gates of recurrent networks", "All tensors"]  # fmt: skip
-    text = " ".join(text for _, text in found.texts)
+    text = "".join(text for _, text in found.texts)
     for name in ("emb.weight", "head.weight", "unembed", "rnn.weight_hh_l0", "transposed", "a slice"):
         assert name in text
     assert "optimizer state" in text
@@ -96,13 +98,100 @@ def test_two_checkpoints(checkpoint: Path, tmp_path: Path) -> None:
     other["model"]["h.0.mask"][3] += 1
     other["model"]["new"] = torch.ones(3)
     del other["model"]["part"]
+    other["model"]["rnn.bias_ih_l0"] = other["model"]["rnn.bias_ih_l0"].clone()
     torch.save(other, tmp_path / "other.pt")
     found = check(page_of(checkpoint, tmp_path / "other.pt"))
-    assert found.text_of("h2")[:3] == ["How B differs from A", "Which rows changed", "What moved, came or went"]
+    assert found.text_of("h2") == [
+        "How B differs from A", "Where numbers changed", "What moved, came or went", "Findings (A)", "Findings (B)",
+        "Where the bytes are (A)", "Where the bytes are (B)", "Which names share memory (A and B)",
+        "Tensors inside one storage (A)", "Tensors inside one storage (B)", "Gates of recurrent networks (A and B)",
+        "All tensors (A)", "All tensors (B)",
+    ]  # fmt: skip
     text = " ".join(text for _, text in found.texts)
     assert "not the same weights" in text and "only in B" in text and "only in A" in text
     strip = next(one["aria-label"] for one in found.all("svg") if one.get("class") == "heat")
     assert "h.0.mask" in strip and "1 row differs" in strip and "row 3: 64 elements" in strip
+    assert not any(one.get("class") == "heat cells" for one in found.all("svg"))
+
+
+def test_the_same_twice_is_shown_once(checkpoint: Path) -> None:
+    titles = check(page_of(checkpoint, checkpoint)).text_of("h2")
+    assert titles[0] == "How B differs from A" and all(one.endswith(" (A and B)") for one in titles[1:])
+
+
+def test_columns_that_changed_are_drawn_as_cells(tmp_path: Path) -> None:
+    """The keys of GPT-2's c_attn are a third of its columns: rows alone would show that all of it changed."""
+    a = {"c_attn.weight": torch.zeros(96, 288), "rows.weight": torch.zeros(50, 20)}
+    b = {name: one.clone() for name, one in a.items()}
+    b["c_attn.weight"][:, 96:192] += 1
+    b["rows.weight"][3] += 1
+    for side, state in (("a", a), ("b", b)):
+        save_file(state, tmp_path / f"{side}.safetensors")
+    found = check(page_of(tmp_path / "a.safetensors", tmp_path / "b.safetensors"))
+    (cells,) = (one for one in found.all("svg") if one.get("class") == "heat cells")
+    assert cells["viewbox"] == "0 0 64 64" and "c_attn.weight: 96 rows differ" in cells["aria-label"]
+    column = int(re.search(r"most in columns (\d+) to", cells["aria-label"])[1])  # type: ignore[index]
+    assert 92 <= column < 192
+
+
+def test_ties_that_only_one_of_two_has(tmp_path: Path) -> None:
+    """As torch itself ties them: lost, gained, the same in both, and moved to another name."""
+    w, v, u = torch.ones(4, 4), torch.zeros(3, 3), torch.full((2, 2), 7.0)
+    a = {"emb": w, "head": w, "left": v, "right": v.clone(), "same": u, "also": u, "old": torch.arange(6.0)}
+    b = {"emb": w, "head": w.clone(), "left": v, "right": v, "same": u, "also": u, "old": a["old"], "more": a["old"]}
+    for side, state in (("a", a), ("b", b)):
+        torch.save(state, tmp_path / f"{side}.pt")
+    first, second = (paramtool.inspect(tmp_path / f"{side}.pt") for side in "ab")
+    diffs = paramtool.diff(tmp_path / "a.pt", tmp_path / "b.pt").tensors
+    drawn = {
+        made.owner: [
+            [(group.owner, *((wire.name, wire.mark) for wire in group.wires)) for group in side]
+            for side in (one.a, one.b)
+        ]
+        for one in changes(first.graph, second.graph, diffs)
+        for made in one.a[:1]
+    }
+    assert drawn == {
+        "emb": [[("emb", ("emb", ""), ("head", "tied in A only"))], [("emb",), ("head",)]],
+        "left": [[("left",), ("right",)], [("left", ("left", ""), ("right", "tied in B only"))]],
+        "old": [[("old",)], [("old", ("old", ""), ("more", "in B only"))]],
+    }
+    text = page_of(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert "What changed in sharing" in text and text.count("tied in A only") == 1
+    check(text)
+
+
+def test_ties_of_renamed_tensors_are_the_same(tmp_path: Path) -> None:
+    w = torch.randn(8, 8)
+    torch.save({"wte": w, "head": w}, tmp_path / "a.pt")
+    torch.save({"model.wte": w, "model.head": w}, tmp_path / "b.pt")
+    assert "What changed in sharing" not in page_of(tmp_path / "a.pt", tmp_path / "b.pt")
+
+
+def test_maps_are_bands_from_rows_to_rows(tmp_path: Path) -> None:
+    """q, k and v to one tensor, in three layers that look alike: one figure, and its ends are torch.cat's."""
+    torch.manual_seed(0)
+    a = {f"layers.{k}.self_attn.{n}_proj.weight": torch.randn(32 if n == "q" else 16, 48)
+         for k in range(3) for n in "qkv"}  # fmt: skip
+    b = {f"layers.{k}.self_attn.qkv_proj.weight":
+         torch.cat([a[f"layers.{k}.self_attn.{n}_proj.weight"] for n in "qkv"]) for k in range(3)}  # fmt: skip
+    for side, state in (("a", a), ("b", b)):
+        save_file(state, tmp_path / f"{side}.safetensors")
+    (figure,) = move_figures(paramtool.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").tensors)
+    assert (figure.alike, figure.above, figure.below) == (2, (32, 16, 16), (64,))
+    ends = [(one.here, one.there, one.length) for one in figure.ribbons]
+    assert ends == [((0, 0), (0, 0), 32), ((1, 0), (0, 32), 16), ((2, 0), (0, 48), 16)]
+    found = check(page_of(tmp_path / "a.safetensors", tmp_path / "b.safetensors"))
+    assert sum(one.get("class") == "ribbons" for one in found.all("svg")) == 1
+
+
+@pytest.mark.parametrize("state", [{}, {"a": torch.zeros(0, 4)}])
+def test_a_checkpoint_without_bytes_has_no_empty_figures(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    save_file(state, tmp_path / "a.safetensors")
+    for other in (None, tmp_path / "a.safetensors"):
+        found = check(page_of(tmp_path / "a.safetensors", other, equal=True))
+        assert not [one for one in found.all("svg") if "role" in one]
+        assert any("No tensor has bytes" in text for _, text in found.texts)
 
 
 @pytest.mark.parametrize("equal", [False, True])
@@ -194,32 +283,66 @@ def test_heads_are_those_that_transformers_splits(model_type: str, name: str, tm
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 300), st.integers(1, 6), st.integers(1, 40), st.randoms(use_true_random=False))
+@given(
+    st.integers(1, 300), st.lists(st.integers(1, 9), max_size=2), st.integers(1, 40), st.integers(1, 7),
+    st.randoms(use_true_random=False),
+)  # fmt: skip
 def test_bins_have_the_differences_that_numpy_finds(
-    tmp_path_factory: pytest.TempPathFactory, rows: int, columns: int, most: int, random: object
+    tmp_path_factory: pytest.TempPathFactory, rows: int, rest: list[int], most: int, cells: int, random: object
 ) -> None:
     folder = tmp_path_factory.mktemp("bins")
     made = np.random.default_rng(random.randrange(2**32))  # type: ignore[attr-defined]
-    a = made.standard_normal((rows, columns)).astype("f4")
-    b = a + (made.random((rows, columns)) < 0.2) * made.standard_normal((rows, columns)).astype("f4")
+    shape = (rows, *rest)
+    a = made.standard_normal(shape).astype("f4")
+    b = a + (made.random(shape) < 0.2) * made.standard_normal(shape).astype("f4")
     if rows > 2:
-        a[1, 0] = b[1, 0] = np.nan
-        b[2, 0] = np.inf
+        a.reshape(rows, -1)[1, 0] = b.reshape(rows, -1)[1, 0] = np.nan
+        b.reshape(rows, -1)[2, 0] = np.inf
     save_file({"w": torch.from_numpy(a)}, folder / "a.safetensors")
     save_file({"w": torch.from_numpy(b)}, folder / "b.safetensors")
     one, other = (paramtool.read(folder / f"{side}.safetensors") for side in "ab")
     with Sides(one, other, 1 << 26) as sides:
-        (bins,) = row_bins([WindowPair(one.views()["w"], other.views()["w"])], sides, most)
+        (found,) = heat([WindowPair(one.views()["w"], other.views()["w"])], sides, most, cells)
+    bins = found.rows
     assert len(bins) == min(rows, most) and [bins[0].start, bins[-1].stop] == [0, rows]
-    for found, after in pairwise(bins):
-        assert found.stop == after.start > found.start
-    for found in bins:
-        x, y = a[found.start : found.stop].astype("f8"), b[found.start : found.stop].astype("f8")
-        differs = ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        assert found.elements == differs.sum()
-        with np.errstate(invalid="ignore"):
-            far = np.nan_to_num(np.abs(x - y)[differs], nan=np.inf, posinf=np.inf)
-        assert found.largest == (far.max() if differs.any() else 0)
+    for bin_, after in pairwise(bins):
+        assert bin_.stop == after.start > bin_.start
+    x, y = a.reshape(rows, -1).astype("f8"), b.reshape(rows, -1).astype("f8")
+    for bin_ in bins:
+        assert (bin_.elements, bin_.largest) == differences(x[bin_.start : bin_.stop], y[bin_.start : bin_.stop])
+    same_cells(found.cells, x, y, cells)
+
+
+def differences(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
+    """How many elements differ, and the largest difference."""
+    differs = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+    with np.errstate(invalid="ignore"):
+        far = np.nan_to_num(np.abs(x - y)[differs], nan=np.inf, posinf=np.inf)
+    return int(differs.sum()), far.max() if differs.any() else 0
+
+
+def same_cells(found: CellMap, x: np.ndarray, y: np.ndarray, cells: int) -> None:
+    assert (len(found.rows), len(found.columns)) == tuple(min(side, cells) + 1 for side in x.shape)
+    assert (found.rows[-1], found.columns[-1]) == x.shape
+    for k, (top, bottom) in enumerate(pairwise(found.rows)):
+        for j, (left, right) in enumerate(pairwise(found.columns)):
+            assert top < bottom and left < right
+            part = slice(top, bottom), slice(left, right)
+            assert (found.elements[k][j], found.largest[k][j]) == differences(x[part], y[part])
+
+
+def test_blocks_of_a_long_row_are_put_together(tmp_path: Path) -> None:
+    """A row of more elements than are compared at a time, in a tensor of three axes."""
+    a = np.zeros((2, 3, 200_000), "f4")
+    b = a.copy()
+    b[1, 2, 150_000] = 3.0
+    for side, array in (("a", a), ("b", b)):
+        save_file({"w": torch.from_numpy(array)}, tmp_path / f"{side}.safetensors")
+    one, other = (paramtool.read(tmp_path / f"{side}.safetensors") for side in "ab")
+    with Sides(one, other, 1 << 26) as sides:
+        (found,) = heat([WindowPair(one.views()["w"], other.views()["w"])], sides)
+    assert [bin_.largest for bin_ in found.rows] == [0, 3]
+    same_cells(found.cells, a.reshape(2, -1).astype("f8"), b.reshape(2, -1).astype("f8"), 64)
 
 
 # --- bounds, strangers' names, places ---------------------------------------------------------------------------------

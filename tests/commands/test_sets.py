@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -22,6 +21,7 @@ from paramtool.commands.output.sidecar_checks import ONE_FILE
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import WeightsName, of_file
 from tests.hostile.command import contents, quick
+from tests.versions import needs
 
 State = dict[str, torch.Tensor]
 
@@ -264,8 +264,11 @@ def test_a_choice_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:OMP_NUM_THREADS")
+@needs("accelerate", "1.10", "saves two models")
 def test_models_of_accelerate(tmp_path: Path) -> None:
     """Two models of one shape, saved by accelerate: both are written, and accelerate loads both."""
+    from accelerate import Accelerator
+
     accelerator = Accelerator(cpu=True)
     models = [accelerator.unwrap_model(accelerator.prepare(torch.nn.Linear(4, 4))) for _ in range(2)]
     saved = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]

@@ -19,6 +19,7 @@ import paramtool
 import paramtool.torch
 from paramtool.errors import FormatError, PlanError, UsageError
 from tests.recurrent import Tagger, raw, save
+from tests.versions import needs
 
 OUT = "out.safetensors"
 
@@ -379,6 +380,7 @@ def test_an_optimizer_that_holds_the_parameters_follows_them(tmp_path: Path) -> 
     assert read["optimizer"]["state"][0]["exp_avg"].dtype == torch.float32
 
 
+@needs("torch", "2.2", "saves float8")
 def test_complex_numbers_and_small_floats_stay(tmp_path: Path) -> None:
     c = torch.randn(3, dtype=torch.complex64)
     path = save(tmp_path, {"c": c, "q": torch.ones(4).to(torch.float8_e4m3fn), "w": torch.ones(4), "k": c.conj()})

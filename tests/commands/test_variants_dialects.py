@@ -14,6 +14,7 @@ import paramtool
 import paramtool.torch
 from tests.attention import HEAD_DIM, HEADS, LLAMA, MIXTRAL, folder_of, state_of
 from tests.hostile.command import quick
+from tests.versions import needs
 
 DIALECTS = {"llama": ("vllm", "megatron", "meta"), "mixtral": ("transformers-5", "vllm")}
 ROUND: Mapping[str, Any] = {**LLAMA, "hidden_size": HEADS * HEAD_DIM}
@@ -59,6 +60,7 @@ def test_names_of_a_list(tmp_path: Path) -> None:
     assert (first.convert_to, second.convert_to, second.advice) == ("transformers-5", "", "")
 
 
+@needs("transformers", "5", "builds the model of a config")
 def test_the_model_of_a_config(tmp_path: Path) -> None:
     """transformers takes both of its own dialects, and no other."""
     config = in_dialect(tmp_path, "mixtral", "transformers-4") / "config.json"

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from paramtool.formats.dcp.metadata import NAME
 
@@ -33,6 +32,8 @@ def nested(folder: Path) -> Any:
     """The dicts and lists that were saved, as torch's own conversion to one file makes them again."""
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # from torch 2.3 on
+
         dcp_to_torch_save(folder, Path(place) / "whole.pt")
         return torch.load(Path(place) / "whole.pt", weights_only=True)
 

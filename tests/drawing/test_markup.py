@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.drawing import palette
-from paramtool.drawing.markup import Markup, data, readable, short, tag, written
+from paramtool.drawing.markup import MAX_NAME, Markup, data, readable, short, tag, written
 from paramtool.drawing.palette import HEAT, PAGE, TINTS, contrast
-from paramtool.drawing.strips import HeatBin, Segment, heat, ruler, text_bar
+from paramtool.drawing.ribbons import Ribbon, ribbons
+from paramtool.drawing.strips import Segment, heat, ruler, text_bar
 
 STRANGE = st.text(st.characters() | st.sampled_from("<>&\"'/`\u202e\u2066\x1b\x00\ud800"), max_size=60)
 
@@ -53,6 +55,12 @@ def test_data_inside_a_script_stays_there(value: object) -> None:
 
 def test_markup_is_not_escaped_twice() -> None:
     assert written(tag("b", "<")) == "<b>&lt;</b>" and isinstance(tag("b"), Markup)
+
+
+def test_only_strangers_words_lose_their_middle() -> None:
+    """A long path of a figure stays whole; a long name as an attribute does not."""
+    long = "M0 0h1" * 4 * MAX_NAME
+    assert tag("path", d=Markup(long)) == f'<path d="{long}"/>' and len(tag("path", d=long)) < len(long)
 
 
 @given(STRANGE, st.integers(0, 40))
@@ -95,27 +103,47 @@ def test_the_style_has_both_themes() -> None:
 # --- strips ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=200))
-def test_a_strip_of_heat_has_each_bin_once(levels: list[int]) -> None:
-    """Neighbours of one colour are one shape; the shapes of all colours together have the strip's length."""
-    made = ElementTree.fromstring(heat([HeatBin(level, "") for level in levels], "rows", width=200.0, height=1.0))
-    step = 200.0 / len(levels)
-    seen = [-1] * len(levels)
+@given(st.integers(1, 40).flatmap(lambda wide: st.lists(st.lists(st.integers(0, 7), min_size=wide, max_size=wide),
+                                                         min_size=1, max_size=40)))  # fmt: skip
+def test_heat_has_each_cell_once(rows: list[list[int]]) -> None:
+    """Neighbours of one colour are one shape; all shapes together are all cells, each in its colour."""
+    made = ElementTree.fromstring(heat(rows, "cells"))
+    assert made.get("viewBox") == f"0 0 {len(rows[0])} {len(rows)}"
+    nothing = made.find("rect")
+    seen = [[-1 if nothing is None else 0] * len(rows[0]) for _ in rows]
     for path in made.iter("path"):
         level = int(path.get("class", "")[1:])
-        for run in path.get("d", "").split("z"):
-            if run:
-                start, _, rest = run[1:].partition(" 0h")
-                first, count = round(float(start) / step), round(float(rest.partition("v")[0]) / step)
-                assert seen[first : first + count] == [-1] * count
-                seen[first : first + count] = [level] * count
-    assert seen == levels
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\3z", path.get("d", "")):
+            for column in range(int(x), int(x) + int(width)):
+                assert seen[int(y)][column] <= 0
+                seen[int(y)][column] = level
+        assert re.fullmatch(r"(M\d+ \d+h(\d+)v1h-\2z)+", path.get("d", ""))
+    assert seen == rows
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.data())
+def test_ribbons_lead_lines_to_their_place(above: list[int], data: st.DataObject) -> None:
+    """Upper ends tile the tensors above, lower ends the one below, to scale, whatever the order."""
+    order = data.draw(st.permutations(range(len(above))))
+    found, to = [], 0
+    for k in order:
+        found.append(Ribbon((k, 0), (0, to), above[k], "blue", "up", "down", f"{k}"))
+        to += above[k]
+    made = ElementTree.fromstring(ribbons(above, [to], found, "a map"))
+    below = 0.0
+    for k, one in zip(order, made.findall("g"), strict=True):
+        upper, lower = ((float(rect.get("x", 0)), float(rect.get("width", 0))) for rect in one.findall("rect"))
+        assert one.findtext("title") == f"{k}"
+        assert lower == (pytest.approx(below, abs=0.02), pytest.approx(1040 * above[k] / to, abs=0.02))
+        frame = made.findall("rect")[k]
+        assert upper == (float(frame.get("x", 0)), pytest.approx(float(frame.get("width", 0)), abs=0.02))
+        below += lower[1]
 
 
 def test_a_ruler_is_to_scale_and_shows_what_is_tiny() -> None:
     made = ElementTree.fromstring(
         ruler([Segment(0, 500, "a", "blue"), Segment(500, 501, "b", "red"), Segment(501, 1000, "c", "blank", "unused")],
-              1000, "a storage", [(0, "0")])
+              1000, "a storage")
     )  # fmt: skip
     places = {
         one.findtext("title", "").partition(":")[0]: (float(rect.get("x", 0)), float(rect.get("width", 0)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.engine.read.threads import begun, threaded
+from paramtool.engine.read.threads import threaded
 from tests.patience import PATIENCE
 
 
@@ -47,11 +47,13 @@ def stop(number, frame):
 signal.signal(signal.SIGALRM, stop)
 for moment in range(1, 120):
     try:
-        signal.setitimer(signal.ITIMER_REAL, moment / 20_000)
-        list(threaded(lambda task: task, range(3000), 2))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, moment / 20_000)
+            list(threaded(lambda task: task, range(3000), 2))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         pass
-    signal.setitimer(signal.ITIMER_REAL, 0)
 assert list(threaded(lambda task: task, range(9), 2)) == list(range(9))
 print("ended")
 """
@@ -61,10 +63,3 @@ def test_a_signal_at_any_moment_ends_it() -> None:
     """A handler that raises, at many moments of many tasks: threads end, the next run works, the process exits."""
     done = subprocess.run([sys.executable, "-c", MANY_MOMENTS], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
-
-
-def test_work_that_goes_on_meanwhile() -> None:
-    with begun(lambda: 7) as result:
-        assert result() == 7
-    with pytest.raises(ZeroDivisionError), begun(lambda: 1 // 0) as result:
-        result()

@@ -144,6 +144,15 @@ def _locked(folder: Path, server: Server) -> None:
     _done(server, folder, "lock", "model.pt", "-o", "my.lock")
 
 
+def _old_lock(folder: Path, server: Server) -> None:
+    """A lock of another file, to be replaced."""
+    _torch(folder, server)
+    _other_torch(folder)
+    _done(server, folder, "lock", "other.pt", "-o", "out.lock")
+    (folder / "other.pt").unlink()
+    (folder / "out.lock").chmod(0o640)
+
+
 FILE, FOLDER = "out.safetensors", "out"
 COMMANDS = (
     Command("dedup", ("dedup", "model.pt", "-o", FILE), FILE, _torch),
@@ -159,8 +168,16 @@ COMMANDS = (
     Command("fuse", ("fuse", "lstm.safetensors", "--layout", "cudnn", "-o", FILE), FILE, _lstm),
     Command("unfuse", ("unfuse", "fused.safetensors", "-o", FILE), FILE, _fused),
     Command("lock", ("lock", "model.pt", "-o", "out.lock"), "out.lock", _torch),
+    Command("lock-force", ("lock", "model.pt", "-o", "out.lock", "--force"), "out.lock", _old_lock),
+    Command("lock-folder", ("lock", "model", "-o", "out.lock"), "out.lock", _folder),
     Command("inspect", ("inspect", "model.pt"), "", _torch),
     Command("check", ("check", "model.pt", "--config", "rules.toml", "--lock", "my.lock"), "", _locked),
+    Command(
+        "check-report",
+        ("check", "model.pt", "--config", "rules.toml", "--lock", "my.lock", "-o", "out.sarif"),
+        "out.sarif",
+        _locked,
+    ),
     Command("diff", ("diff", "a.safetensors", "b.safetensors", "--rows"), "", _two_files),
     Command("find-base", ("diff", "--find-base", "a.safetensors", "b.safetensors"), "", _two_files),
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
@@ -169,7 +186,13 @@ COMMANDS = (
 HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 LIKE_CONVERT = ("fuse", "unfuse")
 """Commands that are `convert` with other defaults; `make hard` runs them, too."""
-CALLED = tuple(command for command in COMMANDS if HARD or command.name not in LIKE_CONVERT)
+REPORT = "check-report"
+"""A report of a checkpoint that cannot be read is written, too: it is neither the old nor the usual one."""
+CALLED = tuple(
+    command
+    for command in COMMANDS
+    if command.name != REPORT and (HARD or command.name not in (*LIKE_CONVERT, "lock-folder"))
+)
 """Commands of which each system call fails."""
 WRITING = tuple(command for command in COMMANDS if command.output)
 SIGNALLED = tuple(

@@ -79,6 +79,43 @@ FULL = (30, 90) if not HARD else (10, 30, 60, 70, 90, 120, 130)
 """MiB; the output has 132."""
 
 
+BLIND = (
+    "import os, sys\n"
+    "found = os.statvfs\n"
+    "os.statvfs = lambda path: os.statvfs_result([4096, 4096, *[1 << 30] * 6, *found(path)[8:]])\n"
+    "sys.argv = ['paramtool', *sys.argv[1:]]\n"
+    "from paramtool.cli.main import main\n"
+    "main()\n"
+)
+"""The command, with a disk that says that it has room."""
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
+@pytest.mark.parametrize("words", [("lock",), ("check", "--config", "rules.toml")], ids=lambda words: words[0])
+def test_the_disk_is_full_while_a_lock_or_a_report_is_written(tmp_path: Path, words: Sequence[str], old: bool) -> None:
+    """Exit 7 with the output's name; no half of a text is left, and an old one is as it was."""
+    if reason := _no_mounts():
+        pytest.skip(reason)
+    save_file({f"t{k:05}": np.zeros(1, "f4") for k in range(4000)}, tmp_path / "m.safetensors")
+    (tmp_path / "rules.toml").write_text('dtype = {"*" = "int8"}')
+    place, left = tmp_path / "disk", tmp_path / "left"
+    place.mkdir()
+    name = {"lock": "out.lock", "check": "out.json"}[words[0]]
+    begin = f"echo old > {place}/{name} && " if old else ""
+    command = f'{begin}"$0" "$@" ; code=$? ; test -e {place}/{name} && cat {place}/{name} ; exit $code'
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_A_SMALL_DISK, str(place), "200k",
+         "sh", "-c", command, sys.executable, "-c", BLIND, *words[:1], "m.safetensors", *words[1:],
+         "-o", f"{place}/{name}", *(["--force"] if old else [])],
+        cwd=tmp_path, env={**_environment(), "LEFT": str(left)}, capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 7, done
+    assert name in done.stderr and "No space left on device" in done.stderr, done
+    assert not any(word in done.stderr for word in BAD_WORDS), done
+    assert done.stdout.endswith("old\n") if old else True
+    assert left.read_text() == (f"{name}\n" if old else ""), "something was left on the disk"
+
+
 @pytest.mark.parametrize("size", FULL)
 @pytest.mark.parametrize("words", CONVERSIONS, ids=lambda words: words[0])
 def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Sequence[str], size: int) -> None:
@@ -88,17 +125,9 @@ def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Se
     place = tmp_path / "disk"
     place.mkdir()
     left = tmp_path / "left"
-    blind = (
-        "import os, sys\n"
-        "found = os.statvfs\n"
-        "os.statvfs = lambda path: os.statvfs_result([4096, 4096, *[1 << 30] * 6, *found(path)[8:]])\n"
-        "sys.argv = ['paramtool', *sys.argv[1:]]\n"
-        "from paramtool.cli.main import main\n"
-        "main()\n"
-    )
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_A_SMALL_DISK, str(place), f"{size}m",
-         sys.executable, "-c", blind, *words, "-o", f"{place}/out.safetensors"],
+         sys.executable, "-c", BLIND, *words, "-o", f"{place}/out.safetensors"],
         cwd=network, env={**_environment(), "LEFT": str(left)}, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 7, done
@@ -114,6 +143,7 @@ def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Se
         ("verify", "shrinking.safetensors", "--against", "lstm.safetensors"),
         ("verify", "lstm.safetensors", "--against", "shrinking.safetensors"),
         ("dedup", "shrinking.safetensors", "-o", "out.safetensors"),
+        ("lock", "shrinking.safetensors", "-o", "out.safetensors"),
         ("convert", "shrinking.safetensors", "--from", "torch", "--to", "keras", "-o", "out.safetensors"),
     ),
     ids=lambda words: f"{words[0]}-{words[1].split('.')[0]}",

@@ -34,6 +34,9 @@ from tests.contracts.makers_dcp import flat, nested
 from tests.examples import examples
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
+from tests.versions import needs
+
+pytestmark = needs("torch", "2.3", "dcp_to_torch_save")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "dcp"
 FOLDERS = [FIXTURES / name / name for name in ("one_process", "fsdp2", "tensor_parallel")]

@@ -33,6 +33,9 @@ from tests.examples import examples
 from tests.formats.test_dcp import same
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
+from tests.versions import needs
+
+pytestmark = needs("torch", "2.3", "dcp_to_torch_save")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "dcp"
 FILES = {NAME, FILE}

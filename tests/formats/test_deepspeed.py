@@ -28,6 +28,7 @@ from paramtool.model.storage import ByteRange
 from tests.formats import deepspeed_folders as made
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
+from tests.versions import needs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "deepspeed"
 STAGES = ("stage1", "stage2", "stage3")
@@ -279,6 +280,7 @@ def test_any_parameters_on_any_ranks(
     assert all(same(found[name], value) for name, value in expected.items())
 
 
+@needs("torch", "2.6", "set_crc32_options")
 @pytest.mark.parametrize("stage", [2, 3])
 def test_64_ranks_are_joined_in_one_pass(stage: int, tmp_path: Path, reads: list[int]) -> None:
     """What is read of the files is as much as the tensors have.

@@ -16,6 +16,7 @@ from torch import _weights_only_unpickler
 
 from paramtool.formats.pickle import read as pickle_read
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
+from tests.versions import needs
 
 ORDERED = Name("collections", "OrderedDict")
 scalars = (
@@ -39,6 +40,7 @@ def said(value: Any) -> Any:
     return value
 
 
+@needs("torch", "2.6", "weights_only=True takes bytes")
 @settings(deadline=None)
 @given(values)
 def test_everybody_reads_the_same(value: Any) -> None:
@@ -96,6 +98,7 @@ def test_many_items_and_names() -> None:
     assert len(data) < 2 * len(dumps([f"name {k}" for k in range(300)]))
 
 
+@needs("torch", "2.6", "weights_only=True takes bytes")
 def test_only_opcodes_that_torch_takes() -> None:
     """Nothing of a newer protocol, no frames, no LONG4, no PUT."""
     value = Dict(

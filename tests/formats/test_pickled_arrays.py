@@ -22,6 +22,7 @@ from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import read_file, sniff
 from paramtool.model.storage import ByteRange, Encoded, Inline
 from tests.hostile.command import quick
+from tests.versions import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "fixtures" / "pickle").glob("*/*.pkl"))
@@ -34,6 +35,9 @@ def same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
     return found.shape == expected.shape and found.tobytes() == little.tobytes()
 
 
+NUMPY_2 = needs("numpy", "2", "opens pickles of NumPy 2")
+
+
 def arrays_of(value: Any, path: str = "") -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of numbers in a value, by their paths."""
     if isinstance(value, np.ndarray):
@@ -43,6 +47,7 @@ def arrays_of(value: Any, path: str = "") -> dict[str, np.ndarray[Any, Any]]:
     return {k: v for key, child in pairs for k, v in arrays_of(child, f"{path}.{key}" if path else str(key)).items()}
 
 
+@NUMPY_2
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 @pytest.mark.filterwarnings("ignore:numpy.core")
 def test_what_pickle_loads(path: Path) -> None:
@@ -59,6 +64,7 @@ def test_what_pickle_loads(path: Path) -> None:
             assert is_shared == (expected[one] is expected[other]), (one, other)
 
 
+@NUMPY_2
 def test_a_file_of_python_2() -> None:
     """NumPy's own tests have one that Python 2 wrote (`test_astype_copy` in test_regression.py)."""
     path = Path(np._core.__file__).parent / "tests" / "data" / "astype_copy.pkl"
@@ -259,6 +265,7 @@ class Closed(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
+@NUMPY_2
 def test_a_real_file(samples: Path, tmp_path: Path) -> None:
     """g2pM's weights: torch's names in a dict of arrays; read, converted as from a torch file, and back."""
     path = samples / "kakaobrain__g2pm__np_ckpt.pkl"

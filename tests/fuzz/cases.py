@@ -14,7 +14,7 @@ Command = tuple[str, ...]
 LAYOUTS = tuple(layout.name for layout in layouts.all_layouts())
 WEIGHTS = {
     "torch": 6, "safetensors": 3, "record": 6, "sharded": 3, "mxnet": 4, "npz": 4, "keras": 5, "jld2": 2, "onnx": 4,
-    "bson": 3, "folder": 2, "foreign": 1,
+    "bson": 3, "folder": 2, "foreign": 1, "lock": 4, "policy": 4,
 }  # fmt: skip
 """How often each format is chosen."""
 OPTIONS = (
@@ -22,6 +22,8 @@ OPTIONS = (
     "--allow-unknown", "--json", "--min-equal-bytes=1",
 )  # fmt: skip
 """Of dedup."""
+CHECKED = ("lock", "policy")
+"""Formats of what `check` reads beside a checkpoint."""
 ORIGINAL = "original"
 """The folder of the seed's own files, for commands that compare."""
 
@@ -50,7 +52,8 @@ def make(seeds: list[Seed], number: int, start: str, count: int | None = None) -
     files = dict(seed.files)
     for chance in chances if count is None else chances[:count]:
         files = mutated(seed, files, Random(f"{start}/{number}/{chance}"))
-    original = seed.files if any(ORIGINAL in word for command in commands for word in command) else {}
+    needs_original = format_ in CHECKED or any(ORIGINAL in word for command in commands for word in command)
+    original = seed.files if needs_original else {}
     return Case(format_, f"{seed.name}, case {number}", seed.main, files, commands, original)
 
 
@@ -71,12 +74,16 @@ def mutated(seed: Seed, files: dict[str, bytes], random: Random) -> dict[str, by
 def plan(seed: Seed, random: Random) -> list[Command]:
     """What is run: always `inspect --json`, then one command that writes, compares or reads all bytes."""
     main = seed.main
+    if seed.format in CHECKED:
+        return [_check(seed, random)]
     folder = main == "."
     first: Command = ("inspect", "--json", main)
     if random.random() < 0.25:
         first = ("inspect", main, *random.choice((("--tensors",), ("--quiet",), ())))
     out = "../out/d" if folder else random.choice(("../out/x.safetensors", "../out/x.safetensors", "../out/x.pt"))
-    chosen = random.randrange(30)
+    chosen = random.randrange(34)
+    if chosen >= 30:
+        return [first, ("lock", main, "-o", LOCK), ("check", main, "--lock", LOCK, "--json")]
     if chosen < 18:
         options = [word for word in OPTIONS if random.random() < 0.2]
         if "--no-equal" in options or out.endswith(".pt"):  # one does not go with the others: a usage error
@@ -103,3 +110,15 @@ def plan(seed: Seed, random: Random) -> list[Command]:
         words = random.choice((("convert", "--to", to, *keep), ("fuse", "--layout", "cudnn"), ("unfuse",)))
         return [first, (words[0], main, "-o", out, *words[1:])]
     return [first, ("dedup", main, "-o", out)]
+
+
+LOCK = "../out/x.lock"
+FORMS = ("text", "github", "sarif", "junit", "markdown")
+
+
+def _check(seed: Seed, random: Random) -> Command:
+    """A check of a checkpoint that is as it was, by a lock or a configuration that is not; mostly as a document."""
+    form = ("--json",) if random.random() < 0.8 else ("--format", random.choice(FORMS))
+    if seed.format == "lock":
+        return ("check", seed.main, "--lock", "my.lock", *form)
+    return ("check", *random.choice(((), (), (seed.main,), ("--config", "paramtool.toml"))), *form)

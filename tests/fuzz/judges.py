@@ -31,13 +31,14 @@ import torch
 import paramtool
 from paramtool.model.checkpoint import unescaped_name
 from tests.contracts import makers, makers_arrays
-from tests.fuzz.cases import Case, Command
+from tests.fuzz.cases import CHECKED, LOCK, Case, Command
+from tests.fuzz.mutators import lock_text
 from tests.hostile.command import MAX_LINE, MAX_MESSAGE
 from tests.laws.sharing import described, partition, raw
 
 CODES = {
     "inspect": {0, 3, 4}, "dedup": {0, 3, 4, 6}, "export": {0, 3, 4, 6}, "verify": {0, 1, 3, 4}, "guess": {0, 1, 3, 4},
-    "diff": {0, 1, 3, 4},
+    "diff": {0, 1, 3, 4}, "lock": {0, 3, 4}, "check": {0, 1, 3, 4},
     "convert": {0, 2, 3, 4, 5, 6}, "fuse": {0, 2, 3, 4, 5, 6}, "unfuse": {0, 2, 3, 4, 5, 6},
 }  # fmt: skip
 """What a damaged file may lead to (README, docs/security.md): never 70, and never 7, for the disk is fine."""
@@ -99,7 +100,8 @@ def judge_run(run: Run, case: Case, changed: list[str]) -> list[Finding]:
     if run.error is not None:
         detail = "".join(traceback.format_exception(run.error))[-3000:]
         return [Finding("exception", origin(run.error), detail)]
-    if run.code not in CODES[word] | ({2} if case.main == "." else set()):  # 2: a folder has several sets of weights
+    may_be_wrong = {2} if case.main == "." or case.format in CHECKED else set()  # a folder has several sets of weights
+    if run.code not in CODES[word] | may_be_wrong:
         found.append(Finding("exit code", f"{word} {run.code}: {plain(run.err)}", run.err[:1000]))
     never = ("Traceback", "internal error", "defect of paramtool", "out of memory", "out of stack")
     said = [words for words in never if words in run.err]
@@ -117,6 +119,8 @@ def judge_run(run: Run, case: Case, changed: list[str]) -> list[Finding]:
     if not (run.out + run.err).replace("\n", "").isprintable():
         found.append(Finding("message", f"{word}: not printable", repr(run.out + run.err)[:1000]))
     found.extend(Finding("seen", f"{word}: {plain(what)}", what) for what in run.seen)
+    if word == "check":
+        found.extend(judge_check(run, case))
     writes = {"-o"} & set(run.command) and run.code == 0
     strange = [name for name in changed if not (writes and name.startswith("out"))]
     if strange:
@@ -135,7 +139,8 @@ def _message(run: Run, case: Case) -> list[Finding]:
     if any(len(line) > MAX_LINE for line in err.splitlines()):
         bad.append("a line too long")
     names = {os.path.basename(name) for name in case.files} | {os.path.basename(case.main)}
-    if not any(name in err for name in names):
+    is_elsewhere = case.format in CHECKED and re.search(r"no such |No such |no file matches|no path is given", err)
+    if not is_elsewhere and not any(name in err for name in names):
         bad.append(f"no file named: {plain(err)}")
     return [Finding("message", f"{run.code}: {what}", err[:1000]) for what in bad]
 
@@ -148,6 +153,34 @@ def judge_work(run: Run, slow: float, peak: int) -> list[Finding]:
     if run.grown > peak:
         found.append(Finding("memory", run.command[0], f"{run.grown >> 20} MiB"))
     return found
+
+
+def judge_check(run: Run, case: Case) -> list[Finding]:
+    """What is wrong with a check: a mutated lock that passes, a mistake without its line, a lock that lies."""
+    said = PLACES.get(case.format, "")
+    if run.code in (2, 3) and said and not re.search(said, run.err):  # a line, where it is not the whole file
+        return [Finding("message", f"check {run.code}: no line: {plain(run.err)}", run.err[:1000])]
+    if run.code not in (0, 1) or "--json" not in run.command:
+        return []
+    document = json.loads(run.out)
+    ids = {one["id"] for file in document["files"] for one in file["findings"]}
+    if LOCK in run.command and (wrong := sorted(one for one in ids if one not in ABOUT_FILES)):
+        return [Finding("unequal", f"{case.format}: check finds {wrong} against its own lock", run.out[:1000])]
+    if case.format == "lock" and not ids:
+        was, now = (lock_text.meaning(files["my.lock"]) for files in (case.original, case.files))
+        if was != now:
+            changed = sorted({*was} ^ {*now})
+            return [Finding("passes", plain(" | ".join(changed)), repr(changed)[:1000])]
+    return []
+
+
+PLACES = {
+    "lock": r"(^|\n)error: (my\.lock(:\d+)?: |model\.pt: (my\.lock does not name it|is not in a format))",
+    "policy": r"(^|\n)error: (paramtool\.toml|my\.lock:|.*: (no file matches|no such |is not in a )|no path is given)",
+}
+"""How the error of a damaged file of these formats begins."""
+ABOUT_FILES = {"PT301", "PT302", "PT405"}
+"""What is found of any file, whatever its lock says."""
 
 
 DELIBERATE: tuple[tuple[str, str, str], ...] = (

@@ -156,10 +156,10 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
             called = [what for what in seen if what.split(" ")[0] in watch.NEVER - {"pickle.find_class"}]
             findings += [Finding("executed", judges.plain(what), what) for what in called]
         before = after
-        if run.code in (3, 4) and number % REFUSED_AGAIN:
+        if run.code and (command[0] == "lock" or (run.code in (3, 4) and number % REFUSED_AGAIN)):
             break
-    if case.commands[0][0] == "inspect" and len(codes) > 1 and codes[0].endswith(" 3") and codes[1] == "dedup 0":
-        findings.append(Finding("disagree", "inspect refuses what dedup takes"))
+    if case.commands[0][0] == "inspect" and codes[0].endswith(" 3") and {*codes[1:]} & {"dedup 0", "lock 0"}:
+        findings.append(Finding("disagree", f"inspect refuses what {codes[1].split()[0]} takes"))
     if findings:
         (folder / "begun").rename(folder / f"found-{number}")
     return Result(number, case.format, case.name, codes, findings, time.monotonic() - started)

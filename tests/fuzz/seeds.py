@@ -17,6 +17,7 @@ import torch
 
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
+from paramtool.commands import lock as lock_command
 from paramtool.commands import relayout as relayout_command
 from tests.contracts.makers import CASES, state
 
@@ -209,6 +210,52 @@ def _foreign() -> Iterator[Seed]:
     yield Seed("foreign", "metadata", ".metadata", {".metadata": plain}, {".metadata": "pickle"})
 
 
+POLICY = """# paramtool.toml
+files = ["*.pt"]
+lock = "my.lock"
+tied = [["head", "wte"]]
+dtype = {"w*" = "float32"}
+has = ["head"]
+max-unused = "1%"
+max-duplicate = 4096
+no-nan = ["w*", "head"]
+unknown-class = true
+allow-class = ["mylib.*"]
+size = "1MB"
+parameters = "1..1000"
+
+[severity]
+unused-bytes = "error"
+PT401 = "note"
+
+[[paths]]
+match = ["model.*"]
+size = "2MB"
+
+[[allow]]
+rule = "unused-bytes"
+path = "model.pt"
+tensors = ["w*"]
+reason = "old exporter"
+until = 2030-01-31
+"""
+
+
+def _checked() -> Iterator[Seed]:
+    """A lock of a model with ties, overlaps and objects, and a configuration beside it."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        wide, long = torch.arange(6.0).view(2, 3), torch.arange(12.0)
+        weights = {"head": wide, "wte": wide, "turned": wide.t(), "w 0": long[:8], "w#1": long[4:], "empty": wide[:0]}
+        torch.save({**weights, "epoch": 3, "args": Namespace(lr=0.1)}, folder / "model.pt")
+        lock_command.lock([folder / "model.pt"], folder / "my.lock")
+        (folder / "paramtool.toml").write_text(POLICY)
+        files = _read(folder)
+        locked = {name: files[name] for name in ("model.pt", "my.lock")}
+        yield Seed("lock", "lock", "model.pt", locked, {"my.lock": "lock"})
+        yield Seed("policy", "policy", "model.pt", files, {"paramtool.toml": "toml"})
+
+
 def _torch() -> Iterator[Seed]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -221,7 +268,7 @@ def _torch() -> Iterator[Seed]:
 
 def every() -> list[Seed]:
     """All seeds, in an order that is always the same."""
-    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_dcp(), *_foreign()]
+    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_dcp(), *_foreign(), *_checked()]
     return [
         Seed(s.format, s.name, s.main, s.files, {"model.pt": "stacked"}) if s.name == "torch stacked training" else s
         for s in found

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64)
 BITS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
-UNTYPED = (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32)
-"""Saved through untyped storages (`_rebuild_tensor_v3`)."""
+WORDS = ("float8_e4m3fn", "float8_e5m2", "uint16", "uint32")
+UNTYPED = tuple(getattr(torch, name) for name in WORDS) if hasattr(torch, "uint16") else ()
+"""Saved through untyped storages (`_rebuild_tensor_v3`), which torch before 2.3 does not do."""
 NAMES = ("emb", "head", "w", "b", "layer.0", "layer.1", "a.b", "x y", "ü")
 
 

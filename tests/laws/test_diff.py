@@ -14,8 +14,7 @@ from safetensors.numpy import save_file
 
 from paramtool.commands.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, ROUNDED, SAME
-from tests.examples import IS_HARD, examples
-from tests.laws import diff_trials
+from tests.examples import examples
 
 Arrays = Mapping[str, np.ndarray]
 WIDTH = 24
@@ -195,15 +194,7 @@ def test_rows_that_round_to_the_same_are_not_the_same(place: Path, other: str) -
     random = np.random.default_rng(0)
     old, narrow = random.normal(size=(8, WIDTH)), random.normal(size=(8, WIDTH)).astype(other)
     new = old[::-1].copy()
-    new.view("u8")[3, 5] ^= 1
+    new.view("u8")[3, 5] ^= np.uint64(1)
     found = compared(place, {"a": old, "n": narrow}, {"b": new, "n2": narrow[::-1]})
     assert {one.kind for one in found.tensors for name in one.b if name == "b"} == {ADDED}
     assert not found.is_same()
-
-
-@pytest.mark.parametrize("start", range(8 if not IS_HARD else 400))
-def test_random_pairs_have_no_false_verdict(place: Path, start: int) -> None:
-    """Pairs whose truth NumPy knows: nothing lost is the same, and nothing planted is changed."""
-    for seed in range(25 * start, 25 * start + 25):
-        one = diff_trials.trial(seed)
-        assert not diff_trials.faults(one, diff_trials.compared(place, one)), seed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from paramtool.commands.diff import diff
 from paramtool.layouts.spec import Spec
 from paramtool.model.diff import LAYOUT, RENAMED, SAME
 from tests.laws.conversions import NAMES, can_hold, move, neutral
+from tests.laws.diff_trials.kinds_networks import ONE_BIAS, WRITERS, a_net
 
 SPECS = [Spec(kind=kind, input=6, hidden=16, layers=1, bias=False) for kind in ("lstm", "gru", "rnn")]
 CASES = [(name, spec) for spec in SPECS for name in NAMES if can_hold(name, spec) and name != "torch"]
@@ -34,18 +36,11 @@ def files(place: Path, name: str, spec: Spec) -> tuple[Path, Path]:
     return found[0], found[1]
 
 
-ONE_WAY = {
-    "paddle": "has every tensor under two names, and those that PyTorch lacks are told",
-    "flux.old": "stores a first state of zeros, which no layout of PyTorch leaves out",
-    "lasagne": "a network with peepholes of zero is not read as one without",
-}
-
-
 @pytest.mark.parametrize("name, spec", CASES, ids=[f"{name}-{spec.kind}" for name, spec in CASES])
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
 def test_a_network_in_another_layout(name: str, spec: Spec, back: bool, tmp_path: Path) -> None:
-    if back and name in ONE_WAY:
-        pytest.skip(ONE_WAY[name])
+    if back and name == "paddle":
+        pytest.skip("has every tensor under two names, and those that PyTorch lacks are told")
     a, b = files(tmp_path, name, spec)[:: -1 if back else 1]
     found = diff(a, b)
     told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
@@ -81,6 +76,26 @@ def test_layers_that_are_modules_of_their_own(wrong: str, back: bool, tmp_path: 
     told = [one for one in found.tensors if one.kind not in (RENAMED, LAYOUT)]
     assert found.is_same() == (not wrong) == (not told), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert any(wrong in (*one.a, *one.b) for one in told) or not wrong
+
+
+@pytest.mark.parametrize("old, new", [*permutations(WRITERS, 2)])
+@pytest.mark.parametrize("biases", ["none", "first", "both"])
+def test_two_libraries_of_which_neither_is_torch(old: str, new: str, biases: str, tmp_path: Path) -> None:
+    """NumPy writes both, by their documented orders of gates; a second bias of zeros is the same as none."""
+    if biases == "both" and {old, new} & {*ONE_BIAS}:
+        pytest.skip("a library with one bias has the sum of both, which is another test")
+    net = a_net(np.random.default_rng(5), "lstm", biases)
+    for side, name in (("a", old), ("b", new)):
+        arrays = {key: np.ascontiguousarray(one) for key, one in WRITERS[name](net, "rnn").items()}
+        save_file(arrays, tmp_path / f"{side}.safetensors")
+    found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert all(one.kind in (LAYOUT, RENAMED, SAME) for one in found.tensors)
+    name = next(iter(arrays))
+    arrays[name] = arrays[name].copy()
+    arrays[name].reshape(-1)[-1] += 1
+    save_file(arrays, tmp_path / "b.safetensors")
+    assert not diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").is_same()
 
 
 @pytest.mark.parametrize("said", ["", "relu"])

@@ -85,7 +85,8 @@ ASKED: dict[str, Callable[[type, tuple[Any, ...], dict[str, Any]], Any]] = {
     "match": lambda cls, args, more: cls.__match_args__,  # type: ignore[attr-defined]
     "fields": lambda cls, args, more: [(f.name, f.default, f.kw_only, f.init) for f in dataclasses.fields(cls)],
     "is_one": lambda cls, args, more: dataclasses.is_dataclass(cls),
-    "slots": lambda cls, args, more: cls.__slots__,  # type: ignore[attr-defined]
+    # Python 3.10 repeats the slots of the base
+    "slots": lambda cls, args, more: sys.version_info < (3, 11) or cls.__slots__,  # type: ignore[attr-defined]
     "kind": lambda cls, args, more: (cls.KIND, cls.__doc__, cls.__qualname__),  # type: ignore[attr-defined]
 }
 

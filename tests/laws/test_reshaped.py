@@ -13,6 +13,7 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous, contiguous_strides, reshaped
 from tests.examples import examples
 from tests.laws.windows import element_positions, views
+from tests.versions import needs
 
 
 @st.composite
@@ -46,6 +47,7 @@ def by_numpy(view: View, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
 
 
+@needs("numpy", "2.1", "reshape(copy=False)")
 @settings(max_examples=examples(800), deadline=None)
 @given(permuted() | views(), st.data())
 def test_reshaping_is_numpys(view: View, data: st.DataObject) -> None:

@@ -136,6 +136,30 @@ def test_lines_of_alias_sets(tied: str, message: str) -> None:
         read.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("digest", "sha256", "message"),
+    [
+        ("0" * 64, ("1" * 64, ""), r":5: file 'n.pt' has no sha256; expected one for each file"),
+        ("0" * 64, ("", ""), r":4: file 'm.pt' has no sha256"),
+        ("-", ("1" * 64, "1" * 64), r":4: file 'm.pt' has a sha256"),
+        ("-", ("", ""), ""),
+        ("no-data", ("", ""), ""),
+        ("no-data", ("1" * 64, "1" * 64), ""),
+        ("no-data", ("", "1" * 64), r":5: file 'n.pt' has a sha256"),
+    ],
+)
+def test_a_hash_that_was_taken_away(digest: str, sha256: tuple[str, str], message: str) -> None:
+    """Files without a hash would not be compared: every file has one where tensors were read, and none with headers."""
+    tensors = {"a": LockedTensor("a", "float32", (2,), digest)}
+    files = tuple(LockedFile(f"{name}.pt", 9, one) for name, one in zip("mn", sha256, strict=True))
+    model = LockedModel("m", files, digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors)
+    if not message:
+        assert read.parse(write.text([model])).models
+        return
+    with pytest.raises(FormatError, match=message):
+        read.parse(write.text([model]))
+
+
 def twice(text: str, start: str) -> str:
     """A text with one of its lines twice."""
     line = next(one for one in text.split("\n") if one.startswith(start))

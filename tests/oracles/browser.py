@@ -18,6 +18,8 @@ from tests.patience import PATIENCE
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
+AXE = Path(__file__).parents[2] / "build" / "axe" / "package" / "axe.min.js"
+"""axe-core of npm, which `make build/axe/stamp` fetches."""
 KEYS = {
     "Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "ArrowLeft": "\ue012", "ArrowUp": "\ue013",
     "ArrowRight": "\ue014", "ArrowDown": "\ue015",
@@ -56,6 +58,10 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:
         """What a script of the page returns."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait(self, script: str, *arguments: object) -> Any:
+        """What a script gives to its last argument, a function."""
+        return self._post("/execute/async", {"script": script, "args": list(arguments)})
 
     def press(self, key: str) -> None:
         """One key, to whatever has the focus."""
@@ -106,6 +112,19 @@ class Browser:
     def close(self) -> None:
         """End the session."""
         self._ask("", method="DELETE")
+
+
+def violations(window: Browser) -> list[str]:
+    """What axe-core finds wrong with the page that is open: a rule and the first elements of each."""
+    window.run(f"{AXE.read_text(encoding='utf-8')}; window.axe = axe")
+    found = window.wait(
+        "const [tags, done] = arguments;"
+        "axe.run({resultTypes: ['violations'], runOnly: tags}).then("
+        "(all) => done(all.violations), (error) => done(String(error)))",
+        ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    )
+    assert isinstance(found, list), found
+    return [f"{one['id']}: {one['help']}: {[node['html'] for node in one['nodes'][:3]]}" for one in found]
 
 
 @contextmanager

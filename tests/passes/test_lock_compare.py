@@ -63,6 +63,8 @@ A, B = tensor("a", "1"), tensor("b", "2")
 LONG = tensor("a", "1", (4,))
 BOTH = (Tie(("a", "b"), STORAGE),)
 OBJECTS = {"epoch": LockedObject("epoch", "3" * 64, "3")}
+UNSEEN = tensor("a")._replace(digest=UNREAD)
+SIZED = (LockedFile("m.pt", 9, ""),)
 OTHER_FILE = (LockedFile("m.safetensors", 9, "2" * 64),)
 CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
     "same": (model(A, B), model(A, B), []),
@@ -104,8 +106,11 @@ CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
     "object added": (model(A), model(A, objects=OBJECTS), [("PT402", ERROR)]),
     "dialect": (model(A, dialect="vllm"), model(A), [("PT403", WARNING)]),
     "container": (model(A), model(A, files=OTHER_FILE), [("PT401", WARNING)]),
-    "headers": (model(tensor("a")._replace(digest=UNREAD)), model(tensor("a")._replace(digest=UNREAD)),
-                [("PT405", NOTE)]),
+    "headers": (model(UNSEEN, files=SIZED), model(UNSEEN, files=SIZED), [("PT405", NOTE)]),
+    "another size, with headers": (
+        model(UNSEEN, files=SIZED), model(UNSEEN, files=(LockedFile("m.pt", 10, ""),)),
+        [("PT405", NOTE), ("PT401", WARNING)],
+    ),
 }  # fmt: skip
 """{what changed: (the lock, what is there now, ids and severities)}."""
 

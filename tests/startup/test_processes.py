@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contracts.makers import CASES
+from tests.versions import needs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
@@ -90,6 +91,7 @@ def test_fixtures_start_no_process(tmp_path: Path) -> None:
     assert {path: one for path, one in found.items() if one != {"started": [], "refused": ""}} == {}
 
 
+@needs("torch", "2.3", "torch.distributed.checkpoint.save without ranks")
 def test_formats_start_no_process(tmp_path: Path) -> None:
     """The same of each form of each format."""
     pairs = []

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from paramtool.commands.diff import Diffed
 from paramtool.commands.report.modules import StoredTensor, geometry
 from paramtool.drawing.palette import HEAT
-from paramtool.drawing.strips import HeatBin
-from paramtool.engine.compare.heat import RowBin, row_bins
+from paramtool.engine.compare.heat import CellMap, Heat, RowBin, heat
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH, Checkpoint
@@ -31,19 +30,31 @@ from paramtool.model.display import size
 
 MAX_STRIPS = 80
 """Changed tensors whose rows are drawn, those with the largest differences."""
-DECADES = 6
-"""Powers of ten below the largest difference that have a colour of their own."""
+MAX_MAPS = 16
+"""Of these, how many are drawn by rows and columns."""
 TINTS = {
     SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", ROUNDED: "yellow", CHANGED: "orange", ADDED: "blue",
     REMOVED: "red", UNDECIDED: "blank", GRAPH: "blank",
 }  # fmt: skip
 
 
+class HeatBin(NamedTuple):
+    """Some rows that follow each other."""
+
+    level: int
+    """From 0, nothing differs, to the last of the palette's."""
+    words: str
+
+
 class ChangedRows(NamedTuple):
-    """A changed tensor and its rows."""
+    """A changed tensor, and where it changed."""
 
     diff: TensorDiff
-    bins: tuple[HeatBin, ...]
+    bins: tuple[HeatBin, ...] = ()
+    cells: tuple[tuple[int, ...], ...] = ()
+    """Levels, `cells[column][row]`, where columns say more than rows alone; else empty."""
+    columns: str = ""
+    """Where the largest differences are along the columns, for `cells`."""
 
 
 def verdicts(found: Diffed, b: Checkpoint) -> Iterator[StoredTensor]:
@@ -66,7 +77,7 @@ def change_words(one: TensorDiff) -> str:
     found = one.change
     if found is None:
         return one.how
-    words = [f"{found.elements:,} of {plural(found.numel, 'element')}"]
+    words = [f"{found.elements:,} of {found.numel:,} elements"]
     if found.largest is not None:
         words.append(f"largest difference {found.largest:.3g}")
     return ", ".join([*words, *([one.how] if one.how else [])])
@@ -84,7 +95,7 @@ def _weight(one: TensorDiff) -> float:
 
 
 def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memory: int) -> list[ChangedRows]:
-    """The rows of changed tensors; reads these again, block by block.  Those of other shapes have no bins."""
+    """Where tensors changed; reads these again, block by block.  Those of other shapes have no bins."""
     first, second = dict(a.windows()), dict(b.windows())
     pairs = {
         one: WindowPair(first[one.a[0]], second[one.b[0]])
@@ -93,10 +104,49 @@ def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memo
     }
     pairs = {one: pair for one, pair in pairs.items() if pair.a.shape == pair.b.shape and pair.b.numel}
     with Sides(a, b, memory) as sides:
-        bins = dict(zip(pairs, row_bins(list(pairs.values()), sides), strict=True))
-    largest = max((one.largest for row in bins.values() for one in row if one.largest and isfinite(one.largest)),
-                  default=0.0)  # fmt: skip
-    return [ChangedRows(one, tuple(_heat(bin_, largest) for bin_ in bins.get(one, ()))) for one in shown]
+        found = dict(zip(pairs, heat(list(pairs.values()), sides), strict=True))
+    largest = max((bin_.largest for one in found.values() for bin_ in one.rows if bin_.largest
+                   and isfinite(bin_.largest)), default=0.0)  # fmt: skip
+    made, maps = [], 0
+    for one in shown:
+        drawn = _rows(one, found[one], largest, maps < MAX_MAPS) if one in found else ChangedRows(one)
+        maps += bool(drawn.cells)
+        made.append(drawn)
+    return made
+
+
+def _rows(one: TensorDiff, found: Heat, largest: float, has_room: bool) -> ChangedRows:
+    bins = tuple(_heat(bin_, largest) for bin_ in found.rows)
+    are_numbers = found.rows[0].largest is not None
+    cells = _levels(found.cells, largest, are_numbers) if has_room else ()
+    if not _says_more(cells):
+        return ChangedRows(one, bins)
+    worst = max(range(len(cells)), key=lambda k: max(cells[k]))
+    start, stop = found.cells.columns[worst : worst + 2]
+    columns = f"column {start}" if stop - start == 1 else f"columns {start} to {stop - 1}"
+    return ChangedRows(one, bins, cells, columns)
+
+
+def _levels(found: CellMap, largest: float, are_numbers: bool) -> tuple[tuple[int, ...], ...]:
+    """The levels of cells, a tuple for each column."""
+    levels = (
+        [level(far if are_numbers else None, largest) if count else 0 for count, far in zip(*row, strict=True)]
+        for row in zip(found.elements, found.largest, strict=True)
+    )
+    return tuple(zip(*levels, strict=True))
+
+
+def _says_more(cells: Sequence[Sequence[int]]) -> bool:
+    """Whether a strip of rows would hide something: cells of an eighth of the changed rows differ far less than others.
+
+    >>> _says_more([[0, 7], [0, 7]]), _says_more([[7, 7], [0, 0]]), _says_more([[7, 7], [6, 6]]), _says_more([[7, 7]])
+    (False, True, False, False)
+    """
+    if len(cells) < 2 or len(cells[0]) < 2:
+        return False
+    rows = [row for row in zip(*cells, strict=True) if any(row)]
+    less = sum(max(row) - level > 1 for row in rows for level in row)
+    return bool(rows) and 8 * less >= len(rows) * len(rows[0])
 
 
 def _heat(one: RowBin, largest: float) -> HeatBin:

@@ -35,7 +35,7 @@ from paramtool.drawing.document import (
 )
 from paramtool.drawing.markup import EMPTY, Markup, joined, tag
 from paramtool.drawing.rows import grid, key
-from paramtool.drawing.strips import ruler, shares, stacked
+from paramtool.drawing.strips import ruler, shares, stacked, ticks
 from paramtool.drawing.treemap import TreemapNode
 from paramtool.drawing.wires import wired
 from paramtool.errors import plural
@@ -47,63 +47,45 @@ MAX_GROUPS, MAX_BUFFERS, MAX_NETWORKS, MAX_PARTS = 16, 12, 12, 24
 """Figures of each section; the tables have more."""
 MAX_ROWS = 2000
 """Rows of a table."""
+MANY = 16
+"""Findings that are shown without asking."""
 ENOUGH = "; `paramtool inspect --json` lists all"
 
 
-def facts(found: Inspection) -> Markup:
-    """The numbers at the top of the page."""
-    checkpoint = found.checkpoint
-    nbytes = sum(file.nbytes for file in checkpoint.files)
-    dtypes = dict.fromkeys(view.dtype.name for _, view in checkpoint.windows())
-    shared = sum(len(members) - 1 for _, members in found.graph.groups())
-    equal = "not compared" if found.content is None else size(found.duplicate_nbytes)
-    items = [
-        ("Size", size(nbytes), plural(len(checkpoint.files), "file")),
-        ("Parameters", f"{found.parameters:,}", "shared ones once"),
-        ("Tensors", f"{len(checkpoint.entries):,}", f"{found.distinct:,} distinct"),
-        ("Types", ", ".join(islice(dtypes, 3)) or "none", f"and {len(dtypes) - 3} more" if len(dtypes) > 3 else ""),
-        ("Shared", plural(shared, "more name"), "of tensors that are stored once"),
-        ("Unused bytes", size(found.unused_nbytes), "that no tensor looks at"),
-        ("Stored twice", equal, "equal bytes in separate storages"),
-        ("Format", checkpoint.format, checkpoint.producer),
-    ]
-    return tag(
-        "dl",
-        joined(
-            tag("div", tag("dt", name), tag("dd", value, tag("small", more) if more else None))
-            for name, value, more in items
-        ),
-        class_="facts",
-    )
+SECTION_IDS = ("findings", "bytes", "sharing", "buffers", "gates", "heads", "tensors")
 
 
-def sections(found: Inspection, of: str = "") -> Iterator[PageSection]:
-    """Everything about one checkpoint; `of` is what the page calls it where there are two."""
-    yield PageSection("findings", f"Findings{of}", finding_list(findings(found)))
+def sections(found: Inspection) -> Iterator[PageSection]:
+    """Everything about one checkpoint."""
+    yield PageSection("findings", "Findings", finding_list(findings(found)))
     tensors = list(stored(found))
-    yield PageSection("bytes", f"Where the bytes are{of}", _bytes(found, tensors))
+    yield PageSection("bytes", "Where the bytes are", _bytes(found, tensors))
     groups, equal = shared_groups(found), equal_groups(found)
     if groups or equal or found.content is not None:
-        yield PageSection("sharing", f"Which names share memory{of}", _sharing(found, groups, equal))
+        yield PageSection("sharing", "Which names share memory", _sharing(found, groups, equal))
     if blocks := buffers(found):
-        yield PageSection("buffers", f"Tensors inside one storage{of}", _buffers(blocks))
+        yield PageSection("buffers", "Tensors inside one storage", _buffers(blocks))
     if networks := list(islice(network_figures(found), MAX_NETWORKS)):
         more = len(found.networks) - len(networks)
-        yield PageSection("gates", f"Gates of recurrent networks{of}", _networks(networks, more))
+        yield PageSection("gates", "Gates of recurrent networks", _networks(networks, more))
     if heads := list(islice(parts_figures(found), MAX_PARTS)):
-        yield PageSection("heads", f"Fused attention, MLPs and experts{of}", _heads(heads))
-    yield PageSection("tensors", f"All tensors{of}", _tensors(found))
+        yield PageSection("heads", "Fused attention, MLPs and experts", _heads(heads))
+    yield PageSection("tensors", "All tensors", _tensors(found))
 
 
 def finding_list(rows_: Sequence[tuple[str, str, str]]) -> Markup:
-    """Findings as a list."""
-    return tag("ul", joined(tag("li", tag("b", what), text, class_=severity) for severity, what, text in rows_),
-               class_="findings")  # fmt: skip
+    """Findings as a list; of very many, the others are folded."""
+    items = [tag("li", tag("b", what), text, class_=severity) for severity, what, text in rows_]
+    first, rest = (items, []) if len(items) <= MANY else (items[: MANY // 2], items[MANY // 2 :])
+    made = tag("ul", joined(first), class_="findings")
+    return joined((made, folded(f"{len(rest)} more", tag("ul", joined(rest), class_="findings")))) if rest else made
 
 
 def _bytes(found: Inspection, tensors: Sequence[StoredTensor]) -> Markup:
     counted = parts(tensors)
     total = sum(counted.values())
+    if not total:
+        return paragraph("No tensor has bytes.", "lead")
     bar = stacked(
         (_part_label(role, mark), nbytes, TINTS.get(role, "blank"), mark, f"{size(nbytes)}, {_share(nbytes, total)}")
         for (role, mark), nbytes in counted.items()
@@ -113,7 +95,7 @@ def _bytes(found: Inspection, tensors: Sequence[StoredTensor]) -> Markup:
     return joined((
         paragraph("Each rectangle is as large as the bytes that it stands for, and every byte counts once.  Click a "
                   "module to open it, or use the arrow keys, Enter and Escape.", "lead"),
-        figure(shares(bar, label), f"{size(total)} of tensors by what they are"),
+        figure(shares(bar, label), f"{size(total)} of tensors by what they are") if len(bar) > 1 else EMPTY,
         key([(one.tint, one.marks, f"{one.label}: {one.words}") for one in bar]),
         treemap(root, "Bytes by module"),
         folded("The same as a table", module_table(root)),
@@ -161,7 +143,7 @@ def _sharing(found: Inspection, groups: Sequence[SharedGroup], equal: Sequence[S
     table_rows = list(islice(rows(found), MAX_ROWS + 1))
     return joined((
         paragraph(f"{lines}  {equal_words}" if drawn else f"No names share memory.  {equal_words}", "lead"),
-        joined(figure(wired(one.owner, one.words, one.wires, caption(one)), caption(one)) for one in drawn),
+        joined(figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
         paragraph(f"{plural(hidden, 'more group')} of names are not drawn.") if hidden > 0 else EMPTY,
         folded("The same as a table", _sharing_table(table_rows)) if table_rows else EMPTY,
     ))  # fmt: skip
@@ -187,13 +169,13 @@ def _buffer(one: StorageRuler) -> Markup:
     more = f", and {one.alike} more that look alike" if one.alike else ""
     gaps = f", {size(one.unused)} unused" if one.unused else ", no gap"
     text = f"{one.words}; {size(one.nbytes)}{gaps}{more}"
-    ticks = [(0, "0"), (one.nbytes // 2, f"{size(one.nbytes // 2)}"), (one.nbytes, f"{one.nbytes:,} bytes")]
+    scale = ticks(("0", size(one.nbytes // 2), f"{one.nbytes:,} bytes"))
     columns = (Column("Tensor", is_name=True), Column("From byte", is_number=True), Column("To byte", is_number=True),
                Column("Bytes", is_number=True))  # fmt: skip
     listed = [(name, f"{start:,}", f"{stop:,}", f"{stop - start:,}") for name, start, stop in one.parts[:MAX_ROWS]]
     legend = key([(tint, "", kind) for tint, kind in one.kinds[:16]])
     return figure(
-        ruler(one.segments, one.nbytes, text, ticks), text, legend,
+        joined((ruler(one.segments, one.nbytes, text), scale)), text, legend,
         folded("The same as a table", table(columns, listed, f"Parts of the storage of {one.words}")),
     )  # fmt: skip
 
@@ -255,8 +237,10 @@ def _tensors(found: Inspection) -> Markup:
                Column("Stored as", is_name=True))  # fmt: skip
     hidden = len(entries) - len(made)
     cut = f", the first {len(made):,} of {len(entries):,}{ENOUGH}" if hidden > 0 else ""
-    return joined((
-        searched("all-tensors", "Show names that contain"),
+    if not made:
+        return paragraph("The checkpoint has no tensors.", "lead")
+    return searched(
+        "Show names that contain",
         folded(f"{plural(len(made), 'tensor')}{cut}",
-               table(columns, made, "Every name of the checkpoint, in the order of the file", id="all-tensors")),
-    ))  # fmt: skip
+               table(columns, made, "Every name of the checkpoint, in the order of the file")),
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from typing import NamedTuple
 
 from paramtool.commands.inspect import Inspection
@@ -37,7 +38,7 @@ class SharedGroup(NamedTuple):
 def shared_groups(found: Inspection) -> list[SharedGroup]:
     """Names that share memory, the largest first; groups of layers that look alike are one."""
     graph = found.graph
-    made = (_group(owner, members, graph) for owner, members in graph.groups())
+    made = (group(owner, members, graph) for owner, members in graph.groups())
     return _folded(made)
 
 
@@ -58,7 +59,8 @@ def equal_groups(found: Inspection) -> list[SharedGroup]:
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
-def _group(owner: str, members: Sequence[Alias], graph: AliasGraph) -> SharedGroup:
+def group(owner: str, members: Sequence[Alias], graph: AliasGraph) -> SharedGroup:
+    """A stored tensor with some of its names."""
     view = graph.owners[owner]
     is_span = owner in graph.anonymous
     shown = members[:MAX_NAMES]
@@ -73,8 +75,35 @@ def _wire(one: Alias, owner: View, graph: AliasGraph, *, several: bool) -> Wire:
     memory = "same memory"
     if one.evidence == "content" or (several and one.alias_set != one.owner):
         memory = f"equal bytes, memory of {one.alias_set}"
-    words = [RELATIONS[relation], memory, *(["declared"] if one.evidence == "declared" else []), geometry(one.window)]
-    return Wire(one.name, ", ".join(words), one.evidence, part_of(one.window, owner), relation == "transpose")
+    window = part_of(one.window, owner)
+    words = [
+        f"{RELATIONS[relation]}{_lines(window, owner, relation)}",
+        memory,
+        *(["declared"] if one.evidence == "declared" else []),
+        geometry(one.window),
+    ]
+    return Wire(one.name, ", ".join(words), one.evidence, window, relation == "transpose")
+
+
+def _lines(window: tuple[float, float, float, float], owner: View, relation: str) -> str:
+    """Which rows or columns a slice is; empty where it is neither.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> from paramtool.model.view import contiguous
+    >>> _lines((0.0, 0.25, 1.0, 0.5), contiguous(0, DTYPES["float32"], (8, 4)), "slice")
+    ' of rows 2 to 3'
+    """
+    left, top, right, bottom = window
+    if relation != "slice" or len(owner.shape) < 2:
+        return ""
+    if (left, right) == (0.0, 1.0):
+        count, what, start, stop = owner.shape[0], "row", top, bottom
+    elif (top, bottom) == (0.0, 1.0):
+        count, what, start, stop = prod(owner.shape[1:]), "column", left, right
+    else:
+        return ""
+    first, last = round(start * count), round(stop * count) - 1
+    return f" of {what} {first}" if first == last else f" of {what}s {first} to {last}"
 
 
 def part_of(window: View, owner: View) -> tuple[float, float, float, float]:

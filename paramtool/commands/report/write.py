@@ -12,6 +12,8 @@ from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
+from paramtool.commands.report.facts import fact_list, fact_table
+from paramtool.commands.report.sides import both
 from paramtool.drawing.document import PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.engine.write.places import check_place
@@ -80,12 +82,14 @@ def report(
     second = None if other is None else looked(other)
     inputs = [file.path for one in (found, second) if one for file in one.checkpoint.files]
     _check_place(place, force, inputs)
-    made = list[PageSection]()
+    made = list(page_of.sections(found))
     if second is not None:
-        made += _differences(
-            found, second, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
-        )
-    made += page_of.sections(found, " (A)" if second is not None else "")
+        made = [
+            *_differences(
+                found, second, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
+            ),
+            *both(made, page_of.sections(second)),
+        ]
     text = page(_title(found, second), _head(found, second), made, _foot(found, second))
     content = text.encode("utf-8", "backslashreplace")
     write_small(place, content, force=force, inputs=inputs)
@@ -155,7 +159,7 @@ def _differences(
     first, second = (opened(one.path, None, progress, allowed).checkpoint for one in (a, b))
     if a.section is not None:
         first, second = section_of(first, a.section), section_of(second, a.section)
-    return compared.sections(found, first, second, memory)
+    return compared.sections(found, (first, second), (a.graph, b.graph), memory)
 
 
 def _title(found: Inspection, other: Inspection | None) -> str:
@@ -172,13 +176,10 @@ def _head(found: Inspection, other: Inspection | None) -> Markup:
     """The title, and the numbers of the checkpoints."""
     if other is None:
         kicker = "Checkpoint" + (f", section {found.section}" if found.section else "")
-        return joined((tag("p", kicker, class_="kicker"), tag("h1", _name(found.path)), page_of.facts(found)))
-    names = joined((tag("span", f"A  {_name(found.path)}"), tag("br"), tag("span", f"B  {_name(other.path)}")))
-    numbers = joined(
-        tag("div", tag("p", f"{letter}  {_name(one.path)}", class_="side"), page_of.facts(one))
-        for letter, one in (("A", found), ("B", other))
-    )
-    return joined((tag("p", "Two checkpoints", class_="kicker"), tag("h1", names), numbers))
+        return joined((tag("p", kicker, class_="kicker"), tag("h1", _name(found.path)), fact_list(found)))
+    names = _name(found.path), _name(other.path)
+    title = joined((tag("span", names[0]), " and ", tag("span", names[1])))
+    return joined((tag("p", "Two checkpoints", class_="kicker"), tag("h1", title), fact_table(found, other, names)))
 
 
 def _foot(*found: Inspection | None) -> Markup:

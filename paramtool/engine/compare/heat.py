@@ -1,9 +1,9 @@
-"""Where along the rows of a tensor numbers are apart: rows in bins, each with how many elements differ and how far."""
+"""Where in a tensor numbers are apart: how many elements of rows, and of cells of rows and columns, and how far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.changes import BLOCK_ELEMENTS, number_types
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 BINS = 200
+CELLS = 64
+"""Cells along each side of a map."""
 
 
 class RowBin(NamedTuple):
@@ -30,40 +32,87 @@ class RowBin(NamedTuple):
     """The largest absolute difference; `inf` where one is not finite, None where the type has no numbers."""
 
 
-def row_bins(pairs: Sequence[WindowPair], sides: Sides, most: int = BINS) -> list[list[RowBin]]:
-    """The bins of each pair of windows of one shape; a tensor of one axis has a row for each element.
+class CellMap(NamedTuple):
+    """The same for cells of rows and columns: `elements[row][column]`."""
 
-    Memory: a block of each at a time, and two numbers for each bin.
+    rows: tuple[int, ...]
+    """Where each cell begins along the first axis, and the end of the last one."""
+    columns: tuple[int, ...]
+    """The same along all other axes, counted together."""
+    elements: Sequence[Sequence[int]]
+    largest: Sequence[Sequence[float]]
+    """0 where the type has no numbers."""
+
+
+class Heat(NamedTuple):
+    """Where two windows differ."""
+
+    rows: tuple[RowBin, ...]
+    cells: CellMap
+
+
+def heat(pairs: Sequence[WindowPair], sides: Sides, bins: int = BINS, cells: int = CELLS) -> list[Heat]:
+    """Where each pair of windows of one shape, not empty, differs; a tensor of one axis has a row for each element.
+
+    Memory: a block of each at a time, and two numbers for each bin and cell.
     """
 
-    def work(a_source: Source, b_source: Source, pair: WindowPair) -> list[RowBin]:
-        return _bins(pair, a_source, b_source, most)
+    def work(a_source: Source, b_source: Source, pair: WindowPair) -> Heat:
+        return _heat(pair, a_source, b_source, bins=bins, cells=cells)
 
     return list(sides.map(work, ((pair, [pair]) for pair in pairs)))
 
 
-def _bins(pair: WindowPair, a_source: Source, b_source: Source, most: int) -> list[RowBin]:
+def _heat(pair: WindowPair, a_source: Source, b_source: Source, *, bins: int, cells: int) -> Heat:
     import numpy as np
 
     kinds = number_types(pair.a, pair.b)
     x, y = a_source.array(pair.a), b_source.array(pair.b)
     if kinds is not None:
         x, y = x.view(kinds[0]), y.view(kinds[1])
-    rows = x.shape[0] if x.shape else 1
-    count = min(rows, most)
-    elements, largest = np.zeros(count, np.int64), np.zeros(count)
+    rows, columns = (x.shape[0], prod(x.shape[1:])) if x.shape else (1, 1)
+    count, high, wide = min(rows, bins), min(rows, cells), min(columns, cells)
+    elements, largest = np.zeros((count, wide), np.int64), np.zeros((count, wide))
+    map_elements, map_largest = np.zeros((high, wide), np.int64), np.zeros((high, wide))
     for box in blocks(x.shape, BLOCK_ELEMENTS):
+        top, left = _corner(box, x.shape)
         differs, apart = _apart(x[box], y[box], kinds is not None)
-        start = box[0].start if box else 0
-        high = differs.shape[0] if differs.shape else 1
-        at = (np.arange(start, start + high) * count) // rows
-        np.add.at(elements, at, differs.reshape(high, -1).sum(1))
-        np.maximum.at(largest, at, apart.reshape(high, -1).max(1, initial=0.0))
-    starts = [-(-k * rows // count) for k in range(count + 1)]
-    return [
-        RowBin(starts[k], starts[k + 1], int(elements[k]), float(largest[k]) if kinds is not None else None)
-        for k in range(count)
-    ]
+        down = max(1, len(differs) if box else 1)
+        column, starts = _bins(left, differs.size // down, columns, wide)
+        differs = np.add.reduceat(differs.view("u1").reshape(down, -1), starts, axis=1, dtype=np.int64)
+        apart = np.maximum.reduceat(apart.reshape(down, -1), starts, axis=1)
+        for many, sums, most in ((count, elements, largest), (high, map_elements, map_largest)):
+            row, starts = _bins(top, down, rows, many)
+            at = np.ix_(row, column)
+            sums[at] += np.add.reduceat(differs, starts)
+            most[at] = np.maximum(most[at], np.maximum.reduceat(apart, starts))
+    edges = _edges(rows, count)
+    sums, most = elements.sum(1).tolist(), largest.max(1, initial=0.0).tolist()
+    found = (
+        RowBin(edges[k], edges[k + 1], sums[k], most[k] if kinds is not None else None) for k in range(count)
+    )  # fmt: skip
+    cell_map = CellMap(_edges(rows, high), _edges(columns, wide), map_elements.tolist(), map_largest.tolist())
+    return Heat(tuple(found), cell_map)
+
+
+def _corner(box: Sequence[slice], shape: Sequence[int]) -> tuple[int, int]:
+    """The first row of a block, and its first column: all axes behind the first are counted together."""
+    left = 0
+    for k, side in enumerate(box[1:], 1):
+        left = left * shape[k] + side.start
+    return (box[0].start if box else 0), left
+
+
+def _bins(start: int, length: int, of: int, count: int) -> tuple[Array, Array]:
+    """The bins of some indexes that follow each other, and where each begins among them."""
+    import numpy as np
+
+    return np.unique(np.arange(start, start + length) * count // of, return_index=True)
+
+
+def _edges(length: int, count: int) -> tuple[int, ...]:
+    """Where bins begin, and the end of the last: row `k` is in bin `k * count // length`."""
+    return tuple(-(-k * length // count) for k in range(count + 1))
 
 
 def _apart(x: Array, y: Array, are_numbers: bool) -> tuple[Array, Array]:

@@ -1,7 +1,6 @@
-"""The digest of every tensor and of every file of a checkpoint, by several threads.
+"""The digest of every tensor of a checkpoint, by several threads.  Each window is read once, however many names it has.
 
-Each window is read once, however many names it has.  The files are read for their sha256 while tensors are hashed, so
-that what one reading brings from a disk the other finds in memory.
+`one_pass` hashes files and their tensors together, and leaves here what cannot be hashed on the way.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from paramtool.engine.compare.difference import digest
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool
-from paramtool.engine.read.whole_file import sha256_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 
@@ -47,11 +45,6 @@ def digests(
             found[task] = made
             advance(distinct_nbytes([task]))
     return found
-
-
-def sha256_of_files(paths: Iterable[str], advance: Advance = lambda nbytes: None) -> dict[str, str]:
-    """{path: sha256}; UnreadableError as of `sha256_of`."""
-    return {path: sha256_of(path, advance)[1] for path in paths}
 
 
 def _digest(source: Source, task: Signed) -> str:

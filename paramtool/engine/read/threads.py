@@ -7,8 +7,7 @@ are written in C, and starts threads while signals are held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -59,29 +58,3 @@ def threaded(work: Callable[[Task], Answer], tasks: Sequence[Task], threads: int
         for thread in started:
             if thread.ident is not None:
                 thread.join()
-
-
-@contextmanager
-def begun(work: Callable[[], Answer]) -> Iterator[Callable[[], Answer]]:
-    """Do one piece of work in a thread meanwhile; what is given waits for its result, and may be asked once."""
-    done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            done.put((work(), None))
-        except BaseException as error:
-            done.put((None, error))
-
-    def result() -> Answer:
-        answer, error = done.get()
-        if error is not None:
-            raise error
-        return answer  # type: ignore[no-any-return]
-
-    thread = Thread(target=run, daemon=True)
-    with held():
-        thread.start()
-    try:
-        yield result
-    finally:
-        thread.join()

@@ -16,7 +16,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
-from paramtool.layouts.pattern import blocks, parse
+from paramtool.layouts.pattern import Repeated, blocks, parse
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
@@ -149,7 +149,7 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
     def made(sizes: Sizes) -> _FusedOfParts:
-        sizes = solving.learned(sizes, every)
+        sizes = solving.learned(_with_values(sizes, given), every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
@@ -157,6 +157,14 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))
+
+
+def _with_values(sizes: Sizes, given: Mapping[str, tuple[PartTensor, ...]]) -> Sizes:
+    """Sizes with the width of a head's values as their own tensor shows it: that of keys is assumed elsewhere."""
+    if "v" not in given or "value_dim" in sizes.known or not sizes.knows("kv_heads"):
+        return sizes
+    width, rest = divmod(given["v"][0].shape[0], sizes.of("kv_heads"))
+    return sizes if rest or not width else sizes.with_one("value_dim", width)
 
 
 @lru_cache(maxsize=KEPT)
@@ -193,7 +201,10 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
         return PartMap(held, there, ways[-1].content, sizes)
 
     def of(word: str, sizes: Sizes) -> Sequence[int]:
-        return _rotary(sizes.of("head_dim")) if word == "rotary" else lengths
+        if word == "rotary":
+            return _rotary(sizes.of("head_dim"))
+        repeated = [way.shape[way.along] for way in ways if word in way.repeated]
+        return divisors(gcd(*repeated)) if repeated else lengths
 
     return tuple(islice(_tried(made, Sizes({}), of), MAX_MAPS))
 
@@ -205,6 +216,12 @@ class _Laid(NamedTuple):
     content: str
     along: int
     shape: tuple[int, ...]
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The axes for each of which its blocks are repeated: their number divides its rows."""
+        first, *others = parse(self.content, patterns.WORDS)
+        return first.axes if isinstance(first, Repeated) and not others else ()
 
     @property
     def unseen(self) -> str:

@@ -211,14 +211,18 @@ class _Judge:
             yield self.find("dialect-changed", line, f"the names were those of {was}, and are those of {found}")
 
     def files(self) -> Iterator[Finding]:
-        """Files of other bytes; where every tensor is the same, that is another container or sharding."""
-        was = {(file.name, file.nbytes, file.sha256) for file in self.locked.files}
-        found = {(file.name, file.nbytes, file.sha256) for file in self.now.files}
-        if was != found and all(file.sha256 for file in (*self.locked.files, *self.now.files)):
-            names = sorted({name for name, _, _ in was ^ found})
-            same = "; every tensor is the same" if self.locked.content == self.now.content else ""
+        """Files of other bytes, or of other sizes where no hash is known; the tensors may be the same all the same."""
+        is_hashed = all(file.sha256 for file in (*self.locked.files, *self.now.files))
+        was, found = (
+            {(file.name, file.nbytes, file.sha256 if is_hashed else "") for file in model.files}
+            for model in self._both()
+        )
+        if names := sorted({name for name, _, _ in was ^ found}):
+            is_same = self.locked.content == self.now.content and not self.locked.is_headers_only
+            same = "; every tensor is the same" if is_same else ""
             line = next((file.line for file in self.locked.files if file.name in names), 0)
-            yield self.find("file-changed", line, f"{some(names, MANY)}: not the bytes of the lock{same}")
+            what = "bytes" if is_hashed else "sizes"
+            yield self.find("file-changed", line, f"{some(names, MANY)}: not the {what} of the lock{same}")
 
 
 def _difference(was: LockedTensor, found: LockedTensor) -> str:

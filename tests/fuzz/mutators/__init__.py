@@ -13,6 +13,7 @@ from tests.fuzz.mutators import (
     bson_documents,
     hdf5,
     json_text,
+    lock_text,
     mxnet,
     numpy_arrays,
     pickles,
@@ -20,6 +21,7 @@ from tests.fuzz.mutators import (
     raw,
     tables,
     tensors,
+    toml_text,
     zips,
 )
 
@@ -41,6 +43,8 @@ KINDS: dict[str, tuple[tuple[int, Mutator], ...]] = {
     "keras": ((7, zips.mutate_member), (3, zips.mutate), (1, raw.mutate)),
     "onnx": ((9, protobuf.mutate), (1, raw.mutate)),
     "bson": ((8, bson_documents.mutate), (2, raw.mutate)),
+    "lock": ((12, lock_text.mutate), (2, raw.mutate)),
+    "toml": ((12, toml_text.mutate), (2, raw.mutate)),
     "tensorflow": ((8, tables.mutate), (1, raw.mutate)),
 }
 MAX_NBYTES = 1 << 20

@@ -1,0 +1,267 @@
+"""The digests of tensors and of the files that hold them, from one reading of each file.
+
+A file is read once from the beginning to the end.  Each block goes to up to three hashers, each in a thread: the sha256
+of the file, blake3 of each tensor whose bytes are a run of the file, and the CRCs that the container states.  Tensors
+that have to be decoded, gathered or put together from several files are read apart (`digests`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from heapq import heappop, heappush
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, Protocol
+
+from paramtool.engine.read.crcs import Crcs
+from paramtool.engine.read.digests import THREADS_NBYTES, Advance, Signed, digests, distinct_nbytes
+from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles
+from paramtool.engine.signals import held
+from paramtool.formats.files import read_at
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import ByteRange, SourceFile
+
+BUFFERS = 6
+"""Blocks of CHUNK_NBYTES that are in memory at once."""
+MOST_AT_ONCE = 64
+"""Tensors that one byte may belong to; others on it are read apart."""
+Take = Callable[[memoryview, int], None]
+"""Takes a block of a file, and where it begins there; blocks come in order."""
+
+
+class Hasher(Protocol):
+    """What bytes are given to, in order."""
+
+    def update(self, data: memoryview, /) -> object:
+        """Take the next bytes."""
+
+
+class FileRun(NamedTuple):
+    """Bytes `start` to `stop` of a file, and what they are of."""
+
+    start: int
+    stop: int
+    key: Any
+
+
+class Hashes(NamedTuple):
+    """What one reading found."""
+
+    tensors: Mapping[Signed, str]
+    """blake3 of each window, as of `digests`."""
+    files: Mapping[str, str]
+    """{path: sha256}"""
+
+
+class HashPlan:
+    """Which windows are hashed while their file is read, and which are read apart."""
+
+    def __init__(self, checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str]) -> None:
+        """`paths` are the files of the checkpoint whose sha256 is asked for."""
+        self._checkpoint = checkpoint
+        self._files = {file.path: file for file in checkpoint.files if file.path in set(paths)}
+        self._runs: dict[str, list[FileRun]] = {path: [] for path in self._files}
+        self._apart: list[Signed] = []
+        for window in dict.fromkeys(windows):
+            path, run = self._run(window)
+            self._runs[path].append(run) if run else self._apart.append(window)
+        for path, runs in self._runs.items():
+            self._runs[path], more = _few_at_once(runs)
+            self._apart += (run.key for run in more)
+
+    def _run(self, window: Signed) -> tuple[str, FileRun | None]:
+        """The file that a window is a run of, and where; None where it has to be read apart."""
+        view, sign = window
+        backing = self._checkpoint.storages[int(view.storage)].backing
+        if sign or not view.numel or not view.is_contiguous or not isinstance(backing, ByteRange):
+            return "", None
+        if backing.file not in self._runs or backing.start + view.byte_stop > self._files[backing.file].nbytes:
+            return "", None
+        return backing.file, FileRun(backing.start + view.byte_start, backing.start + view.byte_stop, window)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are read."""
+        return sum(file.nbytes for file in self._files.values()) + distinct_nbytes(self._apart)
+
+    def carried_out(self, memory: int, advance: Advance = lambda nbytes: None) -> Hashes:
+        """Read everything.
+
+        FormatError where bytes do not have the CRC that their container states; UnreadableError where a file changed
+        since it was described, or cannot be read.
+        """
+        found: dict[Signed, str] = {}
+        known: dict[str, str] = {}
+        crcs, files = Crcs(self._checkpoint), OpenFiles(self._checkpoint.files, 1)
+        try:
+            for path, source in self._files.items():
+                known[path] = self._read(source, files, crcs, found, advance=advance)
+        finally:
+            files.close()
+        if self._files:
+            files.check_unchanged()
+        if self._apart:
+            found.update(digests(self._checkpoint, self._apart, memory, advance))
+        return Hashes(found, known)
+
+    def _read(
+        self, source: SourceFile, files: OpenFiles, crcs: Crcs, found: dict[Signed, str], *, advance: Advance
+    ) -> str:
+        """Read one file: its sha256; the digests of its tensors go to `found`."""
+        from blake3 import blake3
+
+        whole, runs = sha256(usedforsecurity=False), self._runs[source.path]
+        sealed = [FileRun(one.start, one.stop, one) for one in self._sealed(runs, crcs)]
+        tensors = RunHashers(runs, blake3, lambda run, made: found.__setitem__(run.key, made.hexdigest()))
+        stated = RunHashers(sealed, _Crc32, lambda run, made: crcs.compare(run.key, made.value))
+        takes: list[Take] = [lambda block, _: whole.update(block)]
+        takes += [hashers.take for hashers in (tensors, stated) if hashers.runs]
+        file = files.open(source.path)
+        with _fanned_out(takes, threads=source.nbytes >= THREADS_NBYTES) as give:
+            for at in range(0, source.nbytes, CHUNK_NBYTES):
+                count = min(CHUNK_NBYTES, source.nbytes - at)
+                give(partial(read_at, file, at), count, at)
+                advance(count)
+        return whole.hexdigest()
+
+    def _sealed(self, runs: Iterable[FileRun], crcs: Crcs) -> set[ByteRange]:
+        """The ranges with a CRC that tensors are in."""
+        found = set()
+        for run in runs:
+            backing = self._checkpoint.storages[int(run.key[0].storage)].backing
+            assert isinstance(backing, ByteRange)
+            sealed = backing if backing.crc32 is not None else crcs.around(backing)
+            found.update([sealed] if sealed else [])
+        return found
+
+
+class _Crc32:
+    """The CRC of bytes, as zip files have it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, data: memoryview, /) -> None:
+        """Take the next bytes."""
+        self.value = zlib.crc32(data, self.value)
+
+
+def _few_at_once(runs: list[FileRun]) -> tuple[list[FileRun], list[FileRun]]:
+    """Runs in the order of their bytes, of which few overlap at any byte; and the others."""
+    kept, others = [], []
+    stops: list[int] = []
+    for run in sorted(runs, key=lambda one: (one.start, one.stop)):
+        while stops and stops[0] <= run.start:
+            heappop(stops)
+        if len(stops) < MOST_AT_ONCE:
+            heappush(stops, run.stop)
+            kept.append(run)
+        else:
+            others.append(run)
+    return kept, others
+
+
+class RunHashers:
+    """Hashers for runs of a file, which may overlap: each gets its bytes of the blocks that come."""
+
+    def __init__(self, runs: Sequence[FileRun], made: Callable[[], Any], done: Callable[[FileRun, Any], None]) -> None:
+        """`runs` are not empty; `done` gets each run and its hasher once all of its bytes have come."""
+        self.runs = sorted(runs, key=lambda run: (run.start, run.stop))
+        self._made, self._done = made, done
+        self._next = 0
+        self._open: list[tuple[FileRun, Hasher]] = []
+
+    def take(self, block: memoryview, at: int) -> None:
+        """Take the block that begins at a byte of the file."""
+        stop = at + len(block)
+        while self._next < len(self.runs) and self.runs[self._next].start < stop:
+            self._open.append((self.runs[self._next], self._made()))
+            self._next += 1
+        left = []
+        for run, hasher in self._open:
+            hasher.update(block[max(run.start - at, 0) : run.stop - at])
+            if run.stop <= stop:
+                self._done(run, hasher)
+            else:
+                left.append((run, hasher))
+        self._open = left
+
+
+Give = Callable[[Callable[[memoryview], object], int, int], None]
+"""Fills a buffer of some bytes with the function, and hands it on as the block that begins at a byte of the file."""
+
+
+@contextmanager
+def _fanned_out(takes: Sequence[Take], *, threads: bool) -> Generator[Give]:
+    """Hand blocks to several functions, each in a thread of its own; at the end, all have taken every block."""
+    ring = [memoryview(bytearray(CHUNK_NBYTES)) for _ in range(BUFFERS if threads else 1)]
+    if not threads:
+
+        def give_here(fill: Callable[[memoryview], object], count: int, at: int) -> None:
+            fill(ring[0][:count])
+            for take in takes:
+                take(ring[0][:count], at)
+
+        yield give_here
+        return
+    workers = [_Worker(take) for take in takes]
+    number = 0
+
+    def give(fill: Callable[[memoryview], object], count: int, at: int) -> None:
+        nonlocal number
+        if number >= BUFFERS:
+            for worker in workers:
+                worker.finished()
+        block = ring[number % BUFFERS][:count]
+        fill(block)
+        for worker in workers:
+            worker.todo.put((block, at))
+        number += 1
+
+    try:
+        with held():
+            for worker in workers:
+                worker.thread.start()
+        yield give
+        for worker in workers:
+            for _ in range(min(number, BUFFERS)):
+                worker.finished()
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    """A thread that takes blocks in order."""
+
+    def __init__(self, take: Take) -> None:
+        self.todo: SimpleQueue[tuple[memoryview, int] | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._take = take
+        self._is_stopped = False
+        self.thread = Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while (item := self.todo.get()) is not None and not self._is_stopped:
+            try:
+                self._take(*item)
+                self._done.put(None)
+            except BaseException as error:
+                self._done.put(error)
+                return
+
+    def finished(self) -> None:
+        """Wait until one more block was taken; what the function raised is raised here."""
+        if (error := self._done.get()) is not None:
+            raise error
+
+    def stop(self) -> None:
+        """Wait for the thread; blocks that it has not begun are left."""
+        self._is_stopped = True
+        self.todo.put(None)
+        if self.thread.ident is not None:
+            self.thread.join()

@@ -1,0 +1,99 @@
+"""A plugin: how much of paramtool the tests run, with PARAMTOOL_COVERAGE=1 as `make test` sets it.
+
+coverage.py measures.  From Python 3.12 on, the interpreter reports each line once (sys.monitoring), which costs little,
+and every test counts.  Older Pythons call a function for each line, which more than doubles the time of a test: there,
+only the imports and the tests of ROOMS count, and the line that is printed says so.
+
+Not seen in either case: processes that tests start, such as commands in processes of their own, faults and fuzzing, and
+the reader of HDF5.  The figure is a lower bound.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "build" / "coverage"
+ROOMS = ("commands", "dialects", "drawing", "engine", "findings", "golden", "lockfile", "model", "torch")
+"""Folders of tests that count where tracing is slow: each runs whole commands in its process."""
+IS_CHEAP = sys.version_info >= (3, 12)
+FLOOR = 0
+"""A run of all tests fails under this percentage: clearly less than what it is."""
+ALL = 15_000
+"""A run of fewer tests is of a part, and has no floor."""
+
+
+def made() -> Any:
+    """The measurement of this process, of lines of the package."""
+    import coverage
+
+    if IS_CHEAP:
+        os.environ.setdefault("COVERAGE_CORE", "sysmon")
+    found = coverage.Coverage(
+        data_file=str(DATA / "data"), data_suffix=True, source=[str(ROOT / "paramtool")], config_file=False
+    )
+    found.set_option("run:disable_warnings", ["trace-changed", "no-data-collected", "module-not-measured"])
+    return found
+
+
+class Covering:
+    """Measures in one process; the first of several adds up."""
+
+    def __init__(self) -> None:
+        self.found = made()
+        self.found.start()
+        self.runs = True
+        self.failed = False
+
+    def turn(self, on: bool) -> None:
+        """Measure from here on, or do not."""
+        if on != self.runs:
+            (self.found.start if on else self.found.stop)()
+            self.runs = on
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """By the folder of the test."""
+        parts = item.path.parts
+        self.turn(IS_CHEAP or ("tests" in parts[:-1] and parts[parts.index("tests") + 1] in ROOMS))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Each process saves what it saw; those of others are there before the first one ends."""
+        self.turn(False)
+        self.found.save()
+        if not hasattr(session.config, "workerinput"):
+            self.found.combine([str(DATA)], keep=False)
+            self.found.save()
+            text = io.StringIO()
+            self.total = self.found.report(file=text, skip_covered=True, show_missing=True, ignore_errors=True)
+            (DATA / "report.txt").write_text(text.getvalue(), encoding="utf-8")
+            self.failed = session.testscollected >= ALL and self.total < FLOOR
+            if self.failed:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The figure."""
+        of = "all tests" if IS_CHEAP else f"the tests of {', '.join(ROOMS)} alone (Python 3.12 counts all)"
+        line = f"coverage: {self.total:.1f} % of paramtool's lines, by {of}, without processes that tests start"
+        terminalreporter.write_line(f"{line}; build/coverage/report.txt")
+        if self.failed:
+            terminalreporter.write_line(f"coverage: less than {FLOOR} %, which is an error", red=True)
+
+
+def _started() -> Covering | None:
+    """What measures this process, if anything does; before the first import of the package."""
+    if not os.environ.get("PARAMTOOL_COVERAGE"):
+        return None
+    assert "paramtool" not in sys.modules, "this plugin comes before the first import of the package"
+    DATA.mkdir(parents=True, exist_ok=True)
+    return Covering()
+
+
+COVERING = _started()

@@ -1,0 +1,28 @@
+"""Tests whose judge is a library of some version or newer: `make lowest` runs with older ones, or without some."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+import pytest
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version.
+
+    >>> release("2.13.0+cpu") > release("2.9")
+    True
+    """
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))
+
+
+def needs(library: str, version: str, why: str) -> pytest.MarkDecorator:
+    """Skips a test where the library is older, or not there; `why` says what of it the test uses."""
+    try:
+        found = metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return pytest.mark.skip(reason=f"needs {library} {version}: {why}")
+    return pytest.mark.skipif(
+        release(found) < release(version), reason=f"needs {library} {version}: {why}; {found} is installed"
+    )
