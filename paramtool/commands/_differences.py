@@ -73,12 +73,19 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
         if one is None and not found.format.startswith(WITH_METADATA):
             absent.append(key)
         else:
-            comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
+            comparison.differences.append(f"metadata {key!r}: {_shown(one, 'is')}; the source has {_shown(other)}")
     if absent:
         comparison.notes.append(
             f"the source's metadata ({some(absent)}) are not in the output, whose format has no room for them"
         )
     return comparison
+
+
+def _shown(value: str | None, verb: str = "") -> str:
+    """A value of metadata, cut to 60 characters, after a verb; `None` is a key that is not there."""
+    if value is None:
+        return "is not there" if verb else "none"
+    return f"{verb} {value!r:.60}".strip()
 
 
 def named_objects(checkpoint: Checkpoint) -> list[str]:

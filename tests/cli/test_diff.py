@@ -104,6 +104,17 @@ def test_objects_are_compared(tmp_path: Path) -> None:
     assert quick("diff", "a.pt", "b.pt", "--exit-code", "--only", "model", cwd=tmp_path).code == 0
 
 
+def test_metadata_that_one_side_lacks(folder: Path) -> None:
+    save_file({"w": np.ones(9, "f4")}, folder / "plain.safetensors")
+    save_file({"w": np.ones(9, "f4")}, folder / "told.safetensors", metadata={"made": "by hand"})
+    for one, other, row in (
+        ("plain", "told", "metadata 'made': is 'by hand'; A has none"),
+        ("told", "plain", "metadata 'made': is not there; A has 'by hand'"),
+    ):
+        ran = quick("diff", f"{one}.safetensors", f"{other}.safetensors", "--exit-code", "--strict", cwd=folder)
+        assert ran.code == 1 and row in ran.out, ran
+
+
 def test_a_file_that_cannot_be_read(folder: Path) -> None:
     (folder / "cut.safetensors").write_bytes((folder / "base.safetensors").read_bytes()[:-9])
     ran = quick("diff", "base.safetensors", "cut.safetensors", cwd=folder)
