@@ -81,7 +81,7 @@ def paragraph(x: float, y: float, words: Iterable[str], style: str = "f-soft", s
 
 
 def wrapped(words: Iterable[str], letters: int, between: str = ", ") -> list[str]:
-    """Words in lines of at most so many letters."""
+    """Words in lines of at most `letters` letters."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(between) + len(word) <= letters:

@@ -1,4 +1,4 @@
-"""What stands beside a matrix whose map is proved: its bias, its scales and its low-rank factors, by the same rows.
+"""What is beside a matrix whose map is proved: its bias, its scales and its low-rank factors, by the same rows.
 
 qkv_proj.weight [96, 32]        rows 0-63 of q_proj.weight, ...
 qkv_proj.bias [96]              the same of q_proj.bias

@@ -1,24 +1,16 @@
-"""The steps of a comparison that look for tensors of another type, under the same name or another one."""
+"""The steps of a comparison that look for tensors of another type or shape, under the same name or another one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from paramtool.commands._diff_renames import NamePair, matched
 from paramtool.commands._diff_settled import Settled, may_be_cast
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow, sample_as
 from paramtool.engine.compare.sides import WindowPair
-from paramtool.model.diff import CHANGED, ROUNDED
+from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
-
-
-class CastNames(NamedTuple):
-    """A tensor of the first checkpoint, and one of the second that could be its cast."""
-
-    old: str
-    new: str
-    is_unique: bool = True
 
 
 def casts(state: Settled) -> None:
@@ -30,22 +22,25 @@ def casts(state: Settled) -> None:
         _prove(state, _by_name(state, state.renames()))
 
 
-def reshaped_casts(state: Settled) -> None:
-    """Casts under the same name and in another shape."""
-    pairs = []
+def reshaped(state: Settled) -> None:
+    """Tensors under the same name and in another shape: the same bytes, or a cast."""
+    pairs = {}
     for name, new in state.left_b.items():
         old = state.left_a.get(name)
-        if old is None or old.dtype == new.dtype or old.numel != new.numel or not (old.numel and may_be_cast(old, new)):
+        if old is None or old.numel != new.numel or not (old.numel and may_be_cast(old, new)):
             continue
         if old.shape != new.shape and old.is_contiguous and new.is_contiguous:
-            flat = [View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, new)]
-            pairs.append((name, CastPair(flat[0], flat[1])))
-    for name, pair in pairs:
-        if kind := state.proved([pair]):
+            flat, other = (View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, new))
+            pairs[name] = CastPair(flat, other)
+    exact = {name: WindowPair(pair.a, pair.b) for name, pair in pairs.items() if pair.a.dtype == pair.b.dtype}
+    same = state.sides.same(exact.values(), lambda nbytes: None)
+    for name, pair in pairs.items():
+        kind = (LAYOUT if same[exact[name]] else "") if name in exact else state.proved([pair])
+        if kind:
             state.settle(kind, [name], name, how="reshaped", change=state.lost(kind, [pair]))
 
 
-def _by_name(state: Settled, renames: Renames) -> Iterator[CastNames]:
+def _by_name(state: Settled, renames: Renames) -> Iterator[NamePair]:
     """Tensors of one shape and two types, of one name or of a name that others show."""
     taken: set[str] = set()
     for name, old in list(state.left_a.items()):
@@ -53,10 +48,10 @@ def _by_name(state: Settled, renames: Renames) -> Iterator[CastNames]:
         new = next((one for one in every if one in state.left_b and state.left_b[one].shape == old.shape), None)
         if new is not None and new not in taken and state.left_b[new].dtype != old.dtype:
             taken.add(new)
-            yield CastNames(name, new)
+            yield NamePair(name, new)
 
 
-def _prove(state: Settled, candidates: Iterable[CastNames]) -> None:
+def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
     """A verdict on each pair of names that is a cast."""
     every = list(candidates)
     pairs = [CastPair(state.a[one.old], state.b[one.new]) for one in every]
@@ -76,29 +71,12 @@ def _by_content(state: Settled) -> None:
     for old, new in _classes(state):
         if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
             if not state.is_exchanged(old[0], new[0]):
-                sure.append(CastNames(old[0], new[0]))
+                sure.append(NamePair(old[0], new[0]))
         else:
             unsure.append((old, new))
     _prove(state, sure)
     renames = state.renames()
-    _prove(state, [one for old, new in unsure for one in _matched(state, old, new, renames)])
-
-
-def _matched(state: Settled, old: list[str], new: list[str], renames: Renames) -> Iterator[CastNames]:
-    """Pairs of names whose samples are alike, by the renames that others show; those of real content by their order."""
-    free = dict.fromkeys(new)
-    left = []
-    for name in old:
-        wanted = next((n for n in renames.of(name) if n in free and not state.is_exchanged(name, n)), None)
-        if wanted is None:
-            left.append(name)
-            continue
-        del free[wanted]
-        yield CastNames(name, wanted)
-    if not state.may_be_chance(old[0]):
-        places = [name for name in free if name not in state.a]
-        for name, other in zip(left, places, strict=False):
-            yield CastNames(name, other, is_unique=len(left) == len(free) == 1)
+    _prove(state, [one for old, new in unsure for one in matched(state, old, new, renames)])
 
 
 def _classes(state: Settled) -> Iterator[tuple[list[str], list[str]]]:

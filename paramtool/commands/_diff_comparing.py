@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands import _diff_explained
-from paramtool.commands._diff_casts import casts, reshaped_casts
+from paramtool.commands._diff_casts import casts, reshaped
 from paramtool.commands._diff_compounds import compounds
 from paramtool.commands._diff_folds import folds
 from paramtool.commands._diff_graphs import stored_once
@@ -16,8 +16,7 @@ from paramtool.commands._diff_rest import Rest
 from paramtool.commands._diff_settled import Settled
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
-from paramtool.model.diff import CHANGED, LAYOUT, SAME, TensorDiff
-from paramtool.model.view import View
+from paramtool.model.diff import CHANGED, SAME, TensorDiff
 
 
 class Comparing(Settled):
@@ -37,8 +36,7 @@ class Comparing(Settled):
         if self.left_b:
             made.by_parts()
         if self.left_b:
-            self._by_shape()
-            reshaped_casts(self)
+            reshaped(self)
         if self.left_b:
             by_content(self, is_squeezed=True)
         if self.left_b:
@@ -66,21 +64,6 @@ class Comparing(Settled):
         for name, pair in pairs.items():
             if same[pair]:
                 self.settle(SAME, [name], name)
-
-    def _by_shape(self) -> None:
-        """Tensors of one name, type and number of elements that hold the same bytes in another shape."""
-        pairs = {}
-        for name, view in self.left_b.items():
-            old = self.left_a.get(name)
-            if old is None or (old.dtype, old.numel) != (view.dtype, view.numel) or not view.numel:
-                continue
-            if old.shape != view.shape and old.is_contiguous and view.is_contiguous:
-                flat = (View(one.storage, one.dtype, one.offset, (one.numel,), (1,)) for one in (old, view))
-                pairs[name] = WindowPair(*flat)
-        same = self.sides.same(pairs.values(), lambda nbytes: None)
-        for name, pair in pairs.items():
-            if same[pair]:
-                self.settle(LAYOUT, [name], name, how="reshaped")
 
     def _by_reasons(self) -> None:
         """Tensors whose numbers changed for a reason that both show: norms stored less 1, sums that A holds."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from paramtool.commands._diff_beside import NamedRun
 from paramtool.commands._diff_words import words
 from paramtool.engine.compare.cast_verdicts import CastPair
-from paramtool.engine.compare.line_proof import Claim, is_proved
+from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap
-from paramtool.engine.compare.lines import Lines, LineWay
+from paramtool.engine.compare.lines import Claim, Lines, LineWay
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, LineMove, LinePlace
@@ -111,7 +111,18 @@ class FoundMap(NamedTuple):
         return tuple(found)
 
 
-def kind_of(a_source: Source, b_source: Source, claim: Claim) -> str:
+def named_map(
+    sources: tuple[Source, Source], found: LineMap | None, way: LineWay, lines: Sequence[NamedLines], *, memory: int
+) -> ProvedMap | None:
+    """A map that was found, with what it is called; None if there is none, or it has no name."""
+    if found is None:
+        return None
+    olds = {number: lines[number][1] for number in found.runs.tensors()}
+    kind = _kind_of(*sources, Claim(way, olds, found.runs, memory))
+    return ProvedMap(found, way, kind) if kind else None
+
+
+def _kind_of(a_source: Source, b_source: Source, claim: Claim) -> str:
     """What a map that was proved is called; "" where lines cast to a type were found among such casts of a third type.
 
     Two casts can round to the same numbers.  A cast is lossless where casting back gives all bytes, too.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from paramtool.commands._diff_settled import LED_BACK, Settled
 from paramtool.errors import plural
 from paramtool.model.conventions import COUNTERS
-from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
+from paramtool.model.diff import LAYOUT, RENAMED, SAME
 from paramtool.model.view import View
 
 Views = Mapping[str, View]
@@ -36,21 +36,17 @@ def stored_once(state: Settled) -> None:
 def _counters_of_a(state: Settled) -> None:
     """What torch's batch norms count in training, where B says of its layers what they are: no other library has it."""
     found = {name for one in state.found.values() if one.kind in LED_BACK for name in one.a}
-    for name, view in list(state.left_a.items()):
+    for name in list(state.left_a):
         if _is_counter(name, found):
-            types, shapes, how = (view.dtype.name, ""), (view.shape, None), "a counter that B's format leaves out"
-            state.gone.append(TensorDiff(LAYOUT, (name,), (), types, shapes, how, nbytes=view.nbytes))
-            del state.left_a[name]
+            state.settle_only_a(LAYOUT, name, "a counter that B's format leaves out")
 
 
 def _counters_of_b(state: Settled) -> None:
     """The same where A says of its layers what they are."""
     found = {name for name, one in state.found.items() if one.kind in LED_BACK}
-    for name, view in list(state.left_b.items()):
+    for name in list(state.left_b):
         if _is_counter(name, found):
-            types, shapes, how = ("", view.dtype.name), (None, view.shape), "a counter that A's format leaves out"
-            state.found[name] = TensorDiff(LAYOUT, (), (name,), types, shapes, how, nbytes=view.nbytes)
-            del state.left_b[name]
+            state.settle_only_b(LAYOUT, name, "a counter that A's format leaves out")
 
 
 def _is_counter(name: str, found: Collection[str]) -> bool:
@@ -67,10 +63,7 @@ def _further_names_of_a(state: Settled) -> None:
             first.setdefault(state.a[name], name)
     for name, view in list(state.left_a.items()):
         if (other := first.get(view)) is not None:
-            how = f"another name of {other!r} in A, and a graph needs none"
-            types, shapes = (view.dtype.name, ""), (view.shape, None)
-            state.gone.append(TensorDiff(RENAMED, (name,), (), types, shapes, how, nbytes=view.nbytes))
-            del state.left_a[name]
+            state.settle_only_a(RENAMED, name, f"another name of {other!r} in A, and a graph needs none")
 
 
 def _further_names_of_b(state: Settled) -> None:
@@ -101,10 +94,7 @@ def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[st
             if counts[other] < uses_a[other]:
                 counts[other] += 1
                 how = f"A stores equal tensors once, and {plural(uses_a[other], 'node takes', 'nodes take')} it"
-                view = state.b[name]
-                dtypes, shapes = (view.dtype.name, view.dtype.name), (view.shape, view.shape)
-                state.found[name] = TensorDiff(RENAMED, (other,), (name,), dtypes, shapes, how, nbytes=view.nbytes)
-                del state.left_b[name]
+                state.settle(RENAMED, [other], name, how=how)
 
 
 def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ MAX_MEASURED = 4096
 
 
 def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
-    """Settle what is made of lines of tensors of the first, and what stands beside it by the same map."""
+    """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
     varied = _varied(work)
     by_axes(work, varied)
     first, names = _open(work), sorted(work.b)
@@ -73,7 +73,7 @@ def _varied(work: Settled) -> dict[str, View]:
 
 
 def _settle(one: FoundMap, work: Settled, search: Search) -> None:
-    """The verdict on a tensor, and on what stands beside it."""
+    """The verdict on a tensor, and on what is beside it."""
     found = list(search.beside(one, work.left_b))
     for old, window in one.used():
         work.use(old, [window])

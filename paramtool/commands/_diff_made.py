@@ -55,10 +55,7 @@ class MadeByTables:
             name = one.target.name
             if name in state.left_b and self._kind(one.target):
                 how = f"{one.how}, constants that A's layout leaves out"
-                view = state.b[name]
-                dtypes, shapes = ("", view.dtype.name), (None, view.shape)
-                state.found[name] = TensorDiff(LAYOUT, (), (name,), dtypes, shapes, how, one.layout, nbytes=view.nbytes)
-                del state.left_b[name]
+                state.settle_only_b(LAYOUT, name, how, one.layout)
         for window, number in dict.fromkeys(constant for one in proposed for constant in one.constants):
             if is_number(state.sides.a.source, window, number):
                 self._leave_out(window, f"{proposed[0].how}, constants that B's layout leaves out")
@@ -71,9 +68,7 @@ class MadeByTables:
                 continue
             state.use(name, [window])
             if name in state.left_a and not state.unread(name):
-                dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
-                state.gone.append(TensorDiff(LAYOUT, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
-                del state.left_a[name]
+                state.settle_only_a(LAYOUT, name, how)
 
     def _kind(self, target: Target) -> str:
         """LAYOUT, CAST or ROUNDED where a tensor of the second is made as a table says; "" where it is not."""

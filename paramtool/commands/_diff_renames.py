@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from paramtool.commands._diff_settled import SURE_NBYTES, Settled
 from paramtool.model.diff import LAYOUT, RENAMED
@@ -13,6 +14,15 @@ WEIGHTS = ("model", "buffer")
 """Roles of the tensors of a model."""
 MANY_TINY = 8
 """How many different numbers of one checkpoint are in another one by no chance."""
+
+
+class NamePair(NamedTuple):
+    """A tensor of the first checkpoint, and one of the second that is, or could be, the same."""
+
+    old: str
+    new: str
+    is_unique: bool = True
+    """Whether no other names of the two would do."""
 
 
 def by_content(state: Settled, *, is_squeezed: bool = False) -> None:
@@ -59,23 +69,29 @@ def _rename(state: Settled, old: str, new: str, *, is_unique: bool = True) -> No
 
 def _match(state: Settled, old: list[str], new: list[str], renames: Renames) -> None:
     """Equal tensors of several names, by the renames that others show; those of real content by their order."""
-    free = dict.fromkeys(new)
-    left: list[str] = []
-    is_sure = not state.may_be_chance(old[0])
-    more = "" if is_sure else ", which prove nothing: they are few, or one element repeated"
+    more = ", which prove nothing: they are few, or one element repeated" if state.may_be_chance(old[0]) else ""
     state.twins |= {("b", name): f"the same bytes as {old[0]!r} of A{more}" for name in new}
     state.twins |= {("a", name): f"the same bytes as {new[0]!r} of B{more}" for name in old}
+    for pair in matched(state, old, new, renames):
+        _rename(state, pair.old, pair.new, is_unique=pair.is_unique)
+
+
+def matched(state: Settled, old: list[str], new: list[str], renames: Renames) -> list[NamePair]:
+    """Pairs of names whose tensors are alike: by the renames that others show; those of real content by their order."""
+    free = dict.fromkeys(new)
+    left, pairs = [], []
     for name in old:
         wanted = next((one for one in renames.of(name) if one in free and not state.is_exchanged(name, one)), None)
         if wanted is None:
             left.append(name)
             continue
         del free[wanted]
-        _rename(state, name, wanted)
-    if is_sure:
+        pairs.append(NamePair(name, wanted))
+    if not state.may_be_chance(old[0]):
         places = [one for one in free if one not in state.a]
-        for name, other in zip(left, places, strict=False):
-            _rename(state, name, other, is_unique=len(left) == len(free) == 1)
+        is_unique = len(left) == len(free) == 1
+        pairs += [NamePair(name, other, is_unique) for name, other in zip(left, places, strict=False)]
+    return pairs
 
 
 def tiny(state: Settled) -> None:

@@ -42,12 +42,11 @@ class Rest:
 
     def _added(self) -> None:
         state = self.state
-        for name, view in list(state.left_b.items()):
+        for name in list(state.left_b):
             kind, how = ADDED, self._twin("b", name, state.b)
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
-            dtypes, shapes = ("", view.dtype.name), (None, view.shape)
-            state.found[name] = TensorDiff(kind, (), (name,), dtypes, shapes, how, nbytes=view.nbytes)
+            state.settle_only_b(kind, name, how)
 
     def _removed(self) -> None:
         state = self.state
@@ -56,7 +55,7 @@ class Rest:
                 how = f"{lost} of {plural(state.a[name].numel, 'element')} in no tensor of B"
                 state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         moved = {state.a[old]: new for new, one in state.found.items() for old in one.a}
-        for name, view in state.left_a.items():
+        for name, view in list(state.left_a.items()):
             if name in state.b and view in moved and state.found[name].kind != CHANGED:
                 continue  # another name of a tensor that is found, and the second has that name, too
             kind, how = REMOVED, self._twin("a", name, state.a)
@@ -64,8 +63,7 @@ class Rest:
                 how = f"shares memory with what B has as {moved[view]!r}"
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
-            dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
-            state.gone.append(TensorDiff(kind, (name,), (), dtypes, shapes, how, nbytes=view.nbytes))
+            state.settle_only_a(kind, name, how)
 
     def _is_of_graph(self, side: int, name: str) -> bool:
         """Whether a tensor is a constant of a graph, and no weight."""

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from paramtool.commands._diff_found import FoundMap, NamedLines, ProvedMap, Views, casts, distinct, kind_of, looked_for
+from paramtool.commands._diff_found import (
+    FoundMap,
+    NamedLines,
+    ProvedMap,
+    Views,
+    casts,
+    distinct,
+    looked_for,
+    named_map,
+)
 from paramtool.engine.compare.line_hashes import LineHashes
-from paramtool.engine.compare.line_proof import Claim
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay, elements, has_short_rows, short_columns
 from paramtool.engine.compare.long_runs import ShortLines, Windows, window
 from paramtool.engine.compare.runs import Runs
@@ -86,10 +94,8 @@ class RunSearch:
         for way in self._ways[name]:
             windows = self._windows.get(way.kind)
             made = windows.find(a_source, b_source, way) if windows is not None else None
-            if made is not None:
-                olds = {number: self._lines[number][1] for number in made.runs.tensors()}
-                if kind := kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory)):
-                    return ProvedMap(made, way, kind)
+            if found := named_map((a_source, b_source), made, way, self._lines, memory=self._memory):
+                return found
         return None
 
 

@@ -17,24 +17,20 @@ from paramtool.commands._diff_found import (
     casts,
     distinct,
     is_number,
-    kind_of,
     looked_for,
+    named_map,
 )
 from paramtool.commands.progress import Advance
 from paramtool.engine.compare.line_hashes import Hashed
 from paramtool.engine.compare.line_index import LineIndex
-from paramtool.engine.compare.line_proof import Claim, is_proved
+from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap
-from paramtool.engine.compare.lines import LineKind, Lines, LineWay, columns, rows
+from paramtool.engine.compare.lines import Claim, LineKind, Lines, LineWay, columns, rows
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.source import Source
 from paramtool.model.view import View
 
 Views = Mapping[str, View]
-CALCULATED = ("float", "bfloat")
-"""What the names of types begin with that may be negated, or cast."""
-
-
 Kinds = AbstractSet[LineKind]
 
 
@@ -161,15 +157,12 @@ class Search:
     ) -> ProvedMap | None:
         """The first map that has a name."""
         for made, way in every:
-            if made is not None:
-                olds = {number: self._lines[number][1] for number in made.runs.tensors()}
-                kind = kind_of(a_source, b_source, Claim(way, olds, made.runs, self._memory))
-                if kind:
-                    return ProvedMap(made, way, kind)
+            if proved := named_map((a_source, b_source), made, way, self._lines, memory=self._memory):
+                return proved
         return None
 
     def beside(self, one: FoundMap, left_b: Views) -> Iterator[tuple[str, list[str]]]:
-        """(tensor of the second, those of the first) of what stands beside a matrix, proved by the same map of lines.
+        """(tensor of the second, those of the first) of what is beside a matrix, proved by the same map of lines.
 
         A bias has an element for each row, and a scale or a factor of LoRA rows of its own width.
         """

@@ -71,6 +71,20 @@ class Settled:
         for name in names:
             self.left_a.pop(name, None)
 
+    def settle_only_a(self, kind: str, name: str, how: str, layout: str = "") -> None:
+        """A verdict on a tensor that only the first has, or whose absence in the second changes nothing."""
+        view = self.a[name]
+        dtypes, shapes = (view.dtype.name, ""), (view.shape, None)
+        self.gone.append(TensorDiff(kind, (name,), (), dtypes, shapes, how, layout, nbytes=view.nbytes))
+        self.left_a.pop(name, None)
+
+    def settle_only_b(self, kind: str, name: str, how: str, layout: str = "") -> None:
+        """The same of a tensor of the second."""
+        view = self.b[name]
+        dtypes, shapes = ("", view.dtype.name), (None, view.shape)
+        self.found[name] = TensorDiff(kind, (), (name,), dtypes, shapes, how, layout, nbytes=view.nbytes)
+        self.left_b.pop(name, None)
+
     def use(self, name: str, windows: Iterable[View]) -> None:
         """Note windows on a tensor of the first that a tensor of the second is made of."""
         self.used.setdefault(name, []).extend(windows)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
 from paramtool.engine.compare import strips
 from paramtool.engine.compare.line_hashes import LineHashes
 from paramtool.engine.compare.lines import Lines, LineWay, turned
@@ -20,6 +19,7 @@ from paramtool.engine.read.source import Source
 from paramtool.formats import read
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, ROUNDED
 from tests.examples import examples
+from tests.laws.comparing import compared, numbers, verdicts
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -30,21 +30,6 @@ LEAST = 32
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("columns")
-
-
-def compared(place: Path, a: Arrays, b: Arrays, memory: int = 1 << 26) -> Diffed:
-    for name, tensors in (("a", a), ("b", b)):
-        save_file({key: np.ascontiguousarray(one) for key, one in tensors.items()}, place / f"{name}.safetensors")
-    return diff(place / "a.safetensors", place / "b.safetensors", memory=memory)
-
-
-def verdicts(found: Diffed) -> dict[str, str]:
-    return {name: one.kind for one in found.tensors for name in one.b}
-
-
-def numbers(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
-    dtype = getattr(ml_dtypes, kind, kind)
-    return (random.normal(size=shape) * 40).astype("i8" if np.dtype(dtype).kind in "iu" else "f8").astype(dtype)
 
 
 class Planted(NamedTuple):

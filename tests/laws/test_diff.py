@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff import diff
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, ROUNDED, SAME
 from tests.examples import examples
+from tests.laws.comparing import compared
 
 Arrays = Mapping[str, np.ndarray]
 WIDTH = 24
@@ -24,13 +24,6 @@ WIDTH = 24
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where both checkpoints are written, again and again."""
     return tmp_path_factory.mktemp("diff")
-
-
-def compared(place: Path, a: Arrays, b: Arrays) -> Diffed:
-    """The comparison of two files that the safetensors library writes."""
-    for name, tensors in (("a", a), ("b", b)):
-        save_file({key: np.ascontiguousarray(array) for key, array in tensors.items()}, place / f"{name}.safetensors")
-    return diff(place / "a.safetensors", place / "b.safetensors")
 
 
 def made(number: int, kind: str, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

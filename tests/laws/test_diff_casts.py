@@ -14,25 +14,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from paramtool.commands.diff import Diffed, diff
 from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME
 from paramtool.parts.layout import PartLayout
 from tests.examples import examples
+from tests.laws.comparing import compared
 from tests.laws.test_diff_layouts import LAYOUTS, has_bias, is_named, planted
 from tests.laws.test_diff_networks import CASES, files
 
 Arrays = Mapping[str, np.ndarray]
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LEAD = {"model.": "", "h": "layers", "": "module."}
-
-
-def compared(place: Path, a: Arrays, b: Arrays) -> Diffed:
-    """The comparison of two files that the safetensors library writes."""
-    for name, tensors in (("a", a), ("b", b)):
-        save_file({key: np.ascontiguousarray(array) for key, array in tensors.items()}, place / f"{name}.safetensors")
-    return diff(place / "a.safetensors", place / "b.safetensors")
 
 
 def as_type(arrays: Arrays, dtype: np.dtype) -> dict[str, np.ndarray]:

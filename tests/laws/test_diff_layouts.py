@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
 from paramtool.errors import LayoutError
 from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
 from paramtool.parts import patterns, solving
@@ -21,6 +19,7 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, group
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.sizes import Sizes
 from paramtool.passes.parts.fuse import fused_name
+from tests.laws.comparing import compared
 from tests.parts.references import fused
 
 Arrays = Mapping[str, np.ndarray]
@@ -56,12 +55,6 @@ def planted(layout: PartLayout, suffix: str, at: str, seed: int = 0) -> tuple[Ar
     arrays = fused(layout.name, parts, sizes)
     called = [fused_name(at, row.name, suffix, row.is_bare) for row in layout.tensors]
     return names, dict(zip(called, arrays, strict=True))
-
-
-def compared(place: Path, a: Arrays, b: Arrays) -> Diffed:
-    for name, tensors in (("a", a), ("b", b)):
-        save_file({key: np.ascontiguousarray(array) for key, array in tensors.items()}, place / f"{name}.safetensors")
-    return diff(place / "a.safetensors", place / "b.safetensors")
 
 
 def has_bias(layout: PartLayout) -> bool:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
 from paramtool.engine.compare import long_runs
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, ROUNDED
 from tests.examples import examples
+from tests.laws.comparing import compared, numbers, verdicts
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -25,21 +23,6 @@ law = settings(max_examples=examples(300), deadline=None)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
-
-
-def compared(place: Path, a: Arrays, b: Arrays, memory: int = 1 << 26) -> Diffed:
-    for name, tensors in (("a", a), ("b", b)):
-        save_file({key: np.ascontiguousarray(one) for key, one in tensors.items()}, place / f"{name}.safetensors")
-    return diff(place / "a.safetensors", place / "b.safetensors", memory=memory)
-
-
-def verdicts(found: Diffed) -> dict[str, str]:
-    return {name: one.kind for one in found.tensors for name in one.b}
-
-
-def numbers(random: np.random.Generator, shape: int | tuple[int, ...], kind: str) -> Array:
-    dtype = getattr(ml_dtypes, kind, kind)
-    return (random.normal(size=shape) * 40).astype("i8" if np.dtype(dtype).kind in "iu" else "f8").astype(dtype)
 
 
 @law

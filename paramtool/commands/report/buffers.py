@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from paramtool.commands.inspect import Inspection
+from paramtool.commands.report.sharing import NUMBERS
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.strips import Segment
 from paramtool.errors import plural
@@ -14,7 +15,6 @@ from paramtool.layouts.spec import text as spec_text
 from paramtool.model.alias import FusedBlock
 from paramtool.model.display import size
 
-NUMBERS = re.compile(r"[0-9]+")
 MAX_SEGMENTS = 240
 """Parts of one ruler; neighbours behind these are drawn as one."""
 

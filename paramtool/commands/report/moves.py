@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from paramtool.commands.report.sharing import NUMBERS
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.ribbons import Ribbon
 from paramtool.errors import plural
 from paramtool.model.diff import LineMove, LinePlace, TensorDiff
 
-NUMBERS = re.compile(r"[0-9]+")
 OWN_TINTS = len(SERIES) - 1
 """Things of one figure that have a tint each."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paramtool.commands.report.sharing import SharedGroup, group
+from paramtool.commands.report.sharing import NUMBERS, SharedGroup, group
 from paramtool.model.alias import AliasGraph
 from paramtool.model.diff import TensorDiff
 
-NUMBERS = re.compile(r"[0-9]+")
 MAX_OWNERS = 6
 """Stored tensors of one side that are drawn."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paramtool.engine.compare.casts import sample
 from paramtool.engine.compare.changes import number_types
 from paramtool.engine.compare.difference import squeezed
-from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Stream, same
 from paramtool.engine.write.casting import cast
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 ROUNDING = ("float", "bfloat", "complex")
 """What the names of types begin with to which numbers are rounded; integers wrap around."""
-
-SAMPLE = 32
-"""How many elements a sample has at each place."""
 
 
 class CastPair(NamedTuple):
@@ -164,16 +161,8 @@ def narrow(a: DType, b: DType) -> DType | None:
 
 
 def sample_as(source: Source, view: View, dtype: DType) -> bytes:
-    """Some numbers of a window from its beginning, its middle and its end, cast to a type, as bytes."""
-    import numpy as np
-
-    from paramtool.engine.read.elements import number_type
-
-    row_major, size = RowMajorBytes(source, view), view.dtype.block_bytes
-    count = min(SAMPLE, view.numel)
-    starts = [0, (view.numel - count) // 2, view.numel - count]
-    raw = b"".join(row_major.part(start * size, (start + count) * size) for start in starts)
-    return cast(np.frombuffer(raw, number_type(view.dtype)), dtype).tobytes()
+    """Some numbers of a window, cast to a type, as bytes."""
+    return cast(sample(source, view), dtype).tobytes()
 
 
 def cast_raw(elements: Array, old: DType, dtype: DType) -> Array:

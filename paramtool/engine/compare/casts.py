@@ -46,12 +46,12 @@ def casts(
     for narrow, wide in groups:
         known: dict[bytes, list[Named]] = {}
         for named in narrow:
-            known.setdefault(_sample(pool.source, named[1]).tobytes(), []).append(named)
+            known.setdefault(sample(pool.source, named[1]).tobytes(), []).append(named)
         dtype = narrow[0][1].dtype
         pairs = [
             (small, large)
             for large in wide
-            for small in known.get(converted(_sample(pool.source, large[1]), dtype).tobytes(), ())
+            for small in known.get(converted(sample(pool.source, large[1]), dtype).tobytes(), ())
         ]
         size = pool.block_nbytes(4)
         tasks = [((small[1], large[1], size), [small[1], large[1]]) for small, large in pairs]
@@ -89,8 +89,8 @@ def converted(numbers: Array, dtype: DType) -> Array:
         return numbers.astype(number_type(dtype))
 
 
-def _sample(source: Source, view: View) -> Array:
-    """Numbers from the beginning, the middle and the end."""
+def sample(source: Source, view: View) -> Array:
+    """Some numbers of a window, from the beginning, the middle and the end."""
     import numpy as np
 
     row_major, size = RowMajorBytes(source, view), view.dtype.block_bytes

@@ -22,7 +22,7 @@ ROWS = 8
 COLUMNS = 1024
 """How many follow each other at each place."""
 PIECES, PIECE = 8, 32
-"""Of columns so many pieces of so many elements are looked at."""
+"""How many pieces of a column are looked at, and how many elements each piece has."""
 
 
 def are_varied(rows: Array) -> Array:

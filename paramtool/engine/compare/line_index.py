@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_content import is_sure
 from paramtool.engine.compare.line_hashes import Hashed, LineHashes
-from paramtool.engine.compare.line_proof import Claim, is_proved
+from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap, LineTable
-from paramtool.engine.compare.lines import LineKind, LineWay
+from paramtool.engine.compare.lines import Claim, LineKind, LineWay
 from paramtool.engine.read.source import Source
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LineIndex:
         """How many tensors did not fit into memory."""
 
     def has_room(self, lines: int) -> bool:
-        """Whether so many lines fit into memory; if so, they are counted."""
+        """Whether this many more lines fit into memory; if so, they are counted."""
         if lines > self._left:
             self.missed += 1
             return False

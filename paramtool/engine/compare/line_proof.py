@@ -6,13 +6,13 @@ same elements of all lines: columns are then compared without reading any tensor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare import strips
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
-from paramtool.engine.compare.lines import Lines, LineWay, changed, raw_rows
-from paramtool.engine.compare.runs import LineRun, Runs
+from paramtool.engine.compare.lines import Claim, changed, raw_rows
+from paramtool.engine.compare.runs import LineRun
 from paramtool.engine.read.elements import ELEMENTS
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import same
@@ -30,29 +30,13 @@ GATHERS = 16
 """Into how many parts the memory is divided, of which each gathered block is one."""
 
 
-class Claim(NamedTuple):
-    """Lines of a tensor of the second checkpoint, and which lines of the first they are."""
-
-    way: LineWay
-    olds: Mapping[int, Lines]
-    """{number of a tensor: the tensor as lines}"""
-    runs: Runs
-    memory: int
-    """Of which a block may take its part, in bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        """Of a line, in the wider of its types."""
-        return max(self.way.nbytes, self.way.lines.view.shape[1] * self.way.lines.view.dtype.block_bytes)
-
-
 def is_proved(a_source: Source, b_source: Source, claim: Claim) -> bool:
     """Whether every byte of the lines is what the runs say."""
     b_source.prove_later(int(claim.way.lines.view.storage))
     for old in claim.olds.values():
         a_source.prove_later(int(old.view.storage))
     if claim.way.lines.is_across or any(old.is_across for old in claim.olds.values()):
-        is_same = strips.are_same(a_source, b_source, strips.Task(*claim))
+        is_same = strips.are_same(a_source, b_source, claim)
     elif claim.runs.lines * claim.nbytes >= LONG_NBYTES * len(claim.runs):
         is_same = all(_is_run(a_source, b_source, claim, run) for run in _long(claim))
     else:

@@ -6,11 +6,12 @@ A tensor [d0, d1, d2] is cut at an axis: at 1 it has d0 rows of d1 * d2 elements
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.casts import converted
+from paramtool.engine.compare.runs import Runs
 from paramtool.engine.read.elements import ELEMENTS, number_type
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
@@ -101,6 +102,22 @@ class LineWay(NamedTuple):
 
         view = turned(self.lines.part(start, stop - start))
         return np.concatenate([self.read(source, view, at, at + 1) for at in sampled(view.shape[0]).tolist()]).T
+
+
+class Claim(NamedTuple):
+    """Lines of a tensor of the second checkpoint, and which lines of the first they are."""
+
+    way: LineWay
+    olds: Mapping[int, Lines]
+    """{number of a tensor: the tensor as lines}"""
+    runs: Runs
+    memory: int
+    """Of which a block may take its part, in bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of a line, in the wider of its types."""
+        return max(self.way.nbytes, self.way.lines.view.shape[1] * self.way.lines.view.dtype.block_bytes)
 
 
 def sampled(length: int) -> Array:

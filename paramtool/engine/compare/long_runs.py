@@ -46,7 +46,7 @@ FIRST_NBYTES = 4 << 10
 
 
 def window(line_nbytes: int, lines: int, memory: int) -> int:
-    """How many lines a window has, so that the windows of so many lines fit into memory; 0 where none would do.
+    """How many lines a window has, so that the windows of `lines` lines fit into `memory`; 0 if no size would.
 
     >>> window(4, 1000, 1 << 20), window(4, 10**6, 1 << 20), window(4, 10**9, 1 << 20)
     (8, 128, 0)

@@ -8,12 +8,11 @@ A strip has the same elements of all lines:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_hashes import BLOCK_NBYTES
-from paramtool.engine.compare.lines import Lines, LineWay, changed
-from paramtool.engine.compare.runs import Runs
+from paramtool.engine.compare.lines import Claim, Lines, changed
 from paramtool.engine.read.source import Source
 from paramtool.model.view import View
 
@@ -30,15 +29,6 @@ LONG = 64
 """Runs of this many lines on average are compared one by one; of shorter ones the lines are gathered."""
 
 
-class Task(NamedTuple):
-    """As a claim."""
-
-    way: LineWay
-    olds: Mapping[int, Lines]
-    runs: Runs
-    memory: int
-
-
 class StripPart(NamedTuple):
     """What is compared with lines of one tensor of the first."""
 
@@ -50,13 +40,13 @@ class StripPart(NamedTuple):
     """Which lines of the second they are."""
 
 
-def are_same(a_source: Source, b_source: Source, task: Task) -> bool:
+def are_same(a_source: Source, b_source: Source, claim: Claim) -> bool:
     """Whether every byte of the lines is what the runs say."""
-    parts = list(_parts(task))
-    way = task.way
+    parts = list(_parts(claim))
+    way = claim.way
     is_turned = len({way.lines.is_across, *(part.lines.is_across for part in parts)}) > 1
     row = sum(one.total * one.view.dtype.block_bytes for one in (way.lines, *(part.lines for part in parts)))
-    most = max(BLOCK_NBYTES, task.memory // SHARES) if is_turned else BLOCK_NBYTES
+    most = max(BLOCK_NBYTES, claim.memory // SHARES) if is_turned else BLOCK_NBYTES
     length = way.lines.view.shape[1]
     step = max(1, most // row)
     for start in range(0, length, step):
@@ -73,24 +63,24 @@ def are_same(a_source: Source, b_source: Source, task: Task) -> bool:
     return True
 
 
-def _parts(task: Task) -> Iterator[StripPart]:
+def _parts(claim: Claim) -> Iterator[StripPart]:
     """The lines by tensor: as runs where these are long."""
     import numpy as np
 
-    is_long = task.runs.lines >= LONG * len(task.runs)
-    tensor, line = task.runs.expanded() if not is_long else (task.runs.tensor, task.runs.start)
-    for number in task.runs.tensors():
+    is_long = claim.runs.lines >= LONG * len(claim.runs)
+    tensor, line = claim.runs.expanded() if not is_long else (claim.runs.tensor, claim.runs.start)
+    for number in claim.runs.tensors():
         here = np.flatnonzero(tensor == number)
         places = line[here]
         low = int(places.min())
-        high = int((places + (task.runs.length[here] if is_long else 1)).max())
-        old = task.olds[number]
+        high = int((places + (claim.runs.length[here] if is_long else 1)).max())
+        old = claim.olds[number]
         lines = Lines(old.part(low, high - low), old.is_columns)
         if not is_long:
             yield StripPart(lines, places - low, slice(None) if len(here) == len(line) else here)
             continue
         for k in here.tolist():
-            start, to, length = int(line[k]) - low, int(task.runs.to[k]), int(task.runs.length[k])
+            start, to, length = int(line[k]) - low, int(claim.runs.to[k]), int(claim.runs.length[k])
             yield StripPart(lines, slice(start, start + length), slice(to, to + length))
 
 

@@ -46,7 +46,7 @@ STATES: Mapping[str, tuple[int, ...]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,
 ELEMENTWISE = CALCULATING | {"Pow", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Sin", "Cos", "Reciprocal"}
 """Operators that take numbers of a program; those that take one as a weight, a slope or a scale are none of them."""
 EXPORTED = re.compile(r"(onnx::[A-Za-z]+_)?[0-9]+")
-"""How torch's exporter calls what is no tensor of the model under its own name: constants, and what it calculated."""
+"""The names that torch's exporter makes up: of constants, and of tensors that it calculated."""
 MOVING = frozenset({
     "Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze",
     "Tile", "Transpose", "Unsqueeze",
