@@ -66,10 +66,21 @@ class Settled:
         view, old = self.b[new], self.a[names[0]]
         shapes = (old.shape if len(names) == 1 else None, view.shape)
         one = TensorDiff(kind, names, (new,), (old.dtype.name, view.dtype.name), shapes, nbytes=view.nbytes)
-        self.found[new] = replace(one, **more)  # type: ignore[arg-type]
+        self.found[new] = self._unless_cut_elsewhere(replace(one, **more))  # type: ignore[arg-type]
         self.left_b.pop(new, None)
         for name in names:
             self.left_a.pop(name, None)
+
+    def _unless_cut_elsewhere(self, one: TensorDiff) -> TensorDiff:
+        """CHANGED for a tensor that the first has under the same name with more or fewer elements, unless a table says so.
+
+        The numbers are there, but a loader that goes by names gets those of another tensor, too, or not all of them.
+        """
+        (new,) = one.b
+        if one.layout or one.kind not in LED_BACK or new not in self.a or self.a[new].numel == self.b[new].numel:
+            return one
+        shapes = (self.a[new].shape, self.b[new].shape)
+        return replace(one, kind=CHANGED, how=f"cut elsewhere: {one.how}", shapes=shapes, change=None)
 
     def settle_only_a(self, kind: str, name: str, how: str, layout: str = "") -> None:
         """A verdict on a tensor that only the first has, or whose absence in the second changes nothing."""
