@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from paramtool.commands.check.report import Checked, CheckedFile
     from paramtool.commands.dedup import Deduped, DedupOptions, dedup, dedup_each
     from paramtool.commands.dedup_many import Family, FamilyMember, Shard, dedup_family
-    from paramtool.commands.diff import Diffed, diff
+    from paramtool.commands.diff.diff import Diffed, diff
+    from paramtool.commands.diff.find_base import BaseFound, find_base
     from paramtool.commands.export import Exported, ExportOptions, export, export_each
-    from paramtool.commands.find_base import BaseFound, find_base
     from paramtool.commands.guess import Considered, Guessed, guess
     from paramtool.commands.inspect import Inspection, alias_graph, inspect
     from paramtool.commands.load import load_file
@@ -88,9 +88,9 @@ _PLACES = {
     "commands.check.report": "Checked CheckedFile",
     "commands.dedup": "DedupOptions Deduped dedup dedup_each",
     "commands.dedup_many": "Family FamilyMember Shard dedup_family",
-    "commands.diff": "Diffed diff",
+    "commands.diff.diff": "Diffed diff",
     "commands.export": "ExportOptions Exported export export_each",
-    "commands.find_base": "BaseFound find_base",
+    "commands.diff.find_base": "BaseFound find_base",
     "commands.guess": "Considered Guessed guess",
     "commands.inspect": "Inspection alias_graph inspect",
     "commands.load": "load_file",

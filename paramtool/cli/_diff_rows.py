@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paramtool.cli._table import whole
-from paramtool.commands.diff import Diffed
-from paramtool.commands.find_base import BaseFound
+from paramtool.commands.diff.diff import Diffed
+from paramtool.commands.diff.find_base import BaseFound
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import (

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.dedup import Deduped
     from paramtool.commands.dedup_many import Family
-    from paramtool.commands.diff import Diffed
+    from paramtool.commands.diff.diff import Diffed
+    from paramtool.commands.diff.find_base import BaseFound
     from paramtool.commands.export import Exported
-    from paramtool.commands.find_base import BaseFound
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.commands.inspect import Inspection
     from paramtool.commands.relayout import Relayouted

@@ -10,7 +10,7 @@ from paramtool.cli import _completion, _diff_rows, _display, _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, Size
-from paramtool.commands import diff as diff_command
+from paramtool.commands.diff import diff as diff_command
 from paramtool.commands.progress import MEMORY_NBYTES
 
 EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
@@ -93,7 +93,7 @@ def _find_base(
     path: str, candidates: tuple[str, ...], options: dict[str, Any], *, exit_code: bool, as_json: bool
 ) -> int:
     """The candidates by their distance, and the one that is the base."""
-    from paramtool.commands.find_base import find_base
+    from paramtool.commands.diff.find_base import find_base
 
     if options.pop("only") is not None:
         raise click.UsageError("--only compares one section of A and B, and does not go with --find-base")

@@ -127,7 +127,7 @@ def counted_by_hand() -> Iterator[str]:
 
 
 ALWAYS_SEVERAL = {
-    "commands/_diff_words.py: {len(runs) // period} times",
+    "commands/diff/words.py: {len(runs) // period} times",
     "cli/dedup.py: {len(alias_set)} names",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
 
 ZEROS, ONES = np.zeros((16, 64), "f4"), np.ones((16, 64), "f4")

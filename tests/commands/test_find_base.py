@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from paramtool.commands.find_base import find_base
+from paramtool.commands.diff.find_base import find_base
 
 
 def model(path: Path, seed: int, *, matrices: bool = True) -> Path:

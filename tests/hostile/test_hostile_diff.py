@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from paramtool.commands.diff import diff
+from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import CHANGED, LABELS, SAME
 from tests.findings.samples import HOSTILE
 from tests.hostile.command import MAX_LINE, MAX_MESSAGE, quick

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.commands.progress import MEMORY_NBYTES
 
 Arrays = Mapping[str, np.ndarray]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.engine.compare import axes
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED
 from tests.examples import examples

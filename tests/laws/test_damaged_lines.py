@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool.commands.diff import diff
+from paramtool.commands.diff.diff import diff
 from paramtool.errors import FormatError
 
 MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.commands.diff import diff
+from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, ROUNDED, SAME
 from tests.examples import examples
 from tests.laws.comparing import compared

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME
 from paramtool.parts.layout import PartLayout
 from tests.examples import examples

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import CHANGED
 from tests.examples import examples
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CHANGED, GRAPH, LAYOUT, REMOVED, RENAMED, SAME
 from tests.examples import examples
 

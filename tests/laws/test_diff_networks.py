@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from paramtool.commands.diff import diff
+from paramtool.commands.diff.diff import diff
 from paramtool.layouts.spec import Spec
 from paramtool.model.diff import LAYOUT, RENAMED, SAME
 from tests.laws.conversions import NAMES, can_hold, move, neutral

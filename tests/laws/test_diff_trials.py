@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import CHANGED, LAYOUT, SAME, TensorDiff
 from tests.examples import IS_HARD
 from tests.laws.diff_trials.files import written

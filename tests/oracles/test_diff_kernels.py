@@ -15,7 +15,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
 
-from paramtool.commands.diff import diff
+from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import LAYOUT, RENAMED
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -22,9 +22,9 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from paramtool.commands.dedup import dedup
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
+from paramtool.commands.diff.find_base import find_base
 from paramtool.commands.export import export
-from paramtool.commands.find_base import find_base
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME, TensorDiff
 from tests.oracles.running import close, random
 

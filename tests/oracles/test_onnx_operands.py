@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from paramtool import formats
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.formats.onnx.operands import CALCULATING, INDICES, MOVING, STATES
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import ADDED, LAYOUT, REMOVED, RENAMED, SAME

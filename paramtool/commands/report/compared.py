@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from paramtool.commands.diff import Diffed
+from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.report.differences import (
     MAX_STRIPS,
     TINTS,

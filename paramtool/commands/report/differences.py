@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, log10
 from typing import NamedTuple
 
-from paramtool.commands.diff import Diffed
+from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.report.modules import StoredTensor, geometry
 from paramtool.drawing.palette import HEAT
 from paramtool.engine.compare.heat import CellMap, Heat, RowBin, heat

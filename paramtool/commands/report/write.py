@@ -147,7 +147,7 @@ def _differences(
     a: Inspection, b: Inspection, *, memory: int, allow_class: Sequence[str], allow_unknown: bool, progress: Progress
 ) -> Iterator[PageSection]:
     """The sections about two checkpoints."""
-    from paramtool.commands.diff import diff
+    from paramtool.commands.diff.diff import diff
     from paramtool.commands.opening import Allowed, opened
     from paramtool.commands.sections import section_of
 

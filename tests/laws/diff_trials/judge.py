@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paramtool.commands.diff import Diffed
+from paramtool.commands.diff.diff import Diffed
 from paramtool.model.diff import TensorDiff
 from tests.laws.diff_trials.judge_maps import of_layouts, of_map
 from tests.laws.diff_trials.pairs import Array, Arrays, Pair, bits, same_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paramtool.commands.diff import Diffed
+from paramtool.commands.diff.diff import Diffed
 from paramtool.model.diff import TensorDiff
 from tests.laws.diff_trials.kinds_parts import rebuilt
 from tests.laws.diff_trials.pairs import Array, Module, Pair, Planted, bits

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from tests.laws.diff_trials.files import written
 from tests.laws.diff_trials.judge import judged
 from tests.laws.diff_trials.pairs import Pair

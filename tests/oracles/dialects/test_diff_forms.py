@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paramtool.commands.diff import Diffed, diff
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
 from tests.oracles.dialects import forms
 from tests.oracles.dialects.test_forms import KEYS, made, single_thread

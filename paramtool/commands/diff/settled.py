@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from paramtool.commands._diff_beside import NamedRun
-from paramtool.commands._diff_compounds import labelled, pending_signs
-from paramtool.commands._diff_networks import networks_of
+from paramtool.commands.diff.beside import NamedRun
+from paramtool.commands.diff.compounds import labelled, pending_signs
+from paramtool.commands.diff.networks import networks_of
 from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.model.checkpoint import Checkpoint
@@ -72,9 +72,9 @@ class Settled:
             self.left_a.pop(name, None)
 
     def _unless_cut_elsewhere(self, one: TensorDiff) -> TensorDiff:
-        """CHANGED for a tensor that the first has under the same name with more or fewer elements, unless a table says so.
+        """CHANGED where the first has more or fewer elements under the same name, unless a table makes that tensor.
 
-        The numbers are there, but a loader that goes by names gets those of another tensor, too, or not all of them.
+        A loader that goes by names gets numbers of another tensor, too, or not all of them.
         """
         (new,) = one.b
         if one.layout or one.kind not in LED_BACK or new not in self.a or self.a[new].numel == self.b[new].numel:

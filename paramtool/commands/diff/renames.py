@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from paramtool.commands._diff_settled import SURE_NBYTES, Settled
+from paramtool.commands.diff.settled import SURE_NBYTES, Settled
 from paramtool.model.diff import LAYOUT, RENAMED
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames

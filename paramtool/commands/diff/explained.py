@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from paramtool.commands._diff_networks import of_networks
-from paramtool.commands._diff_settled import may_be_cast
-from paramtool.commands._diff_tables import Proposal
+from paramtool.commands.diff.networks import of_networks
+from paramtool.commands.diff.settled import may_be_cast
+from paramtool.commands.diff.tables import Proposal
 from paramtool.engine.compare.cast_verdicts import cast_raw
 from paramtool.engine.compare.shifted import shift_between
 from paramtool.engine.compare.sides import Sides, is_number

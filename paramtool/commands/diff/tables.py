@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from paramtool.commands._diff_beside import runs_of
-from paramtool.commands._diff_words import words
+from paramtool.commands.diff.beside import runs_of
+from paramtool.commands.diff.words import words
 from paramtool.engine.compare.runs import LineRun, Runs
 from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageError
 from paramtool.model.checkpoint import Checkpoint

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.commands import _diff_explained
-from paramtool.commands._diff_beside import NamedRun, beside, runs_of
-from paramtool.commands._diff_networks import of_networks
-from paramtool.commands._diff_parts import PartSearch
-from paramtool.commands._diff_settled import LED_BACK, MadeOf, Settled, made_of
-from paramtool.commands._diff_tables import Proposal, of_dialects
+from paramtool.commands.diff import explained
+from paramtool.commands.diff.beside import NamedRun, beside, runs_of
+from paramtool.commands.diff.networks import of_networks
+from paramtool.commands.diff.parts import PartSearch
+from paramtool.commands.diff.settled import LED_BACK, MadeOf, Settled, made_of
+from paramtool.commands.diff.tables import Proposal, of_dialects
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant, is_number
 from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
@@ -86,11 +86,11 @@ class MadeByTables:
         there = state.b[name]
         made = made_of(one.target, there)
         if made is None and any(len(copy.terms) > 1 for copy in one.target.copies):
-            one = one._replace(target=_diff_explained.without_zeros(one.target, state.sides.a.source))
+            one = one._replace(target=explained.without_zeros(one.target, state.sides.a.source))
             made = made_of(one.target, there)
         names = [old for old in _names(one.target) if old in state.a]
         if made is None:
-            if how := _diff_explained.calculated(one, state.sides.a.source, there, state.sides.b.source):
+            if how := explained.calculated(one, state.sides.a.source, there, state.sides.b.source):
                 self._explain(one, names, how)
             return
         kind = self._proved(made)

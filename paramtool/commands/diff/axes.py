@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from paramtool.commands._diff_settled import SURE_NBYTES, Settled
+from paramtool.commands.diff.settled import SURE_NBYTES, Settled
 from paramtool.engine.compare.axes import AxesWay, are_same, backwards, corners, ends, may_be, ways
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow
 from paramtool.engine.compare.sides import WindowPair

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from paramtool.commands._diff_found import (
+from paramtool.commands.diff.found import (
     FoundMap,
     Look,
     NamedLines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from paramtool.commands._diff_found import (
+from paramtool.commands.diff.found import (
     FoundMap,
     NamedLines,
     ProvedMap,

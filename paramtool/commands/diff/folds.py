@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from paramtool.commands._diff_settled import Settled
+from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.cast_verdicts import is_rounding
 from paramtool.engine.compare.folded import Folding, Folds, NormViews
 from paramtool.engine.compare.sides import WindowPair

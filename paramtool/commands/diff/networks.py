@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from paramtool.commands._diff_tables import REFUSED, Proposal
+from paramtool.commands.diff.tables import REFUSED, Proposal
 from paramtool.errors import LayoutError
 from paramtool.layouts.spec import Spec, parse
 from paramtool.model.checkpoint import GRAPH, Checkpoint

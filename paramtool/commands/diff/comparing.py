@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paramtool.commands import _diff_explained
-from paramtool.commands._diff_casts import casts, reshaped
-from paramtool.commands._diff_compounds import compounds
-from paramtool.commands._diff_folds import folds
-from paramtool.commands._diff_graphs import stored_once
-from paramtool.commands._diff_lines import by_lines
-from paramtool.commands._diff_made import MadeByTables
-from paramtool.commands._diff_renames import by_content, tiny
-from paramtool.commands._diff_rest import Rest
-from paramtool.commands._diff_settled import Settled
+from paramtool.commands.diff import explained
+from paramtool.commands.diff.casts import casts, reshaped
+from paramtool.commands.diff.compounds import compounds
+from paramtool.commands.diff.folds import folds
+from paramtool.commands.diff.graphs import stored_once
+from paramtool.commands.diff.lines import by_lines
+from paramtool.commands.diff.made import MadeByTables
+from paramtool.commands.diff.renames import by_content, tiny
+from paramtool.commands.diff.rest import Rest
+from paramtool.commands.diff.settled import Settled
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.diff import CHANGED, SAME, TensorDiff
@@ -69,8 +69,8 @@ class Comparing(Settled):
         """Tensors whose numbers changed for a reason that both show: norms stored less 1, sums that A holds."""
         pairs = list(self._pairs_by_name())
         left = self.left_a, self.left_b
-        for one in [*_diff_explained.norms(pairs, left, self.sides),
-                    *_diff_explained.read_back(self.checkpoints, self.networks, left, self.sides)]:  # fmt: skip
+        for one in [*explained.norms(pairs, left, self.sides),
+                    *explained.read_back(self.checkpoints, self.networks, left, self.sides)]:  # fmt: skip
             if one.name not in self.left_b:
                 continue
             change = None

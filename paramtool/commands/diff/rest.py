@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from paramtool.commands._diff_settled import Settled
+from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH, NoData

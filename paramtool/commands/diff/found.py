@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from paramtool.commands._diff_beside import NamedRun
-from paramtool.commands._diff_words import words
+from paramtool.commands.diff.beside import NamedRun
+from paramtool.commands.diff.words import words
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramtool.commands._diff_comparing import Comparing
 from paramtool.commands._differences import ONLY_THERE, alias_sets, declared_names, named_objects, object_differences
+from paramtool.commands.diff.comparing import Comparing
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of

@@ -11,8 +11,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from paramtool.commands._diff_settled import may_be_cast
-from paramtool.commands._diff_tables import REFUSED, Proposal
+from paramtool.commands.diff.settled import may_be_cast
+from paramtool.commands.diff.tables import REFUSED, Proposal
 from paramtool.engine.compare.cast_verdicts import alike, cast_raw, narrow
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
-from paramtool.commands._diff_axes import by_axes
-from paramtool.commands._diff_found import FoundMap
-from paramtool.commands._diff_made import MadeByTables
-from paramtool.commands._diff_runs import RunSearch
-from paramtool.commands._diff_search import Search
-from paramtool.commands._diff_settled import Settled
+from paramtool.commands.diff.axes import by_axes
+from paramtool.commands.diff.found import FoundMap
+from paramtool.commands.diff.made import MadeByTables
+from paramtool.commands.diff.runs import RunSearch
+from paramtool.commands.diff.search import Search
+from paramtool.commands.diff.settled import Settled
 from paramtool.commands.progress import Progress
 from paramtool.engine.compare.lines import has_lines
 from paramtool.engine.compare.sides import is_constant

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from paramtool.commands._diff_renames import NamePair, matched
-from paramtool.commands._diff_settled import Settled, may_be_cast
+from paramtool.commands.diff.renames import NamePair, matched
+from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow, sample_as
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED

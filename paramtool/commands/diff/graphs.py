@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.commands._diff_settled import LED_BACK, Settled
+from paramtool.commands.diff.settled import LED_BACK, Settled
 from paramtool.errors import plural
 from paramtool.model.conventions import COUNTERS
 from paramtool.model.diff import LAYOUT, RENAMED, SAME
