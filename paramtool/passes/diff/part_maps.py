@@ -18,11 +18,13 @@ from typing import NamedTuple, TypeVar
 from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import Repeated, blocks, parse
 from paramtool.parts import patterns, rows, solving
+from paramtool.parts.facts import Facts
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
 from paramtool.passes.diff import positions
+from paramtool.passes.diff.other_sizes import LaidTensor, other_sizes
 from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts.fuse import pattern_of
 
@@ -44,10 +46,11 @@ class PartMap:
     tensors of these shapes.
     """
 
-    def __init__(self, mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) -> None:
+    def __init__(self, mine: Iterable[Stored], theirs: Stored, laid: Sequence[LaidTensor], sizes: Sizes) -> None:
+        """`laid` are the fused tensors on either side; the pattern of the last one says what the map is."""
         self.mine = tuple(mine)
         self.theirs = theirs
-        self._content, self._sizes = content, sizes
+        self._laid, self._content, self._sizes = laid, laid[-1].content, sizes
         numel = prod(theirs.shape)
         chance = Random(numel)
         self._elements = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
@@ -57,6 +60,12 @@ class PartMap:
     def sizes(self) -> Mapping[str, int]:
         """The sizes that the shapes alone do not show."""
         return {word: size for word, size in solving.used(self._content, self._sizes).items() if word not in UNSAID}
+
+    def against(self, known: Facts) -> str | None:
+        """What facts say of the sizes other than this map: `heads=4, head_dim=16`; "" where they agree, else None."""
+        every = [other_sizes(one, self._sizes, known) for one in self._laid]
+        other = ", ".join(dict.fromkeys(filter(None, every)))
+        return None if not other and None in every else other
 
     @property
     def ones(self) -> int:
@@ -112,18 +121,18 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
     The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
     """
     found = []
-    for content, every, sizes, stored in _joined(fused, parts):
+    for laid, every, sizes, stored in _joined(fused, parts):
         mine, theirs = [whole(part.name, part.shape) for part in every], stored
         if wanted:
             mine, theirs = [stored], next(one for one in mine if one.name == wanted)
-        found.append(PartMap(mine, theirs, content, sizes))
+        found.append(PartMap(mine, theirs, [laid], sizes))
     return tuple(found)
 
 
 class _FusedOfParts(NamedTuple):
     """A fused tensor of its parts, for certain sizes."""
 
-    content: str
+    laid: LaidTensor
     parts: Sequence[PartTensor]
     sizes: Sizes
     stored: Stored
@@ -153,7 +162,7 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return _FusedOfParts(content, every, sizes, stored)
+        return _FusedOfParts(LaidTensor(content, along, stored.shape[along]), every, sizes, stored)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))
@@ -198,7 +207,8 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
                 sizes.of(way.unseen)
             sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
-        return PartMap(held, there, ways[-1].content, sizes)
+        laid = [LaidTensor(way.content, way.along, way.shape[way.along]) for way in ways]
+        return PartMap(held, there, laid, sizes)
 
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         if word == "rotary":

@@ -47,17 +47,24 @@ def test_one_other_element_is_found(key: str, tmp_path: Path) -> None:
 
 
 def test_the_thirds_of_olmo_hybrid_are_found(tmp_path: Path) -> None:
-    """transformers 5.23 saves three convolutions of unequal sizes as equal thirds: other weights than the original."""
+    """transformers 5.23 saves three convolutions of unequal sizes as equal thirds: other weights than the original.
+
+    The config.json beside them says which sizes are right, so both forms of the same model differ in these three alone.
+    """
     one = made("olmo_hybrid", "odd", tmp_path)
-    wrong = diff(one.five, one.four)
-    right = diff(one.five, forms.people_have(one, "olmo_hybrid", tmp_path / "right"))
+    original = forms.people_have(one, "olmo_hybrid", tmp_path / "right")
+    right = diff(one.five, original)
     assert right.is_same() and LAYOUT in kinds(right)
-    told = {name.rpartition(".linear_attn.")[2] for one in wrong.tensors for name in one.b if one.kind != SAME}
-    assert {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"} <= told
-    against = diff(tmp_path / "right", one.four)
-    assert not against.is_same()
-    assert {name.rpartition(".")[0].rpartition(".")[2] for one in against.tensors for name in one.b
-            if one.kind in (CHANGED, ADDED)} <= {"q_conv1d", "k_conv1d", "v_conv1d"}  # fmt: skip
+    thirds = {"q_conv1d", "k_conv1d", "v_conv1d"}
+    for a, b, wanted in ((one.five, one.four, thirds), (one.four, one.five, {"conv1d"}), (original, one.four, thirds)):
+        found = diff(a, b)
+        assert not found.is_same()
+        changed = [each for each in found.tensors if each.kind in (CHANGED, ADDED, REMOVED)]
+        assert {name.rpartition(".")[0].rpartition(".")[2] for each in changed for name in each.b} == wanted
+        assert {each.kind for each in changed} == {CHANGED}
+        if a != original:
+            assert all("but config.json says q_conv_rows=24, k_conv_rows=24, v_conv_rows=40" in each.how
+                       for each in changed)  # fmt: skip
 
 
 def test_a_fine_tune_beside_its_base(tmp_path: Path) -> None:
