@@ -148,4 +148,4 @@ def base_rows(found: BaseFound) -> Iterator[Row]:
             yield "candidate", whole(one.path), one.why
             continue
         same = f"{one.same} of {plural(one.sampled, 'sampled tensor')} the same"
-        yield "candidate", whole(one.path), f"distance {one.distance:.3g}, {same}"
+        yield "candidate", whole(one.path), ", ".join([f"distance {one.distance:.3g}", same, *filter(None, [one.how])])
