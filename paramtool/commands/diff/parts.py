@@ -132,11 +132,13 @@ class PartSearch:
             there = self.b[one.name]
             others = [m for m in self._modules if m.layout.group == one.layout.group and m.suffix == one.suffix]
             for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
-                if all(self._may_share_rows(mine.name, there) for mine in other.tensors[:1]):
-                    shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
-                    names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
-                    maps = part_maps.between(shapes, _shape(one, there))
-                    yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
+                theirs = _shape(one, there)
+                shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
+                if part_maps.is_of_rows(theirs, shapes[0]) and not self._may_share_rows(other.tensors[0].name, there):
+                    continue
+                names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
+                maps = part_maps.between(shapes, theirs)
+                yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
 
     def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""

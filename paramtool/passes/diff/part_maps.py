@@ -35,6 +35,8 @@ KEPT = 256
 """Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
 MAX_DIVISORS = 48
 """The most lengths that are tried for one size; most numbers of heads and widths have fewer divisors."""
+MAX_GROUP = 128
+"""The most query heads for each KV head that are tried."""
 MAX_MAPS = 2000
 """The most maps that are tried between two tensors."""
 
@@ -189,6 +191,14 @@ def keeps_rows(fused: FusedShape, term: str) -> bool:
     return along == 0 and all(axes[1:] == inner for axes in found)
 
 
+def is_of_rows(*fused: FusedShape) -> bool:
+    """Whether the blocks of fused tensors follow each other along their first axis."""
+    try:
+        return all(one.pattern()[1] == 0 for one in fused)
+    except LayoutError:
+        return False
+
+
 @lru_cache(maxsize=KEPT)
 def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap]:
     """The maps between fused tensors of a module and one of another layout, for all sizes that their shapes allow."""
@@ -214,6 +224,8 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         if word == "rotary":
             return _rotary(sizes.of("head_dim"))
+        if word == "heads" and sizes.knows("kv_heads"):  # beside keys and values, they divide no number of rows
+            return [sizes.of("kv_heads") * group for group in range(1, MAX_GROUP + 1)]
         repeated = [way.shape[way.along] for way in ways if word in way.repeated]
         return divisors(gcd(*repeated)) if repeated else lengths
 
