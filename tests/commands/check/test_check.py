@@ -363,6 +363,22 @@ def test_a_lock_that_is_not_there(at: Path) -> None:
 # --- what is printed -----------------------------------------------------------------------------------------------
 
 
+def test_a_file_of_weights_as_a_lock(at: Path) -> None:
+    """It is said to be no lock, and not to be a lock with a wrong byte."""
+    save_file({"w": A}, at / "w.safetensors")
+    ran = quick("check", "tied.pt", "--lock", "w.safetensors", cwd=at)
+    assert ran.code == 3 and "w.safetensors:1: not a lock of paramtool: found " in ran.err, ran
+
+
+@pytest.mark.parametrize("path", ["x\n::set-env name=A::b.pt", "\x1b[31mx.pt", "y\n::error::*.pt"])
+def test_a_path_that_is_not_there_is_named_once_on_one_line(path: str, at: Path) -> None:
+    for command in ("check", "inspect"):
+        ran = quick(command, "tied.pt", path, cwd=at)
+        first = next(line for line in ran.err.splitlines() if line.startswith("error: "))
+        assert ran.code in (2, 3) and "\x1b" not in ran.err and first.count(repr(path)[1:-1]) == 1, ran
+        assert not any(line.startswith("::") for line in ran.err.splitlines()), ran
+
+
 def test_ten_thousand_findings(at: Path) -> None:
     """The text is bounded for each rule and file and counts the others; the document has all; exit 1 as with one."""
     save_file({f"t{k}": torch.zeros(1) for k in range(10_000)}, "many.safetensors")
