@@ -176,7 +176,7 @@ class Checking:
         seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
         if missed := [name for name in self.lock.models if name not in seen]:
             first = ", ".join(repr(name)[:200] for name in missed[:4]) + (", ..." if len(missed) > 4 else "")
-            yield f"{self.lock.path} names {plural(len(missed), 'model')} more, which no path was given for: {first}"
+            yield f"{self.lock.path} names {plural(len(missed), 'other model')}, for which no path was given: {first}"
 
 
 def _name(lock: Lock, path: str) -> str:

@@ -160,7 +160,8 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
     def made(sizes: Sizes) -> _FusedOfParts:
-        sizes = solving.learned(_with_values(sizes, given), every)
+        keys = [part for term, own in given.items() if term != "v" for part in own]
+        sizes = solving.learned(_with_values(solving.learned(sizes, keys), given), every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")

@@ -309,7 +309,7 @@ def test_the_models_of_a_lock(at: Path) -> None:
 def test_what_a_lock_names_and_nobody_gave(at: Path) -> None:
     paramtool.lock(["tied.pt", "plain.safetensors"])
     ran = quick("check", "tied.pt", cwd=at)
-    assert ran.code == 0 and "names 1 model more, which no path was given for: 'plain.safetensors'" in ran.err, ran
+    assert ran.code == 0 and "names 1 other model, for which no path was given: 'plain.safetensors'" in ran.err, ran
     (at / "tied.pt").unlink()
     ran = quick("check", cwd=at)
     assert ran.code == 3 and "error: tied.pt: no such file or folder; paramtool.lock:" in ran.err, ran
