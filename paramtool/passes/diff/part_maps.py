@@ -35,8 +35,8 @@ KEPT = 256
 """Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
 MAX_DIVISORS = 48
 """The most lengths that are tried for one size; most numbers of heads and widths have fewer divisors."""
-MAX_GROUP = 128
-"""The most query heads for each KV head that are tried."""
+MAX_HEADS = 128
+"""The most heads that are tried, or the most for each KV head."""
 MAX_MAPS = 2000
 """The most maps that are tried between two tensors."""
 
@@ -224,8 +224,11 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         if word == "rotary":
             return _rotary(sizes.of("head_dim"))
-        if word == "heads" and sizes.knows("kv_heads"):  # beside keys and values, they divide no number of rows
-            return [sizes.of("kv_heads") * group for group in range(1, MAX_GROUP + 1)]
+        if word == "heads":  # beside keys and values, they need divide no number of rows
+            step = sizes.of("kv_heads") if sizes.knows("kv_heads") else 1
+            return range(step, MAX_HEADS * step + 1, step)
+        if word == "kv_heads" and sizes.knows("heads"):
+            return divisors(sizes.of("heads"))
         repeated = [way.shape[way.along] for way in ways if word in way.repeated]
         return divisors(gcd(*repeated)) if repeated else lengths
 
