@@ -134,6 +134,12 @@ def test_too_little_memory_is_undecided(folder: Path) -> None:
     assert ran.code == 1 and "undecided  1 tensor  b  --memory was too small for the rows of A" in ran.out, ran
 
 
+@pytest.mark.parametrize("number", ["-1", "nan"])
+def test_a_tolerance_that_is_no_difference(number: str, folder: Path) -> None:
+    ran = quick("diff", "base.safetensors", "rounded.safetensors", "--exit-code", f"--tolerance={number}", cwd=folder)
+    assert ran.code == 2 and "expected a difference, which is 0 or more" in ran.err, ran
+
+
 def test_the_base_of_a_fine_tune(folder: Path) -> None:
     """The candidate whose samples are nearest, and by far; none where several are, or none is near."""
     random = np.random.default_rng(2)
