@@ -41,6 +41,11 @@ MAX_MESSAGE = 8000
 """Characters of a line, and of all lines, of what an error says: names, paths and values of a file have any length."""
 
 
+def printable(path: str) -> str:
+    """A path on one line: what cannot be printed, such as a line break, as Python escapes it."""
+    return path if path.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
+
+
 def bounded(text: str) -> str:
     """A message with the middle of each line cut out that is too long, and of all of it.
 
@@ -185,7 +190,7 @@ class NoSuchFileError(UsageError, FileNotFoundError):
     """A file that a request names beside the checkpoint, such as a list of names, does not exist."""
 
     def __init__(self, path: str, message: str, hint: str = "") -> None:
-        super().__init__(f"{path}: {message}", hint)
+        super().__init__(f"{printable(path)}: {message}", hint)
         self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), path
 
 
@@ -199,8 +204,7 @@ class UnreadableError(FormatError):
     """The system does not let us read a file, or a part of it; `path` is that file."""
 
     def __init__(self, path: str, message: str, hint: str = "") -> None:
-        shown = path if path.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
-        super().__init__(f"{shown}: {message}", hint)
+        super().__init__(f"{printable(path)}: {message}", hint)
         self.path = path
 
 

@@ -29,7 +29,8 @@ def rows(found: Checked) -> Iterator[Row]:
         yield from _findings(file.findings)
         yield from (("note", whole(f"{file.path}: {text}")) for text in file.notes)
         if file.error is not None:
-            yield ("file", whole(file.path), f"not checked to the end: error with exit code {file.error.exit_code}")
+            how = "not checked to the end" if file.findings else "not checked"
+            yield ("file", whole(file.path), f"{how}: error with exit code {file.error.exit_code}")
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
     yield from _next(found)
 

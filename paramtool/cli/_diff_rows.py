@@ -42,8 +42,8 @@ def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
     if not stat:
         yield from _tensors(found.tensors, rows)
         yield from (("ties", text) for text in found.ties)
-        yield from (("objects", text) for text in found.objects)
-        yield from (("metadata", text) for text in found.metadata)
+        yield from (("objects", text.removeprefix("object ")) for text in found.objects)
+        yield from (("metadata", text.removeprefix("metadata ")) for text in found.metadata)
     yield "note", whole(f"read {size(found.nbytes_read)} in {found.seconds:.1f} s")
 
 
@@ -112,7 +112,7 @@ def _detail(members: list[TensorDiff]) -> str:
     first = members[0]
     parts = [_numberless(first.how) if len(members) > 1 else first.how] if first.how else []
     if not first.is_unique:
-        parts.append("the map is not unique")
+        parts.append("other names have the same bytes" if first.kind == RENAMED else "the map is not unique")
     if first.dtypes[0] != first.dtypes[1] and all(first.dtypes):
         parts.append(f"{first.dtypes[0]} -> {first.dtypes[1]}")
     if None not in first.shapes and first.shapes[0] != first.shapes[1]:
@@ -148,4 +148,4 @@ def base_rows(found: BaseFound) -> Iterator[Row]:
             yield "candidate", whole(one.path), one.why
             continue
         same = f"{one.same} of {plural(one.sampled, 'sampled tensor')} the same"
-        yield "candidate", whole(one.path), f"distance {one.distance:.3g}, {same}"
+        yield "candidate", whole(one.path), ", ".join([f"distance {one.distance:.3g}", same, *filter(None, [one.how])])

@@ -365,6 +365,7 @@ def base_found(found: BaseFound) -> dict[str, Any]:
                 "sampled": one.sampled,
                 "same": one.same,
                 "why": one.why,
+                "how": one.how,
             }
             for one in found.candidates
         ],

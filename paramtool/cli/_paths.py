@@ -8,7 +8,7 @@ import shlex
 
 import click
 
-from paramtool.errors import MissingFileError, ParamtoolError, UsageError
+from paramtool.errors import MissingFileError, ParamtoolError, UsageError, printable
 
 URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
 HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
@@ -62,7 +62,9 @@ def check(path: str, command: str | None = None) -> None:
         return
     then = f", then `paramtool {command} ...` on what it writes" if command else ""
     if match := re.fullmatch(URL, path):
-        raise UsageError(f"{path}: is a URL; paramtool reads local files and downloads nothing", _fetched(match) + then)
+        raise UsageError(
+            f"{printable(path)}: is a URL; paramtool reads local files and downloads nothing", _fetched(match) + then
+        )
     if path == "-":
         raise UsageError(
             "-: standard input is not read: a checkpoint is read from several places, so it has to be a file",
@@ -70,12 +72,12 @@ def check(path: str, command: str | None = None) -> None:
         )
     if re.search(r"[*?]|\[.+\]", path):
         raise UsageError(
-            f"{path}: {_pattern_text(path)}",
+            f"{printable(path)}: {_pattern_text(path)}",
             hint=_pattern_hint(path),
         )
     if _is_hub_id(path):
         raise UsageError(
-            f"{path}: there is no such file; it looks like a model of the Hugging Face Hub, "
+            f"{printable(path)}: there is no such file; it looks like a model of the Hugging Face Hub, "
             "and paramtool downloads nothing",
             hint=f"`{_download(path)}`{then}",
         )
@@ -92,7 +94,9 @@ def explained(error: ParamtoolError, path: str, command: str) -> ParamtoolError:
 
 def _check_output(path: str) -> None:
     if re.fullmatch(URL, path) and not os.path.isdir(os.path.dirname(path)):
-        raise UsageError(f"{path}: is a URL; paramtool writes local files", hint="write a file, then upload it")
+        raise UsageError(
+            f"{printable(path)}: is a URL; paramtool writes local files", hint="write a file, then upload it"
+        )
     if path == "-":
         raise UsageError("-: a checkpoint is not written to standard output", hint="-o FILE names a file")
 

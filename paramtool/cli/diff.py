@@ -65,6 +65,10 @@ def command(
     $ paramtool diff --find-base finetuned/ candidate-1/ candidate-2/
     """
     _check(paths, find_base, exit_code, strict or tolerance is not None)
+    if tolerance is not None and not tolerance >= 0:
+        raise click.UsageError(f"--tolerance is {tolerance:g}; expected a difference, which is 0 or more")
+    if find_base is not None and (stat or rows):
+        raise click.UsageError("--stat and --rows are about two checkpoints, and not about --find-base")
     if find_base is not None:
         return _find_base(find_base, paths, options, exit_code=exit_code, as_json=as_json)
     found = diff_command.diff(*paths, progress=_render.progress, **options)

@@ -22,7 +22,7 @@ from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.commands.rules import KINDS, Rule
-from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError
+from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, printable
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.finding import Finding
 
@@ -271,8 +271,8 @@ def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
         failed = failure(error)
         if failed is None:
             raise
-        if not failed.message.startswith(path):
-            failed = Failure(failed.code, f"{path}: {failed.message}", failed.hint)
+        if not failed.message.startswith((path, printable(path))):
+            failed = Failure(failed.code, f"{printable(path)}: {failed.message}", failed.hint)
         return _Seen(path, None, [], [], failed)
 
 

@@ -1,4 +1,4 @@
-"""Strips: stacked bars of shares, rulers of a storage's bytes, rows of heat, and a bar of text."""
+"""Strips: stacked bars of shares, rulers of a storage's bytes, rows of heat, and a stacked bar as text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ WIDTH = 1040.0
 TALL = 30.0
 MIN_LETTERS = 9
 """Fewer letters of a name say nothing."""
+SHADES = {"green": "█", "red": "░", "blank": "▒"}
+"""{tint: its shade in a strip of text}"""
 THIN = 2.0
 """Pixels that a part has at least, however few its bytes are."""
 
@@ -91,13 +93,18 @@ def heat(rows: Sequence[Sequence[int]], label: str) -> Markup:
     )  # fmt: skip
 
 
-def text_bar(share: float, width: int = 20) -> str:
-    """A bar of text, for pages that hold no figures; something is never drawn as nothing, nor as all.
+def text_strip(parts: Sequence[Segment], width: int = 20) -> str:
+    """The parts that `shares` draws as a line of text, for pages without figures: a shade for each tint.
 
-    >>> text_bar(0.5, 4), text_bar(0.001, 4), text_bar(0.999, 4), text_bar(0, 4)
-    ('██░░', '█░░░', '███░', '░░░░')
+    Each part has at least one character, so some are longer than their share.
+
+    >>> few = stacked([("pass", 1, "green", "", ""), ("fail", 999, "red", "", "")])
+    >>> text_strip(few, 4), text_strip(few[:1], 4), text_strip([], 4)
+    ('█░░░', '████', '')
     """
-    filled = round(max(0.0, min(1.0, share)) * width)
-    if 0 < share < 1:
-        filled = min(max(filled, 1), width - 1)
-    return "█" * filled + "░" * (width - filled)
+    sizes = [one.stop - one.start for one in parts]
+    lengths = [1] * len(parts)
+    while sum(lengths) < width and parts:  # to the part that is the furthest below its share
+        lacks = [size * width / sum(sizes) - length for size, length in zip(sizes, lengths, strict=True)]
+        lengths[lacks.index(max(lacks))] += 1
+    return "".join(SHADES.get(one.tint, "▓") * length for one, length in zip(parts, lengths, strict=True))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from paramtool.drawing.strips import text_bar
-from paramtool.findings.report import CheckReport, kind, one_line
+from paramtool.drawing.strips import stacked, text_strip
+from paramtool.findings.report import CheckReport, one_line, shown
 from paramtool.model.finding import Finding
 
 MAX_BYTES = 900_000
@@ -41,11 +41,20 @@ def lines(report: CheckReport, most: int = MAX_BYTES) -> Iterator[str]:
 
 
 def _bar(report: CheckReport) -> Iterator[str]:
-    """Of several files, how many pass."""
-    failing = {one.path for one in report.findings if one.fails} | report.errors.keys()
-    passing = sum(path not in failing for path in report.paths)
-    if len(report.paths) > 1:
-        yield from ("", f"{text_bar(passing / len(report.paths))} {passing} of {len(report.paths)} pass")
+    """Of several files, how many pass: the stacked bar of a page as text."""
+    if len(report.paths) < 2:
+        return
+    failing = {one.path for one in report.findings if one.fails} - report.errors.keys()
+    failed, unread = (sum(path in those for path in report.paths) for those in (failing, report.errors))
+    passing = len(report.paths) - failed - unread
+    rows = [
+        (f"{passing} of {len(report.paths)} pass", passing, "green"),
+        (f"{failed} {'fails' if failed == 1 else 'fail'}", failed, "red"),
+        (f"{unread} not checked", unread, "blank"),
+    ]
+    parts = stacked((word, count, tint, "", "") for word, count, tint in rows)
+    said = [word for k, (word, count, _) in enumerate(rows) if count or not k]
+    yield from ("", f"{text_strip(parts)} {', '.join(said)}")
 
 
 def _errors(report: CheckReport) -> Iterator[str]:
@@ -54,12 +63,12 @@ def _errors(report: CheckReport) -> Iterator[str]:
 
 
 def _row(finding: Finding) -> str:
-    where = code(finding.path)
+    where, one = code(finding.path), shown(finding)
     if finding.place is not None:
         where += f"{'<br>' if where else ''}{code(f'{finding.place.path}:{finding.place.line}')}"
-    allowed = f"<br>allowed {code(finding.allowed)}" if finding.allowed else ""
-    severity = "allowed" if finding.allowed else f"**{finding.severity}**" if finding.fails else finding.severity
-    return f"| {severity} | {code(kind(finding))} | {where} | {code(finding.message)}{allowed} |"
+    allowed = f"<br>allowed {code(one.allowed)}" if one.allowed else ""
+    severity = f"**{one.severity}**" if finding.fails else one.severity
+    return f"| {severity} | {code(one.kind)} | {where} | {code(one.message)}{allowed} |"
 
 
 def code(text: str) -> str:

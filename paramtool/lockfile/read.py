@@ -39,6 +39,10 @@ ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "view", "obje
 """The words that lines begin with, in the order in which a model has them."""
 
 
+MAX_FIRST = 200
+"""Bytes of a file in which its first line is looked for, where it is not a lock."""
+
+
 def read(path: str) -> Lock:
     """The lock file at a path; FormatError says the line, what was found and what was expected."""
     try:
@@ -53,6 +57,7 @@ def read(path: str) -> Lock:
     try:
         return parse(data.decode("ascii"), path)
     except UnicodeDecodeError as error:
+        _check_version(data[:MAX_FIRST].decode("ascii", "backslashreplace").split("\n")[0], path)
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError(f"{path}:{line}: a byte that is not ASCII; `paramtool lock` escapes names", AGAIN) from None
 

@@ -44,7 +44,11 @@ PLAIN = {
 }  # fmt: skip
 """Keys whose meaning is the same in every config that has them; for model types that are not in the table."""
 RANKS = ("q_rank", "kv_rank", "dt_rank")
-"""Words of `PLAIN` whose keys have one meaning in every model type, and no default: absent or null is no rank."""
+"""Words of `PLAIN` whose keys have no default: absent, null or 'auto' is no rank."""
+WRITTEN = (*RANKS, "linear_key_dim", "linear_value_dim")
+"""Words of `PLAIN` whose keys have one meaning in every model type, and are read also where the table has no rule for
+them.  OLMo-Hybrid calculates the last two where they are absent (transformers 5.23.0:
+olmo_hybrid/configuration_olmo_hybrid.py 138-141): they are not known then."""
 FUSED_ROWS = {
     "dbrx": "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 "
     "kv_heads=attn_config.kv_n_heads:1 head_dim=:hidden/heads experts=ffn_config.moe_num_experts:4",
@@ -83,8 +87,8 @@ def from_config(config: Mapping[str, Any], tower: str = "", where: str = "config
         return derived(_plain(reader)) if is_plain else NONE
     for rule in f"{ROWS[key] if key in ROWS else FUSED_ROWS[key]} {layer_kinds.rules(model_type, layers)}".split():
         reader.take(*rule.split("=", 1))
-    for word in RANKS:
-        if any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
+    for word in WRITTEN:
+        if word not in reader.sizes and any(inner.get(one) not in (None, 0, "auto") for one in PLAIN[word]):
             reader.take(word, "|".join(PLAIN[word]) + ":")
     reader.drop_unequal()
     said = {word: layer_kinds.source(one, own, layers, model_type) for word, one in reader.said.items()}

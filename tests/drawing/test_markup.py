@@ -15,7 +15,7 @@ from paramtool.drawing import palette
 from paramtool.drawing.markup import MAX_NAME, Markup, data, readable, short, tag, written
 from paramtool.drawing.palette import HEAT, PAGE, TINTS, contrast
 from paramtool.drawing.ribbons import Ribbon, ribbons
-from paramtool.drawing.strips import Segment, heat, ruler, text_bar
+from paramtool.drawing.strips import Segment, heat, ruler, stacked, text_strip
 
 STRANGE = st.text(st.characters() | st.sampled_from("<>&\"'/`\u202e\u2066\x1b\x00\ud800"), max_size=60)
 
@@ -155,7 +155,12 @@ def test_a_ruler_is_to_scale_and_shows_what_is_tiny() -> None:
     assert made.get("role") == "img" and made.findtext("title") == "a storage"
 
 
-@given(st.floats(0, 1), st.integers(3, 40))
-def test_a_bar_of_text_never_hides_something(share: float, width: int) -> None:
-    made = text_bar(share, width)
-    assert len(made) == width and ("█" in made) == (share > 0) and ("░" in made) == (share < 1)
+@given(st.tuples(*[st.integers(0, 10**6)] * 3), st.integers(3, 40))
+def test_a_strip_of_text_never_hides_something(sizes: tuple[int, int, int], width: int) -> None:
+    """Each part is there, in order, and none is further from its share than the others force it to be."""
+    tints = ("green", "blank", "red")
+    made = text_strip(stacked((tint, size, tint, "", "") for tint, size in zip(tints, sizes, strict=True)), width)
+    assert len(made) == (width if any(sizes) else 0) and made == "".join(sorted(made, key="█▒░".index))
+    for shade, size in zip("█▒░", sizes, strict=True):
+        assert (shade in made) == (size > 0)
+        assert not size or abs(made.count(shade) - size * width / sum(sizes)) <= 2

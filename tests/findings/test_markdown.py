@@ -82,7 +82,7 @@ def test_strangers_words_are_code(report: CheckReport) -> None:
     assert [spaces(text) for text in page.codes] == [spaces(text) for text in cells(report)]
     rows = len(report.findings) + len(report.errors)
     assert sum(tag == "tr" for tag, _ in page.tags) == (rows + 1 if rows else 0)
-    assert page.outside.replace("█", "").replace("░", "").isascii()
+    assert page.outside.translate(dict.fromkeys(map(ord, "█▒░"))).isascii()
     assert not set("@#:<>`|") & set(page.outside)
 
 
@@ -118,5 +118,7 @@ def test_a_bar_of_the_files_that_pass() -> None:
         Finding("missing:c", "not there", path="c", allowed="until 2030-01-01"),
     ]
     text = "\n".join(markdown.lines(CheckReport(found, ["a", "b", "c", "d"])))
-    assert "███████████████░░░░░ 3 of 4 pass" in text
+    assert "███████████████░░░░░ 3 of 4 pass, 1 fails" in text
+    broken = CheckReport(found[:1], ["a", "b", "c", "d"], {"d": "no such file"})
+    assert "▒▒▒▒▒ 2 of 4 pass, 1 fails, 1 not checked" in "\n".join(markdown.lines(broken))
     assert "pass" not in "\n".join(markdown.lines(CheckReport(found[:1], ["a"])))

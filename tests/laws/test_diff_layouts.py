@@ -39,9 +39,11 @@ def sizes_of(layout: PartLayout) -> dict[str, int]:
     return SIZES | ({"kv_heads": SIZES["heads"]} if one_each else {})
 
 
-def planted(layout: PartLayout, suffix: str, at: str, seed: int = 0) -> tuple[Arrays, Arrays]:
-    """(the parts of a group, its fused tensors) of random numbers."""
-    sizes, kind = sizes_of(layout), group(layout.group)
+def planted(
+    layout: PartLayout, suffix: str, at: str, seed: int = 0, *, other: Mapping[str, int] | None = None
+) -> tuple[Arrays, Arrays]:
+    """(the parts of a group, its fused tensors) of random numbers; some sizes can be others."""
+    sizes, kind = sizes_of(layout) | (other or {}), group(layout.group)
     random = np.random.default_rng(seed)
     experts = range(sizes["experts"]) if kind.inside else (None,)
     parts: dict[str, Any] = {}
@@ -84,6 +86,38 @@ def test_a_planted_layout_is_found_and_named(layout: PartLayout, at: str, back: 
         (one.kind, one.layout, one.how) for one in told
     ]
     assert all(one.is_unique for one in found.tensors)
+
+
+UNUSUAL = {
+    "one KV head": {"kv_heads": 1, "chunks": 1}, "values of another width": {"value_dim": 10},
+    "a third of a head rotated": {"rotary": 2}, "one expert": {"experts": 1}, "one group of states": {"groups": 1},
+}  # fmt: skip
+"""Sizes of real models that are no multiples of each other, or 1: MQA, MiMo-V2, Mamba-2."""
+
+
+def has_sizes(layout: PartLayout, sizes: Mapping[str, int]) -> bool:
+    """Whether a pattern depends on one of the sizes and can have it."""
+    contents = " ".join(row.content for row in layout.tensors)
+    is_free = layout.name not in ("qkv-per-element", "mla-kv-b", "heads-by-position") and "{heads: q" not in contents
+    found = next(iter(sizes))
+    words = {word for row in layout.tensors for word in patterns.words(row.content)} | (
+        {"rotary"} if layout.group == "rope" else set()
+    )
+    return found in words and (is_free or found not in ("kv_heads", "value_dim"))
+
+
+@pytest.mark.parametrize(
+    "layout, sizes",
+    [pytest.param(one, sizes, id=f"{one.name}, {name}") for name, sizes in UNUSUAL.items() for one in LAYOUTS
+     if has_sizes(one, sizes)],
+)  # fmt: skip
+@pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
+def test_unusual_sizes(layout: PartLayout, sizes: dict[str, int], back: bool, tmp_path: Path) -> None:
+    a, b = planted(layout, "weight", "model.layers.3.attn", other=sizes)
+    found = compared(tmp_path, *((b, a) if back else (a, b)))
+    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
+    assert all(one.kind == LAYOUT and one.layout for one in told), [(one.kind, one.layout, one.how) for one in told]
 
 
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if has_bias(one)], ids=lambda layout: layout.name)

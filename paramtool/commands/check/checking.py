@@ -15,7 +15,7 @@ from paramtool.commands.check.targets import CheckTarget, inside
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
-from paramtool.errors import FormatError, ParamtoolError, UsageError, plural
+from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, printable
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -74,8 +74,8 @@ class Checking:
                 error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
         if error is not None:
             self.uses.skip(path)
-        if error is not None and not error.message.startswith(path):
-            error = error.located(path)
+        if error is not None and not error.message.startswith((path, printable(path))):
+            error = error.located(printable(path))
         return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
 
     def _judge(self, draft: _SoFar) -> None:
@@ -176,7 +176,7 @@ class Checking:
         seen = {file.locked for file in files} | {_name(self.lock, file.path) for file in files}
         if missed := [name for name in self.lock.models if name not in seen]:
             first = ", ".join(repr(name)[:200] for name in missed[:4]) + (", ..." if len(missed) > 4 else "")
-            yield f"{self.lock.path} names {plural(len(missed), 'model')} more, which no path was given for: {first}"
+            yield f"{self.lock.path} names {plural(len(missed), 'other model')}, for which no path was given: {first}"
 
 
 def _name(lock: Lock, path: str) -> str:

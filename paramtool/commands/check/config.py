@@ -106,7 +106,8 @@ class _PolicyReader:
             raise self.refuse((*key, error.part), f"{_name(key)}: {error}; expected {expected}") from None
         except ValueError as error:  # a UsageError is one
             said = error.message if isinstance(error, UsageError) else str(error)
-            text = f"{_name(key)} is {shown(value)}: {said}; expected {expected}"
+            what = "" if said.startswith(shown(value)) else f" is {shown(value)}"
+            text = f"{_name(key)}{what}: {said}; expected {expected}"
         raise self.refuse(key, text) from None
 
     def table(self, value: Any, key: Key, expected: str) -> Mapping[str, Any]:
@@ -224,7 +225,10 @@ def one_or_more(value: Any) -> tuple[str, ...]:
 def day(value: Any) -> date:
     """A date, as one of TOML or as a string."""
     if isinstance(value, str):
-        return date.fromisoformat(value)
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            raise TypeError from None
     if not isinstance(value, date) or isinstance(value, datetime):
         raise TypeError
     return value

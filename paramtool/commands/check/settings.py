@@ -109,7 +109,7 @@ def _dtypes(value: Any) -> Mapping[str, str]:
 
 def _nearest(word: str) -> str:
     found = nearest(word, DTYPES)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 
 def _limit(value: Any) -> tuple[str, Any]:

@@ -25,12 +25,14 @@ def pending_signs(a: Checkpoint, b: Checkpoint) -> frozenset[str]:
 
 
 def labelled(checkpoint: Checkpoint, without: frozenset[str]) -> dict[str, View]:
-    """{name: window}, of compounds `name/part`, without some compounds; parts never take the name of a tensor."""
+    """{name: window}, of compounds `name/part`, without some names; parts never take the name of a tensor."""
     found: dict[str, View] = {}
     for name, entry in checkpoint.entries.items():
+        if name in without:
+            continue
         if isinstance(entry.value, View):
             found[name] = entry.value
-        elif isinstance(entry.value, Compound) and name not in without:
+        elif isinstance(entry.value, Compound):
             for part, view in entry.value.parts.items():
                 label = f"{name}/{part}"
                 while label in checkpoint.entries or label in found:

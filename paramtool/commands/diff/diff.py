@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from paramtool.commands._differences import ONLY_THERE, alias_sets, declared_names, named_objects, object_differences
+from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
+from paramtool.commands.diff.ties import ties
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -40,7 +41,7 @@ class Diffed(Displayed):
     tensors: tuple[TensorDiff, ...]
     """A verdict for each tensor of both."""
     ties: tuple[str, ...] = ()
-    """Names that share memory in one of them, and not in the other."""
+    """Names that share memory in one of them and not in the other, or that share other elements."""
     objects: tuple[str, ...] = ()
     """Differences in what is not a tensor."""
     metadata: tuple[str, ...] = ()
@@ -115,12 +116,11 @@ def diff(
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
-    renamed = {one.a[0]: one.b[0] for one in tensors if len(one.a) == len(one.b) == 1}
     return Diffed(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        (*_ties(first, second, renamed), *_declared((first, os.fspath(a)), (second, os.fspath(b)), renamed)),
+        tuple(ties(first, second, tensors, (os.fspath(a), os.fspath(b)))),
         (
             *(_of_sides(text) for text in objects.differences if text not in metadata),
             *_lost_objects(first, second, objects.notes),
@@ -137,29 +137,6 @@ def _of_sides(text: str) -> str:
     for word, side in (("the source's", "A's"), ("the source", "A"), ("the output", "B")):
         text = text.replace(word, side)
     return text
-
-
-def _ties(a: Checkpoint, b: Checkpoint, renamed: Mapping[str, str]) -> Iterator[str]:
-    """Names that share memory in one checkpoint and not in the other, of those that both have."""
-    mine = {renamed[name]: renamed.get(head, head) for name, head in alias_sets(a).items() if name in renamed}
-    theirs = {name: head for name, head in alias_sets(b).items() if name in mine}
-    for one, other, where in ((mine, theirs, "A"), (theirs, mine, "B")):
-        first: dict[str, str] = {}
-        for name in one:
-            head = first.setdefault(one[name], name)
-            if other.get(name) != other.get(head):
-                yield f"{name!r}: shares memory with {head!r} in {where} only"
-
-
-def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]) -> Iterator[str]:
-    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config."""
-    mine, theirs = (declared_names(*one) for one in (a, b))
-    if mine is None or theirs is None:
-        return
-    moved = {tuple(sorted(renamed.get(name, name) for name in names)) for names in mine}
-    for names in sorted(moved ^ theirs):
-        where = "A" if names in moved else "B"
-        yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"
 
 
 def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterator[str]:

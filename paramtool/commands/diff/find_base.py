@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paramtool.commands.diff.same_places import is_matrix, same_places
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.read.elements import number_type
@@ -40,11 +41,13 @@ class BaseCandidate(NamedTuple):
     distance: float
     """The norm of the difference of all samples, divided by that of the candidate's; `inf` without common tensors."""
     sampled: int
-    """How many tensors of one name and shape were sampled."""
+    """How many tensors of one place in the model, and of one shape, were sampled."""
     same: int
     """How many of these samples are the same bytes."""
     why: str = ""
     """Why it could not be compared."""
+    how: str = ""
+    """How its tensors were found where their names differ: `'' -> 'model.' in front of names`, or a dialect."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,8 +86,9 @@ def find_base(
 ) -> BaseFound:
     """Which of some checkpoints another was fine-tuned from: the one whose samples are nearest, and by far.
 
-    Tensors of one name and shape are sampled, in any types; only candidates of the same names can be compared.  Errors,
-    `allow_class` and `allow_unknown` as of `read`.
+    Tensors of one shape and one place in the model are sampled, in any types.  Their names are the same, differ in
+    front, or are those of two dialects, for which a config.json has to be beside one of the two.  Errors, `allow_class`
+    and `allow_unknown` as of `read`.
     """
     allowed = Allowed(allow_class, allow_unknown)
     tuned = opened(path, None, progress, allowed).checkpoint
@@ -93,7 +97,7 @@ def find_base(
         views = _largest(tuned)
         for one in candidates:
             other = opened(one, None, progress, allowed).checkpoint
-            found.append(_compared(os.fspath(one), other, (source, views)))
+            found.append(_compared(os.fspath(one), (tuned, other), source, views))
             advance(1)
     found.sort(key=lambda one: one.distance)
     return BaseFound(os.fspath(path), tuple(found))
@@ -110,28 +114,26 @@ def _counts(view: View) -> bool:
     return view.dtype.block_elements == 1 and view.dtype.name.startswith(("float", "bfloat")) and view.numel > 1
 
 
-def _is_matrix(view: View) -> bool:
-    """Norms and biases are no matrices, and alike in all models: ones and zeros of norms would outweigh the rest."""
-    return sum(size > 1 for size in view.shape) > 1
-
-
-def _compared(path: str, base: Checkpoint, tuned: tuple[Source, Mapping[str, View]]) -> BaseCandidate:
-    source, views = tuned
-    there = base.views()
-    common = [name for name, view in views.items() if name in there and there[name].shape == view.shape]
-    common = [name for name in common if _counts(there[name])]
-    common = ([name for name in common if _is_matrix(views[name])] or common)[:TENSORS]
-    if not common:
+def _compared(
+    path: str, both: tuple[Checkpoint, Checkpoint], source: Source, views: Mapping[str, View]
+) -> BaseCandidate:
+    """The distance of a fine-tune, the first of both, from a candidate, the second."""
+    tuned, base = both
+    pairs, how = same_places(tuned, base, views, _counts)
+    if any(map(is_matrix, views.values())):
+        pairs = [pair for pair in pairs if pair.is_matrix]
+    chosen = sorted(pairs, key=lambda pair: -pair.tuned.numel)[:TENSORS]
+    if not chosen:
         return BaseCandidate(path, inf, 0, 0, "no tensor of the same name and shape")
     apart = norm = 0.0
     same = 0
     with Source(base) as other:
-        for name in common:
-            x, y = _sample(other, there[name]), _sample(source, views[name])
+        for pair in chosen:
+            x, y = _sample(other, pair.base), _sample(source, pair.tuned)
             squares, own = float(((x - y) ** 2).sum()), float((x * x).sum())
             same += squares == 0
             apart, norm = apart + squares, norm + own
-    return BaseCandidate(path, sqrt(apart / norm) if norm else inf, len(common), same)
+    return BaseCandidate(path, sqrt(apart / norm) if norm else inf, len(chosen), same, how=how)
 
 
 def _sample(source: Source, view: View) -> Array:

@@ -11,7 +11,7 @@ from paramtool.commands.diff.beside import NamedRun, beside, runs_of
 from paramtool.commands.diff.networks import of_networks
 from paramtool.commands.diff.parts import PartSearch
 from paramtool.commands.diff.settled import LED_BACK, MadeOf, Settled, made_of
-from paramtool.commands.diff.tables import Proposal, of_dialects
+from paramtool.commands.diff.tables import Proposal, facts_of, of_dialects
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant, is_number
 from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
@@ -39,8 +39,10 @@ class MadeByTables:
     def by_parts(self) -> None:
         """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
         state = self.state
-        for proposed in PartSearch(state.a, state.b, state.sides, state.renames()).found(state.left_b):
+        facts = [facts_of(one) for one in state.checkpoints]
+        for proposed in PartSearch(state.a, state.b, state.sides, state.renames(), facts).found(state.left_b):
             holding = [one for one in proposed if self._kind(one.target)] if len(proposed) > 1 else proposed
+            holding = [one for one in holding if not one.against] or holding
             for one in holding[:1]:
                 self._try(one, is_unique=len(holding) == 1)
 
@@ -104,6 +106,10 @@ class MadeByTables:
         for repeated in one.repeats:
             if self._kind(repeated):
                 self._use(repeated)
+        if one.against:
+            how = f"{one.how}, but config.json says {one.against}"
+            state.settle(CHANGED, names, name, how=how, layout=one.layout)
+            return
         how = ", ".join([one.how, *_beyond_moves(made)])
         moves = moves_of(one.target, state.a)
         state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)

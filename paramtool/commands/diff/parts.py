@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from paramtool.commands.diff.settled import may_be_cast
-from paramtool.commands.diff.tables import REFUSED, Proposal
+from paramtool.commands.diff.tables import REFUSED, FactsOf, Proposal
 from paramtool.engine.compare.cast_verdicts import alike, cast_raw, narrow
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
@@ -80,8 +80,10 @@ class _AgreeingMap(NamedTuple):
 class PartSearch:
     """The tensors of the second checkpoint that are fused tensors, or parts, of those of the first."""
 
-    def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames) -> None:
+    def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames, facts: Sequence[FactsOf | None]) -> None:
+        """`facts` are what the config.json beside each of them says."""
         self.a, self.b, self.sides, self.renames = a, b, sides, renames
+        self._facts = facts
         self._samples: dict[tuple[int, View], Array] = {}
         self._rows: dict[tuple[str, DType | None], frozenset[bytes]] = {}
         self._named: dict[str, str] = {}
@@ -130,11 +132,13 @@ class PartSearch:
             there = self.b[one.name]
             others = [m for m in self._modules if m.layout.group == one.layout.group and m.suffix == one.suffix]
             for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
-                if all(self._may_share_rows(mine.name, there) for mine in other.tensors[:1]):
-                    shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
-                    names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
-                    maps = part_maps.between(shapes, _shape(one, there))
-                    yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
+                theirs = _shape(one, there)
+                shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
+                if part_maps.is_of_rows(theirs, shapes[0]) and not self._may_share_rows(other.tensors[0].name, there):
+                    continue
+                names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
+                maps = part_maps.between(shapes, theirs)
+                yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
 
     def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""
@@ -190,7 +194,7 @@ class PartSearch:
                     fits.setdefault(target.copies, []).append(fit)  # type: ignore[arg-type]
                     where = frozenset(way.names.values())
         for ones in fits.values():
-            fit = min(ones, key=lambda fit: (fit.way.layout != self._named.get(fit.way.at), fit.map.ones))
+            fit = min(ones, key=self._order)
             target = self._target(fit)
             if target is not None:
                 layout = fit.way.layout
@@ -198,7 +202,19 @@ class PartSearch:
                 others = dict.fromkeys(one.way.layout for one in ones if one.way.layout != layout and not one.map.ones)
                 more = f", the same map as {', '.join(others)}" if others else ""
                 how = f"{fit.way.before}{layout} {fit.map.words}{more}"
-                yield Proposal(target, layout, how, tuple(self._repeats(fit)))
+                yield Proposal(target, layout, how, tuple(self._repeats(fit)), against=self._against(fit) or "")
+
+    def _order(self, fit: _AgreeingMap) -> tuple[int, bool, int]:
+        """Which of several fits is named: one that agrees with the config.json, or else one that contradicts it."""
+        said = self._against(fit)
+        return 2 if said is None else bool(said), fit.way.layout != self._named.get(fit.way.at), fit.map.ones
+
+    def _against(self, fit: _AgreeingMap) -> str | None:
+        """What the config.json beside the second, or else the first, says of the sizes other than a map."""
+        mine, theirs = self._facts
+        if theirs is not None:
+            return fit.map.against(theirs(fit.theirs.name))
+        return fit.map.against(mine(fit.mine[0].name)) if mine is not None else None
 
     def _fit(self, name: str, way: _Way, one: PartMap) -> _AgreeingMap | None:
         """A map for tensors of these names, if some elements are those that it says."""

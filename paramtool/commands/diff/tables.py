@@ -5,7 +5,7 @@ A table only proposes.  What it proposes is a map only where every byte of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paramtool.commands.diff.beside import runs_of
@@ -15,9 +15,12 @@ from paramtool.errors import FormatError, LayoutError, UnknownSizesError, UsageE
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.view import View
+from paramtool.parts.facts import NONE, Facts
 from paramtool.passes.diff.names import NUMBER, short
 
 Views = Mapping[str, View]
+FactsOf = Callable[[str], Facts]
+"""The facts about the tensor of a name."""
 REFUSED = (FormatError, LayoutError, UnknownSizesError, UsageError)
 """What a table says where it does not fit."""
 
@@ -34,24 +37,47 @@ class Proposal(NamedTuple):
     """The same tensor, as the first checkpoint holds it once more: a gate that is repeated for each element."""
     constants: tuple[tuple[View, float], ...] = ()
     """What the first has and the second's layout lacks, which computes the same if it is this number: biases."""
+    against: str = ""
+    """What a config.json says of the sizes other than this map, in words."""
 
 
 def of_dialects(a: Checkpoint, b: Checkpoint) -> Iterator[list[Proposal]]:
     """The tensors of the second as its dialect makes them of those of the first, by a config beside one of them."""
-    from paramtool.commands._parts_source import config_beside
-
-    configs = []
-    for one in (a, b):
-        try:
-            configs.append(config_beside(one.files[0].path))
-        except REFUSED:
-            configs.append({})
+    configs = [_config_of(one) for one in (a, b)]
     mine, theirs = (config or other for config, other in (configs, configs[::-1]))
     others = list(_readings(b, theirs))
     for first, held_a in _readings(a, mine):
         for second, held_b in others:
             if found := _joined(a, b, (held_a, held_b), (first, second)):
                 yield found
+
+
+def _config_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The config.json beside a checkpoint; empty where there is none, or where it cannot be read."""
+    from paramtool.commands._parts_source import config_beside
+
+    try:
+        return config_beside(checkpoint.files[0].path)
+    except REFUSED:
+        return {}
+
+
+def facts_of(checkpoint: Checkpoint) -> FactsOf | None:
+    """What the config.json beside a checkpoint says of the module of a name; None if there is no config.json."""
+    from paramtool.parts.known_model import KnownModel
+
+    config = _config_of(checkpoint)
+    if not config:
+        return None
+    model = KnownModel(config)
+
+    def facts(name: str) -> Facts:
+        try:
+            return model.facts(name)
+        except LayoutError:  # it contradicts itself
+            return NONE
+
+    return facts
 
 
 def _readings(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from paramtool.commands.inspect import Inspection
 from paramtool.errors import plural
+from paramtool.findings.report import shown
 from paramtool.model.display import size
 
 ERROR, WARNING, NOTE, GOOD = "error", "warning", "note", "good"
@@ -45,9 +46,8 @@ def _unsafe(found: Inspection) -> Iterator[Row]:
 
 def _rules(found: Inspection) -> Iterator[Row]:
     for one in found.findings or ():
-        severity = one.severity if one.severity in (ERROR, WARNING) and not one.allowed else NOTE
-        allowed = f" (allowed {one.allowed})" if one.allowed else ""
-        yield severity, f"{one.id} {one.rule}".strip(), f"{one.message}{allowed}"
+        finding = shown(one)
+        yield finding.severity if finding.severity in (ERROR, WARNING) else NOTE, finding.kind, finding.sentence
 
 
 def _bytes(found: Inspection) -> Iterator[Row]:

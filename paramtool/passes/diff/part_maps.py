@@ -18,11 +18,13 @@ from typing import NamedTuple, TypeVar
 from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import Repeated, blocks, parse
 from paramtool.parts import patterns, rows, solving
+from paramtool.parts.facts import Facts
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import COMPOSED, Sizes, UnknownSize
 from paramtool.parts.solving import PartTensor
 from paramtool.passes.diff import positions
+from paramtool.passes.diff.other_sizes import LaidTensor, other_sizes
 from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts.fuse import pattern_of
 
@@ -33,6 +35,8 @@ KEPT = 256
 """Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
 MAX_DIVISORS = 48
 """The most lengths that are tried for one size; most numbers of heads and widths have fewer divisors."""
+MAX_HEADS = 128
+"""The most heads that are tried, or the most for each KV head."""
 MAX_MAPS = 2000
 """The most maps that are tried between two tensors."""
 
@@ -44,10 +48,11 @@ class PartMap:
     tensors of these shapes.
     """
 
-    def __init__(self, mine: Iterable[Stored], theirs: Stored, content: str, sizes: Sizes) -> None:
+    def __init__(self, mine: Iterable[Stored], theirs: Stored, laid: Sequence[LaidTensor], sizes: Sizes) -> None:
+        """`laid` are the fused tensors on either side; the pattern of the last one says what the map is."""
         self.mine = tuple(mine)
         self.theirs = theirs
-        self._content, self._sizes = content, sizes
+        self._laid, self._content, self._sizes = laid, laid[-1].content, sizes
         numel = prod(theirs.shape)
         chance = Random(numel)
         self._elements = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
@@ -57,6 +62,12 @@ class PartMap:
     def sizes(self) -> Mapping[str, int]:
         """The sizes that the shapes alone do not show."""
         return {word: size for word, size in solving.used(self._content, self._sizes).items() if word not in UNSAID}
+
+    def against(self, known: Facts) -> str | None:
+        """What facts say of the sizes other than this map: `heads=4, head_dim=16`; "" where they agree, else None."""
+        every = [other_sizes(one, self._sizes, known) for one in self._laid]
+        other = ", ".join(dict.fromkeys(filter(None, every)))
+        return None if not other and None in every else other
 
     @property
     def ones(self) -> int:
@@ -112,18 +123,18 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
     The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
     """
     found = []
-    for content, every, sizes, stored in _joined(fused, parts):
+    for laid, every, sizes, stored in _joined(fused, parts):
         mine, theirs = [whole(part.name, part.shape) for part in every], stored
         if wanted:
             mine, theirs = [stored], next(one for one in mine if one.name == wanted)
-        found.append(PartMap(mine, theirs, content, sizes))
+        found.append(PartMap(mine, theirs, [laid], sizes))
     return tuple(found)
 
 
 class _FusedOfParts(NamedTuple):
     """A fused tensor of its parts, for certain sizes."""
 
-    content: str
+    laid: LaidTensor
     parts: Sequence[PartTensor]
     sizes: Sizes
     stored: Stored
@@ -149,11 +160,12 @@ def _joined(fused: FusedShape, parts: PartShapes) -> Sequence[_FusedOfParts]:
     start = Sizes({patterns.EXPERTS: len(given[terms[0]])} if patterns.has_experts(content) else {})
 
     def made(sizes: Sizes) -> _FusedOfParts:
-        sizes = solving.learned(_with_values(sizes, given), every)
+        keys = [part for term, own in given.items() if term != "v" for part in own]
+        sizes = solving.learned(_with_values(solving.learned(sizes, keys), given), every)
         stored = rows.stored("row 0", content, along, given, sizes=sizes)
         if stored.shape != fused.shape:
             raise LayoutError("another shape")
-        return _FusedOfParts(content, every, sizes, stored)
+        return _FusedOfParts(LaidTensor(content, along, stored.shape[along]), every, sizes, stored)
 
     found = _tried(made, start, lambda word, sizes: _lengths(word, sizes, given, fused.shape))
     return tuple(islice(found, MAX_MAPS))
@@ -179,6 +191,14 @@ def keeps_rows(fused: FusedShape, term: str) -> bool:
     return along == 0 and all(axes[1:] == inner for axes in found)
 
 
+def is_of_rows(*fused: FusedShape) -> bool:
+    """Whether the blocks of fused tensors follow each other along their first axis."""
+    try:
+        return all(one.pattern()[1] == 0 for one in fused)
+    except LayoutError:
+        return False
+
+
 @lru_cache(maxsize=KEPT)
 def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap]:
     """The maps between fused tensors of a module and one of another layout, for all sizes that their shapes allow."""
@@ -198,11 +218,17 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
                 sizes.of(way.unseen)
             sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
-        return PartMap(held, there, ways[-1].content, sizes)
+        laid = [LaidTensor(way.content, way.along, way.shape[way.along]) for way in ways]
+        return PartMap(held, there, laid, sizes)
 
     def of(word: str, sizes: Sizes) -> Sequence[int]:
         if word == "rotary":
             return _rotary(sizes.of("head_dim"))
+        if word == "heads":  # beside keys and values, they need divide no number of rows
+            step = sizes.of("kv_heads") if sizes.knows("kv_heads") else 1
+            return range(step, MAX_HEADS * step + 1, step)
+        if word == "kv_heads" and sizes.knows("heads"):
+            return divisors(sizes.of("heads"))
         repeated = [way.shape[way.along] for way in ways if word in way.repeated]
         return divisors(gcd(*repeated)) if repeated else lengths
 

@@ -309,7 +309,7 @@ def test_the_models_of_a_lock(at: Path) -> None:
 def test_what_a_lock_names_and_nobody_gave(at: Path) -> None:
     paramtool.lock(["tied.pt", "plain.safetensors"])
     ran = quick("check", "tied.pt", cwd=at)
-    assert ran.code == 0 and "names 1 model more, which no path was given for: 'plain.safetensors'" in ran.err, ran
+    assert ran.code == 0 and "names 1 other model, for which no path was given: 'plain.safetensors'" in ran.err, ran
     (at / "tied.pt").unlink()
     ran = quick("check", cwd=at)
     assert ran.code == 3 and "error: tied.pt: no such file or folder; paramtool.lock:" in ran.err, ran
@@ -361,6 +361,22 @@ def test_a_lock_that_is_not_there(at: Path) -> None:
 
 
 # --- what is printed -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_weights_as_a_lock(at: Path) -> None:
+    """It is said to be no lock, and not to be a lock with a wrong byte."""
+    save_file({"w": A}, at / "w.safetensors")
+    ran = quick("check", "tied.pt", "--lock", "w.safetensors", cwd=at)
+    assert ran.code == 3 and "w.safetensors:1: not a lock of paramtool: found " in ran.err, ran
+
+
+@pytest.mark.parametrize("path", ["x\n::set-env name=A::b.pt", "\x1b[31mx.pt", "y\n::error::*.pt"])
+def test_a_path_that_is_not_there_is_named_once_on_one_line(path: str, at: Path) -> None:
+    for command in ("check", "inspect"):
+        ran = quick(command, "tied.pt", path, cwd=at)
+        first = next(line for line in ran.err.splitlines() if line.startswith("error: "))
+        assert ran.code in (2, 3) and "\x1b" not in ran.err and first.count(repr(path)[1:-1]) == 1, ran
+        assert not any(line.startswith("::") for line in ran.err.splitlines()), ran
 
 
 def test_ten_thousand_findings(at: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from paramtool.commands.check import config
 from paramtool.commands.check.settings import KEYS
+from paramtool.commands.rules import KINDS
 from paramtool.model.rule_ids import RULE_IDS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "check.md"
@@ -24,7 +25,15 @@ def test_the_tables_are_those_of_the_code() -> None:
     assert table("keys") == [
         f"| `{key}` | {one.words} | {one.expected.replace('|', '/')} |" for key, one in KEYS.items()
     ]
-    assert table("ids") == [f"| `{one.id}` | `{one.name}` | {one.severity} | {one.words} |" for one in RULE_IDS]
+    assert table("ids") == [
+        f"| `{one.id}` | `{one.name}` | {one.severity} | {one.words} | {fail_on(one.id)} |" for one in RULE_IDS
+    ]
+    assert {kind.rule_id for kind in KINDS} <= {one.id for one in RULE_IDS}
+
+
+def fail_on(number: str) -> str:
+    """The rules of `inspect --fail-on` with an id of `check`."""
+    return ", ".join(f"`{kind.id}{kind.form}`" for kind in KINDS if kind.rule_id == number)
 
 
 @pytest.mark.parametrize("text", POLICIES)

@@ -116,15 +116,15 @@ def of_layouts(pair: Pair, found: Diffed) -> Iterator[str]:
             continue
         for one in found.tensors:
             if one.kind == "layout" and one.layout in REFERENCES and {*one.b} <= module.b.keys():
-                told = _of_layout(one, module, planted)
+                told = _of_layout(one, module, planted, found.is_same())
                 if told and planted.moved:
                     other = planted._replace(parts=planted.moved, side=1 - planted.side)
-                    told = _of_layout(one, module, other)
+                    told = _of_layout(one, module, other, found.is_same())
                 if told:
                     yield told
 
 
-def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> str:
+def _of_layout(one: TensorDiff, module: Module, planted: Planted, is_same: bool) -> str:
     """A fused tensor and its parts: what is wrong, if the reference of the layout puts other elements there."""
     if " -> " in one.how or ", as '" in one.how:
         return ""
@@ -149,6 +149,9 @@ def _of_layout(one: TensorDiff, module: Module, planted: Planted) -> str:
         own = np.isin(label, np.concatenate([numbers[name].reshape(-1) for name in wanted]))
         if label.shape != array.shape or not own.any():
             continue
-        if (elements[label] == bits(array).reshape(array.shape))[own].all():
+        agrees = elements[label] == bits(array).reshape(array.shape)
+        if agrees[own].all():
             return ""
+        if not is_same and np.isin(label[own], label[own & agrees]).all():
+            return ""  # one copy of each repeated element is there, and the diff says that others are not
     return f"{one.layout} makes another tensor of these parts with {said}: {fused[0]}"

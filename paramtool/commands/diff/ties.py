@@ -1,0 +1,103 @@
+"""Ties that differ between two checkpoints: which names share memory, and which of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paramtool.commands._differences import declared_names
+from paramtool.engine.compare.shared_elements import TiedPair, share_alike
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Compound, pending
+from paramtool.model.diff import TensorDiff
+from paramtool.model.view import View, overlaps
+
+MAX_NAMES = 32
+"""The most names of one alias set that are compared in pairs; of more, each with the first."""
+
+
+@dataclass
+class Memory:
+    """The names of a checkpoint by the memory that they share."""
+
+    sets: Mapping[str, str]
+    """{name: the first name of its alias set}"""
+    windows: Mapping[str, View]
+
+
+def memory_of(checkpoint: Checkpoint) -> Memory:
+    """The alias sets of all tensors, also of those whose sign is pending: they are windows on the memory of another."""
+    signed = {name: sign[1] for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
+    graph = alias.build(checkpoint, parts=bool(signed), counts_unused=False)
+    entries = checkpoint.entries
+    labels = {f"{name}/data": name for name in signed if f"{name}/data" not in entries}
+    sets = {
+        labels.get(name, name): labels.get(one.alias_set, one.alias_set)
+        for name, one in graph.names.items()
+        if name in labels or (name in entries and not isinstance(entries[name].value, Compound))
+    }
+    windows = {name: entries[name].value for name in sets if isinstance(entries[name].value, View)}
+    return Memory(sets, {**windows, **signed})  # type: ignore[dict-item]
+
+
+def ties(a: Checkpoint, b: Checkpoint, tensors: Iterable[TensorDiff], paths: tuple[str, str]) -> Iterator[str]:
+    """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares."""
+    renamed = {one.a[0]: one.b[0] for one in tensors if len(one.a) == len(one.b) == 1}
+    for name, entry in a.entries.items():  # a pending sign that both have is compared by what is below it
+        new = renamed.get(f"{name}/data", "").removesuffix("/data")
+        if new in b.entries and pending(entry.value) and pending(b.entries[new].value):
+            renamed[name] = new
+    mine, theirs = memory_of(a), memory_of(b)
+    yield from _sets(mine, theirs, renamed)
+    yield from _shared_elements(mine, theirs, renamed)
+    yield from _declared((a, paths[0]), (b, paths[1]), renamed)
+
+
+def _sets(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterator[str]:
+    """Names that share memory in one checkpoint and not in the other, of those that both have."""
+    mine = {renamed[name]: renamed.get(head, head) for name, head in a.sets.items() if name in renamed}
+    theirs = {name: head for name, head in b.sets.items() if name in mine}
+    for one, other, where in ((mine, theirs, "A"), (theirs, mine, "B")):
+        first: dict[str, str] = {}
+        for name in one:
+            head = first.setdefault(one[name], name)
+            if other.get(name) != other.get(head):
+                yield f"{name!r}: shares memory with {head!r} in {where} only"
+
+
+def _shared_elements(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterator[str]:
+    """Names that share memory in both, and other elements of it."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for name, new in renamed.items():
+        if name in a.windows and new in b.windows and name in a.sets and new in b.sets:
+            together.setdefault((a.sets[name], b.sets[new]), []).append(name)
+    for names in together.values():
+        for k, name in enumerate(names):
+            others = names[:k] if len(names) <= MAX_NAMES else names[: min(k, 1)]
+            if other := _otherwise(name, others, a, b, renamed=renamed):
+                yield f"{renamed[name]!r}: shares other elements with {renamed[other]!r} in B than in A"
+
+
+def _otherwise(name: str, others: Sequence[str], a: Memory, b: Memory, *, renamed: Mapping[str, str]) -> str:
+    """The first name with which another one shares other elements; "" if there is none."""
+    for other in others:
+        mine = TiedPair(a.windows[other], a.windows[name])
+        theirs = TiedPair(b.windows[renamed[other]], b.windows[renamed[name]])
+        if any(pair.one.storage != pair.other.storage for pair in (mine, theirs)):
+            continue  # declared, and stored apart
+        if not (overlaps(*mine) or overlaps(*theirs)):
+            continue
+        if [one.shape for one in mine] == [one.shape for one in theirs] and not share_alike(mine, theirs):
+            return other
+    return ""
+
+
+def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]) -> Iterator[str]:
+    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config."""
+    mine, theirs = (declared_names(*one) for one in (a, b))
+    if mine is None or theirs is None:
+        return
+    moved = {tuple(sorted(renamed.get(name, name) for name in names)) for names in mine}
+    for names in sorted(moved ^ theirs):
+        where = "A" if names in moved else "B"
+        yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"
