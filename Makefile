@@ -23,6 +23,7 @@
 #   make scale    measure very large checkpoints, into docs/performance.md
 #   make dist     build the wheel, the sdist and paramtool.pyz, and test each in an empty environment
 #   make docs     build the site into build/site; a link that leads nowhere fails
+#   make site     build the site, and open every page of it in Chromium: two widths, light and dark (chromium, npm)
 #   make lowest   run the tests with the oldest versions of the packages that pyproject.toml allows
 #   make claims   print the claims of README.md whose proofs ran with older libraries than are installed, or never; the
 #                 exit status is then that of make for a failure (docs/claims.py)
@@ -68,7 +69,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick docs dist lowest demo test hard fuzz trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs site dist lowest demo test hard fuzz trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -111,6 +112,9 @@ $(VENV)-docs/stamp: pyproject.toml
 
 docs: $(VENV)-docs/stamp
 	NO_MKDOCS_2_WARNING=1 $(<D)/bin/mkdocs build --quiet
+
+site: docs build/axe/stamp $(VENV)/stamp-test
+	PARAMTOOL_SITE=build/site $(BIN)/python -m pytest tests/oracles/test_site_pages.py
 
 # The oldest versions that pyproject.toml allows, on the Python that has wheels of them: PYTHON=python3.10.  The tests of
 # the main rooms; those whose judge has to be newer are skipped (tests/versions.py), and what other libraries write is
@@ -254,8 +258,8 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/axe/stamp cudnn
-	PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
+    docs $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/axe/stamp cudnn
+	PARAMTOOL_SITE=build/site PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
 	    PARAMTOOL_CI=$(CURDIR)/$(ENVIRONMENTS)/ci/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/claims.py record build/claims.json
 	$(BIN)/python docs/examples/savers_table.py

@@ -24,12 +24,12 @@ GROUPED = {
 EQUAL = {**GROUPED, "heads": 2}
 """Those of layouts that have a key and a value for each head."""
 WITH_SLICES = {"head_dim": 6, "rotary": 4, "heads": 2, "kv_heads": 2, "value_dim": 6}
-INTRO = """# Attention, gated MLPs and experts
+INTRO = """## Attention, gated MLPs and experts
 
 A *part* is a tensor in its plain form, such as `q_proj.weight`; a layout says how fused tensors hold parts.  The axes
 of a part are those of a linear layer for it alone, [outputs, inputs], and a bias lacks the inputs.
-[dialects.md](dialects.md) says how layouts are used and where facts come from, and
-[proofs-dialects.md](proofs-dialects.md) what frameworks ran.
+[Dialects](dialects.md) says how layouts are used and where facts come from, and
+[proofs of dialects](proofs-dialects.md) what frameworks ran.
 
 A picture shows a small tensor: heads=4, kv_heads=2 (2 and 2 where each head has its own key), head_dim=2, 2 inputs, a
 width of 2, 2 experts.  `q1` is a row of head 1 of the queries, `gate0` row 0 of the gate, `e1 up0` row 0 of expert 1.
@@ -66,7 +66,7 @@ def page() -> Iterator[str]:
 
 def _section(layout: PartLayout) -> Iterator[str]:
     kind = group(layout.group)
-    yield f"## {layout.name}"
+    yield f"### {layout.name}"
     yield ""
     yield f"{layout.title[:1].upper()}{layout.title[1:]}.  Group `{kind.kind}`: {kind.title}."
     if layout.models:
@@ -163,10 +163,10 @@ def drawn(name: str, shape: tuple[int, ...], labels: list[str]) -> Iterator[str]
 def _dialects() -> Iterator[str]:
     """The chapter of dialects."""
     yield from (
-        "# Dialects",
+        "## Dialects",
         "",
         "A dialect is the names and forms that one program gives to the tensors of a model: `convert --to DIALECT`",
-        "([dialects.md](dialects.md#dialects)).  Models are classes or model types that have their own names.",
+        "([dialects](dialects.md#dialects)).  Models are classes or model types that have their own names.",
         "",
         "| dialect | what | version | models | layouts |",
         "|---|---|---|---|---|",
@@ -176,7 +176,7 @@ def _dialects() -> Iterator[str]:
         models = str(len(one.models)) if one.models else "all"
         yield f"| [`{one.name}`](#{one.name}) | {one.title} | {one.version} | {models} | {', '.join(one.layouts)} |"
     for one in every:
-        yield from ("", f"## {one.name}", "", f"{one.title[:1].upper()}{one.title[1:]}.  Version: {one.version}.")
+        yield from ("", f"### {one.name}", "", f"{one.title[:1].upper()}{one.title[1:]}.  Version: {one.version}.")
         if one.models:
             yield from _wrapped("Models: " + ", ".join(f"`{model}`" for model in one.models) + ".")
         for why, names in _by_reason(one.refused or {}).items():

@@ -39,8 +39,8 @@ HEAD = """# Commands
 Written by `docs/make_commands.py` from the command line itself; `paramtool COMMAND --help` prints the same.  The
 examples name files of yours; those of the [tutorial](tutorials/tied-model.md) run as they are.
 
-Terminals get tables.  Output is plain lines when piped, one fact a line ([terminal.md](terminal.md)).  With `--json`,
-every command prints one JSON document ([json.md](json.md)).
+Terminals get tables.  Output is plain lines when piped, one fact a line ([terminal](terminal.md)).  With `--json`,
+every command prints one JSON document ([JSON](json.md)).
 
 """
 EVERYWHERE = """
@@ -53,8 +53,8 @@ FOOT = """
 ## Every other ending
 
 Every command also ends with 70 after an internal error, with 129, 130 or 143 after a signal, and with 141 if the reader
-of its output stops reading ([exit-codes.md](exit-codes.md)).
-[terminal.md](terminal.md#completion) says how a shell completes commands and options.
+of its output stops reading ([exit codes](exit-codes.md)).
+[Terminal](terminal.md#completion) says how a shell completes commands and options.
 """
 
 
@@ -119,7 +119,13 @@ def _marked(text: str) -> str:
         re.sub(r"[\\*<|]", r"\\\g<0>", piece) if k % 2 == 0 else f"`{piece.strip('`')}`".replace("|", r"\|")
         for k, piece in enumerate(pieces)
     )
-    return re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", marked)
+    return re.sub(r"\bdocs/([\w-]+)\.md", _link, marked)
+
+
+def _link(page: re.Match[str]) -> str:
+    """A page as a link with its name as words: JSON, add a layout."""
+    words = page[1].replace("-", " ")
+    return f"[{'JSON' if words == 'json' else words}]({page[1]}.md)"
 
 
 def _listed(text: str) -> Iterator[str]:

@@ -29,6 +29,8 @@ Written by `docs/make_layouts.py` from the tables in `paramtool/layouts`, `param
 `paramtool layouts NAME` shows the same.  First come recurrent networks, then [attention, gated MLPs and
 experts](#attention-gated-mlps-and-experts), then [dialects](#dialects).
 
+## Recurrent networks
+
 A layout says in which tensors a library keeps each cell of a recurrent network, and where in them.  A cell is one gate
 of one kind of parameter, in one direction of one layer:
 
@@ -66,7 +68,7 @@ back.  Between the layers of a stack it is inside the network, and only Keras' l
 **Evidence.**  `oracle`: the framework itself ran converted weights (`docs/proofs.md` has versions and errors).
 `equations`: its equations, taken from its source, ran in NumPy.  `files`: real files agree.  `source only`: its source
 says so.  `asked`: a library itself reported the place of each cell, without a GPU.  Layouts whose buffers are made on
-GPUs say whether a GPU has verified them ([gpu.md](gpu.md)).  Without a record they are "not verified on a GPU".
+GPUs say whether a GPU has verified them ([GPU](gpu.md)).  Without a record they are "not verified on a GPU".
 
 **The record.**  A file that paramtool wrote describes its networks in the safetensors metadata under
 `paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
@@ -131,7 +133,7 @@ def document() -> str:
 
 
 def _section(layout: Layout) -> Iterator[str]:
-    yield f"## {layout.name}"
+    yield f"### {layout.name}"
     yield ""
     yield f"{layout.title}.  Source: {layout.source}."
     yield f"Evidence: {'; '.join(evidence.evidence(layout))}."

@@ -17,6 +17,11 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))
 
 
+def exporting() -> dict[str, bool]:
+    """What tells `torch.onnx.export` to trace, as it did before it had `dynamo`: torch 2.5 added it."""
+    return {"dynamo": False} if release(metadata.version("torch")) >= (2, 5) else {}
+
+
 def needs(library: str, version: str, why: str) -> pytest.MarkDecorator:
     """Skips a test where the library is older, or not there; `why` says what of it the test uses."""
     try:

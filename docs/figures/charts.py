@@ -148,7 +148,7 @@ def marks(title: str, rows: Sequence[tuple[str, list[Mark], float]], tools: Sequ
         body.append(text(axis.x(found[0].value), y + 63, f"{found[0].value:.2f}", "m b", "middle"))
         y += 66
     parts += [joined(_numbers(axis, top - 6)), *body,
-              paragraph(LEFT, y + 26, ("Dashed: the most that was wanted of diff.", machine), "t f-soft")]  # fmt: skip
+              paragraph(LEFT, y + 26, ("Dashed: the limit that was set for diff.", machine), "t f-soft")]  # fmt: skip
     said = "; ".join(f"{what}: {', '.join(f'{one.tool} {one.value}' for one in found)}" for what, found, _ in rows)
     return picture(title, f"Time as a multiple of blake3's.  {said}.  {machine}.", y + 60, parts)
 

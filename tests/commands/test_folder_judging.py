@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from paramtool.commands import dedup as dedup_command
 from tests import attention
 from tests.hostile.command import contents, quick, refused
+from tests.versions import exporting
 
 State = dict[str, torch.Tensor]
 
@@ -166,7 +167,7 @@ def test_an_export_to_onnx_stays(name: str, tmp_path: Path) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4, bias=False))
     (tmp_path / "in").mkdir()
     save_file(net.state_dict(), tmp_path / "in" / "model.safetensors", {"format": "pt"})
-    torch.onnx.export(net, (torch.ones(2, 3, 8),), str(tmp_path / "in" / name), dynamo=False)
+    torch.onnx.export(net, (torch.ones(2, 3, 8),), str(tmp_path / "in" / name), **exporting())
     found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert len(found.left_out) == 1 and name in found.left_out[0], found.left_out
 

@@ -55,6 +55,7 @@ def test_a_tensor_of_many_parts_is_one(tmp_path: Path) -> None:
         assert inspected(tmp_path, {"a": one, "b": torch.ones(3)}).distinct == 2
 
 
+@needs("torch", "2.8", "the savers of all cases")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")
 def test_never_more_distinct_than_tensors(case: Case, tmp_path: Path) -> None:
     """In any format."""

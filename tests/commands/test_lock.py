@@ -131,6 +131,7 @@ def test_ties_are_not_in_the_digest(tmp_path: Path) -> None:
 
 def test_a_saver_that_drops_a_tied_name(tmp_path: Path) -> None:
     """transformers stores one name of a tie: the config says the other, and the lock says so."""
+    pytest.importorskip("transformers")
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
@@ -152,7 +153,7 @@ def test_a_saver_that_drops_a_tied_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("of", ["GPT2LMHeadModel", "T5ForConditionalGeneration", "BertForMaskedLM"])
 def test_folders_of_transformers(of: str, tied: bool, tmp_path: Path) -> None:
     """What save_pretrained writes is locked, and finds nothing against itself; the other half of a pair is found."""
-    import transformers
+    transformers = pytest.importorskip("transformers")
 
     sizes: dict[str, Any] = {
         "GPT2LMHeadModel": {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 16, "n_positions": 8},

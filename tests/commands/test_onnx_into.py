@@ -18,6 +18,7 @@ from torch import nn
 
 import paramtool
 from paramtool.errors import FormatError, LayoutError, OutputError, PlanError
+from tests.versions import exporting
 
 
 class Tagger(nn.Module):
@@ -72,7 +73,7 @@ def exported(path: Path, module: nn.Module, **more: Any) -> Path:
     made = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, (module.given,), made, dynamo=False, **more)  # type: ignore[arg-type]
+        torch.onnx.export(module, (module.given,), made, **exporting(), **more)  # type: ignore[arg-type]
     path.write_bytes(made.getvalue())
     return path
 
@@ -144,7 +145,7 @@ def test_a_model_that_is_folded_whole_says_why_nothing_fits(tmp_path: Path) -> N
     model = nn.Sequential(nn.Conv1d(6, 6, 3), nn.BatchNorm1d(6)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(model, (torch.ones(2, 6, 5),), str(tmp_path / "model.onnx"), dynamo=False)
+        torch.onnx.export(model, (torch.ones(2, 6, 5),), str(tmp_path / "model.onnx"), **exporting())
     torch.save(model.state_dict(), tmp_path / "m.pt")
     with pytest.raises(LayoutError, match=r"nothing in .* the exporter folded another layer"):
         paramtool.convert(tmp_path / "m.pt", tmp_path / "out.onnx", into=tmp_path / "model.onnx")

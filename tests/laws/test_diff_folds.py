@@ -21,6 +21,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CHANGED, GRAPH, LAYOUT, REMOVED, RENAMED, SAME
 from tests.examples import examples
+from tests.versions import exporting
 
 EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4)
 
@@ -158,7 +159,7 @@ def test_an_export_that_folds(tmp_path: Path) -> None:
     x, path = torch.randn(1, 3, 16, 16), tmp_path / "m.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, (x,), str(path), dynamo=False)
+        torch.onnx.export(module, (x,), str(path), **exporting())
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     with torch.no_grad():
         np.testing.assert_allclose(

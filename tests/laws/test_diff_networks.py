@@ -18,6 +18,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.model.diff import LAYOUT, RENAMED, SAME
 from tests.laws.conversions import NAMES, can_hold, move, neutral
 from tests.laws.diff_trials.kinds_networks import ONE_BIAS, WRITERS, a_net
+from tests.versions import exporting
 
 SPECS = [Spec(kind=kind, input=6, hidden=16, layers=1, bias=False) for kind in ("lstm", "gru", "rnn")]
 CASES = [(name, spec) for spec in SPECS for name in NAMES if can_hold(name, spec) and name != "torch"]
@@ -133,7 +134,7 @@ def test_parts_that_follow_each_other_in_one_storage(kind: str, tmp_path: Path) 
     torch.save(state, tmp_path / "a.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, (torch.randn(3, 1, 8),), str(tmp_path / "b.onnx"), dynamo=False)
+        torch.onnx.export(module, (torch.randn(3, 1, 8),), str(tmp_path / "b.onnx"), **exporting())
     for a, b in (("a.pt", "b.onnx"), ("b.onnx", "a.pt")):
         found = diff(tmp_path / a, tmp_path / b)
         assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]

@@ -39,13 +39,16 @@ def opened_by_h5py(path: Path) -> dict[str, Any]:
     arrays: dict[Any, Any] = {}
     with h5py.File(path) as file:
 
-        def visit(name: str, link: Any) -> None:
-            if isinstance(one := file[name], h5py.Dataset):
+        def visit(name: str, one: Any) -> None:
+            if isinstance(one, h5py.Group):
+                for part, inside in one.items():
+                    visit(f"{name}/{part}" if name else part, inside)
+            else:
                 value = arrays.setdefault(h5py.h5o.get_info(one.id).addr, one[()])
                 is_marked = one.attrs.get("dtype") == "bfloat16"
                 found[name] = np.asarray(value).view(ml_dtypes.bfloat16) if is_marked else np.asarray(value)
 
-        file.visititems_links(visit)
+        visit("", file)
     return found
 
 

@@ -53,7 +53,11 @@ class Browser:
 
     def open(self, page: Path) -> None:
         """Load a page from the disk."""
-        self._post("/url", {"url": page.resolve().as_uri()})
+        self.go(page.resolve().as_uri())
+
+    def go(self, url: str) -> None:
+        """Load a page, and wait until it and its pictures are there."""
+        self._post("/url", {"url": url})
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a script of the page returns."""

@@ -491,7 +491,7 @@ def page(lines: list[dict[str, Any]], versions: str, unasked: int) -> str:
     )
     unreached = f" {unasked} models were not reached." if unasked else ""
     parts = [
-        *table(["", "built", *LEGS, "wrong"], summary),
+        *table(["library", "built", *LEGS, "wrong"], summary),
         "",
         f"Run by `tests/oracles/zoo.py` with {versions}.{unreached}",
         "",

@@ -321,7 +321,7 @@ FAMILIES = (
         {"vocab_size": WORDS, "n_positions": 32, "n_ctx": 32, "n_embd": 96, "n_layer": 2, "n_head": 12,
          "rotary_dim": 6, "n_inner": 40, "bos_token_id": 1, "eos_token_id": 2},
         _attention(r"attn$", "out_proj", heads=12, kv_heads=12, head_dim=8, fused="qkv_proj", layout="qvk-in-4",
-                   position="pairs"),
+                   position="codegen"),
     ),
     Family(
         "GPTBigCode", "GPTBigCodeForCausalLM", {**_BIGCODE, "multi_query": False},

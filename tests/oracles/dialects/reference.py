@@ -66,9 +66,11 @@ def _turned(x: torch.Tensor, position: str, given: Mapping[str, Any], module: nn
         one, two = x[..., : count // 2], x[..., count // 2 : count]
         cos, sin = cos[..., : count // 2], sin[..., : count // 2]
         return torch.cat([one * cos - two * sin, two * cos + one * sin, x[..., count:]], -1)
-    if position == "pairs":
-        if "position_embeddings" in given:  # a table for halves has each angle twice
+    if position in ("pairs", "codegen"):
+        if position == "pairs":  # a table for halves has each angle twice
             cos, sin = (table[:, None, :, : table.shape[-1] // 2] for table in given["position_embeddings"])
+        elif "position_embeddings" in given:  # transformers 5.24 gives sines and cosines, each angle once
+            sin, cos = (table[:, None] for table in given["position_embeddings"])
         else:
             angles: Any = module.embed_positions
             sin, cos = angles[given["position_ids"]][:, None].chunk(2, -1)
