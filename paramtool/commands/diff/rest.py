@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.commands.diff.settled import Settled
-from paramtool.engine.compare.sides import WindowPair
+from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH, NoData
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME, TensorDiff
@@ -37,8 +37,26 @@ class Rest:
                 state.settle(GRAPH, [name], name, change=change)
                 continue
             only_bits = change is not None and change.largest == 0 and "bits differ, and no number"
-            how = only_bits or state.twins.get(("b", name), "")
+            how = only_bits or state.twins.get(("b", name), "") or self._longer(name)
             state.settle(CHANGED, [name], name, change=change, how=how)
+
+    def _longer(self, name: str) -> str:
+        """Of a tensor with more rows in one of the two: that the others are the same, as of a padded vocabulary."""
+        sides, a, b = self.state.sides, self.state.a[name], self.state.b[name]
+        if (
+            a.dtype != b.dtype
+            or a.dtype.block_elements > 1
+            or len(a.shape) != len(b.shape)
+            or a.shape[1:] != b.shape[1:]
+        ):
+            return ""
+        count, longest = sorted((*a.shape[:1], *b.shape[:1]))
+        first = WindowPair(_rows(a, 0, count), _rows(b, 0, count))
+        if count == longest or not first.a.numel or not sides.same([first], lambda nbytes: None)[first]:
+            return ""
+        where, view, source = ("A", a, sides.a.source) if a.shape[0] > count else ("B", b, sides.b.source)
+        zeros = " of zeros" if is_number(source, _rows(view, count, longest), 0.0) else ""
+        return f"{where} has {plural(longest - count, 'more row')}{zeros}; the other {count} are the same"
 
     def _added(self) -> None:
         state = self.state
@@ -97,3 +115,9 @@ class Rest:
         for name in a:
             if isinstance(a[name].value, NoData) and name not in b:
                 state.gone.append(TensorDiff(REMOVED, (name,)))
+
+
+def _rows(view: View, start: int, stop: int) -> View:
+    """Some rows of a tensor."""
+    offset = view.offset + start * view.strides[0]
+    return View(view.storage, view.dtype, offset, (stop - start, *view.shape[1:]), view.strides)
