@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "build" / "coverage"
-ROOMS = ("commands", "dialects", "drawing", "engine", "findings", "golden", "lockfile", "model", "torch")
+ROOMS = ("commands", "dialects", "drawing", "golden", "lockfile", "model")
 """Folders of tests that count where tracing is slow: each runs whole commands in its process."""
 IS_CHEAP = sys.version_info >= (3, 12)
 FLOOR = 0

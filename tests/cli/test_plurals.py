@@ -119,10 +119,12 @@ def counted_by_hand() -> Iterator[str]:
                 if not (isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant)):
                     continue
                 said = re.match(rf" (?:more )?({'|'.join(MANY)})\b", str(text.value))
+                if not said:
+                    continue
                 is_constant = isinstance(value.value, (ast.Name, ast.Attribute)) and ast.unparse(
                     value.value
                 ).rpartition(".")[2].lstrip("_").isupper()  # fmt: skip
-                if said and not is_constant:
+                if not is_constant:
                     yield f"{path.relative_to(ROOT)}: {{{ast.unparse(value.value)}}}{said[0]}"
 
 

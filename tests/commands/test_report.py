@@ -114,6 +114,15 @@ def test_two_checkpoints(checkpoint: Path, tmp_path: Path) -> None:
     assert not any(one.get("class") == "heat cells" for one in found.all("svg"))
 
 
+def test_weights_that_are_tied_otherwise_are_the_same(tmp_path: Path) -> None:
+    """The page says what differs, as the command line does."""
+    words = torch.randn(8, 8)
+    torch.save({"a": words, "b": words}, tmp_path / "a.pt")
+    torch.save({"a": words, "b": words.clone()}, tmp_path / "b.pt")
+    text = " ".join(text for _, text in check(page_of(tmp_path / "a.pt", tmp_path / "b.pt")).texts)
+    assert "A and B hold the same weights, but their ties differ." in text and "not the same weights" not in text
+
+
 def test_the_same_twice_is_shown_once(checkpoint: Path) -> None:
     titles = check(page_of(checkpoint, checkpoint)).text_of("h2")
     assert titles[0] == "How B differs from A" and all(one.endswith(" (A and B)") for one in titles[1:])

@@ -40,11 +40,17 @@ WHEN = {"before": SIGNAL_BEFORE, "after": SIGNAL_AFTER}
 
 
 def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
-    """Calls, and whether a signal comes before or after; a sample has all that move an output, and some others."""
+    """Calls, and whether a signal comes before or after; a sample has all that move an output, and some others.
+
+    In a sample, SIGINT and SIGHUP, which are handled like SIGTERM, come at each move once.
+    """
     moves = [call for call in case.calls if HARD or call.name in MOVES]
+    lot = random.Random(f"{seed} {case.command.name}")
+    if not HARD and seed in ("INT", "HUP"):
+        yield from ((call, lot.choice(list(WHEN))) for call in moves)
+        return
     yield from ((call, when) for call in moves for when in WHEN)
-    if not HARD and seed not in ("INT", "HUP"):
-        lot = random.Random(f"{seed} {case.command.name}")
+    if not HARD:
         rest = [call for call in case.calls if call.name not in MOVES]
         yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
 

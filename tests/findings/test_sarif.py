@@ -127,7 +127,7 @@ def test_no_two_results_have_one_fingerprint(report: CheckReport) -> None:
     assert len({one["partialFingerprints"]["paramtool/v1"] for one in results}) == len(results)
 
 
-@pytest.mark.parametrize("count", [10_000, 30_000])
+@pytest.mark.parametrize("count", [5_001, 26_000])
 def test_limits_of_code_scanning(count: int) -> None:
     """What is left out and what is not shown is said, errors come first, and the upload is small enough."""
     report = many(count)

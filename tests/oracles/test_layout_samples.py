@@ -93,9 +93,10 @@ class TestSavedFromAGpu:
         position = {name: k for k, name in enumerate(n for n in model if not n.endswith(BUFFERS))}
         assert len(position) == len(loaded["optimizer"]["param_groups"][0]["params"])
         parts: dict[str, list[str]] = {}
+        networks = self.storages(model)
         for name in position:
             module = name.rpartition(".")[0]
-            parts.setdefault(module if module in self.storages(model) else name, []).append(name)
+            parts.setdefault(module if module in networks else name, []).append(name)
         expected = {}
         for k, names in enumerate(parts.values()):
             names.sort(key=lambda name: model[name].data_ptr())

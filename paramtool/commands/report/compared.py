@@ -29,7 +29,7 @@ from paramtool.drawing.wires import wired
 from paramtool.errors import plural
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import SAME, WORDS, TensorDiff, counts
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, TensorDiff, counts
 from paramtool.model.display import size
 
 MAX_TIES, MAX_MAPS = 12, 16
@@ -59,6 +59,9 @@ def summary(found: Diffed) -> str:
         return "A and B are the same, name by name."
     if found.is_same():
         return "A and B are the same weights: only names, layouts, lossless casts or metadata differ."
+    if {*counts(found.tensors)}.isdisjoint((CHANGED, ADDED, REMOVED, UNDECIDED, ROUNDED)):
+        what = " and ".join(word for word, texts in (("ties", found.ties), ("objects", found.objects)) if texts)
+        return f"A and B hold the same weights, but their {what} differ."
     return "A and B are not the same weights."
 
 

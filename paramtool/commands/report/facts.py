@@ -32,7 +32,7 @@ def facts(found: Inspection) -> list[Fact]:
         Fact("Tensors", f"{len(checkpoint.entries):,}", f"{found.distinct:,} distinct"),
         Fact("Types", ", ".join(islice(dtypes, 3)) or "none", f"and {len(dtypes) - 3} more" if len(dtypes) > 3 else ""),
         Fact("Shared", plural(shared, "more name"), "of tensors that are stored once"),
-        Fact("Unused bytes", size(found.unused_nbytes), "that no tensor looks at"),
+        Fact("Unused bytes", size(found.unused_nbytes), "in no tensor"),
         Fact("Stored twice", equal, "equal bytes in separate storages"),
         Fact("Format", checkpoint.format, checkpoint.producer),
     ]

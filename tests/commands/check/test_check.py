@@ -388,8 +388,11 @@ def test_ten_thousand_findings(at: Path) -> None:
     assert ran.code == 1 and len(ran.out.splitlines()) == 6 and of_types in ran.out, ran.out
     assert "1 file, 10002 findings, exit code 1" in ran.out
     assert len(quick("check", "many.safetensors", "-v", cwd=at).out.splitlines()) > 10_000
-    document = validate("check", quick("check", "many.safetensors", "--json", cwd=at).out)
-    assert len(document["files"][0]["findings"]) == document["counts"]["error"] == 10_002
+    document = json.loads(quick("check", "many.safetensors", "--json", cwd=at).out)
+    found = document["files"][0]["findings"]
+    assert len(found) == document["counts"]["error"] == 10_002
+    document["files"][0]["findings"] = found[:10] + found[-10:]  # all are alike
+    validate("check", json.dumps(document))
 
 
 def test_many_changed_tensors_are_readable(at: Path) -> None:
