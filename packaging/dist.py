@@ -64,6 +64,7 @@ def try_package(package: Path) -> None:
         run(command, "inspect", FIXTURE, quiet=True)
         run(command, "dedup", FIXTURE, "-o", small, quiet=True)
         run(command, "verify", small, "--against", FIXTURE, quiet=True)
+        run(place / "venv/bin/hf-paramtool", "inspect", FIXTURE, quiet=True)
         run(python, "-c", "import importlib.util; assert importlib.util.find_spec('torch') is None")
 
 
