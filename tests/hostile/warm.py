@@ -82,7 +82,8 @@ def _warm() -> None:
     for room in ROOMS:
         package = importlib.import_module(f"paramtool.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
+            with suppress(ModuleNotFoundError):  # of a library that is not installed, such as h5py
+                importlib.import_module(found.name)
     gc.collect()
     gc.freeze()
     assert "torch" not in sys.modules and len(os.listdir("/proc/self/task")) == 1

@@ -40,7 +40,7 @@ class MadeByTables:
         """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
         state = self.state
         facts = [facts_of(one) for one in state.checkpoints]
-        for proposed in PartSearch(state.a, state.b, state.sides, state.renames(), facts).found(state.left_b):
+        for proposed in PartSearch(state.a, state.b, state.sides, state.renames(), facts=facts).found(state.left_b):
             holding = [one for one in proposed if self._kind(one.target)] if len(proposed) > 1 else proposed
             holding = [one for one in holding if not one.against] or holding
             for one in holding[:1]:

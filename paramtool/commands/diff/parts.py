@@ -80,7 +80,7 @@ class _AgreeingMap(NamedTuple):
 class PartSearch:
     """The tensors of the second checkpoint that are fused tensors, or parts, of those of the first."""
 
-    def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames, facts: Sequence[FactsOf | None]) -> None:
+    def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames, *, facts: Sequence[FactsOf | None]) -> None:
         """`facts` are what the config.json beside each of them says."""
         self.a, self.b, self.sides, self.renames = a, b, sides, renames
         self._facts = facts

@@ -17,7 +17,7 @@ MAX_NAMES = 32
 
 
 @dataclass
-class Memory:
+class SharedNames:
     """The names of a checkpoint by the memory that they share."""
 
     sets: Mapping[str, str]
@@ -25,7 +25,7 @@ class Memory:
     windows: Mapping[str, View]
 
 
-def memory_of(checkpoint: Checkpoint) -> Memory:
+def memory_of(checkpoint: Checkpoint) -> SharedNames:
     """The alias sets of all tensors, also of those whose sign is pending: they are windows on the memory of another."""
     signed = {name: sign[1] for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
     graph = alias.build(checkpoint, parts=bool(signed), counts_unused=False)
@@ -37,7 +37,7 @@ def memory_of(checkpoint: Checkpoint) -> Memory:
         if name in labels or (name in entries and not isinstance(entries[name].value, Compound))
     }
     windows = {name: entries[name].value for name in sets if isinstance(entries[name].value, View)}
-    return Memory(sets, {**windows, **signed})  # type: ignore[dict-item]
+    return SharedNames(sets, {**windows, **signed})  # type: ignore[dict-item]
 
 
 def ties(a: Checkpoint, b: Checkpoint, tensors: Iterable[TensorDiff], paths: tuple[str, str]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def ties(a: Checkpoint, b: Checkpoint, tensors: Iterable[TensorDiff], paths: tup
     yield from _declared((a, paths[0]), (b, paths[1]), renamed)
 
 
-def _sets(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterator[str]:
+def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:
     """Names that share memory in one checkpoint and not in the other, of those that both have."""
     mine = {renamed[name]: renamed.get(head, head) for name, head in a.sets.items() if name in renamed}
     theirs = {name: head for name, head in b.sets.items() if name in mine}
@@ -65,7 +65,7 @@ def _sets(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterator[str]:
                 yield f"{name!r}: shares memory with {head!r} in {where} only"
 
 
-def _shared_elements(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterator[str]:
+def _shared_elements(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:
     """Names that share memory in both, and other elements of it."""
     together: dict[tuple[str, str], list[str]] = {}
     for name, new in renamed.items():
@@ -78,7 +78,7 @@ def _shared_elements(a: Memory, b: Memory, renamed: Mapping[str, str]) -> Iterat
                 yield f"{renamed[name]!r}: shares other elements with {renamed[other]!r} in B than in A"
 
 
-def _otherwise(name: str, others: Sequence[str], a: Memory, b: Memory, *, renamed: Mapping[str, str]) -> str:
+def _otherwise(name: str, others: Sequence[str], a: SharedNames, b: SharedNames, *, renamed: Mapping[str, str]) -> str:
     """The first name with which another one shares other elements; "" if there is none."""
     for other in others:
         mine = TiedPair(a.windows[other], a.windows[name])
