@@ -118,10 +118,12 @@ def write(found: Checked, form: str, output: str, *, force: bool) -> tuple[str, 
 
     What is given back is what was done about the leftovers of runs that were killed.
     """
+    from paramtool.commands.model_files import model_files
     from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
-    inputs = [*(file.path for file in found.files), found.lock, found.config]
+    checked = (path for file in found.files if os.path.exists(file.path) for path in model_files(file.path))
+    inputs = [*checked, found.lock, found.config]
     there = [path for path in inputs if path and os.path.exists(path)]
     return write_small(output, data.encode("utf-8"), force=force, inputs=there)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from paramtool.commands.locked_model import LockReading, locked_model
+from paramtool.commands.model_files import model_files
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, UsageError, refuse_string, some
 from paramtool.formats import policy
+from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import read, write
 from paramtool.lockfile.lock import NAME, LockedModel
@@ -70,13 +72,22 @@ def lock(
     read.parse(text, where)  # what we could not read again is never written
     warnings: tuple[str, ...] = ()
     if where != "-":
-        warnings = write_small(where, text.encode(), force=force, inputs=[os.fspath(path) for path in paths])
+        warnings = write_small(where, text.encode(), force=force, inputs=_inputs(paths, models.values()))
     copies = (
         f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
         for name, one in models.items()
         if one.unlocked
     )
     return Locked(where, tuple(models.values()), text, (*warnings, *copies))
+
+
+def _inputs(paths: Sequence[Path], models: Iterable[LockedModel]) -> Iterator[str]:
+    """Every file that was read."""
+    for given, model in zip(paths, models, strict=True):
+        path = os.fspath(given)
+        folder = path if is_folder(path) else os.path.dirname(path)
+        yield from model_files(path)
+        yield from (os.path.join(folder, file.name) for file in model.files)
 
 
 def name_in(lock_path: str, path: str) -> str:
