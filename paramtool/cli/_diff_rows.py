@@ -65,8 +65,11 @@ def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
     casts = [one for one in found.tensors if one.kind in (CAST, ROUNDED)]
     yield "under other names", RENAMED in kinds or any(one.a != one.b and not one.how for one in casts)
     yield "in another layout", LAYOUT in kinds or any(one.how for one in casts)
-    yield "in another type, without loss", CAST in kinds
-    yield "rounded to another type", ROUNDED in kinds
+    exact, rounded = (sum(one.kind == kind for one in casts) for kind in (CAST, ROUNDED))
+    both = f"in another type ({plural(exact, 'tensor')} without loss, {rounded} rounded)"
+    yield both, bool(exact and rounded)
+    yield "in another type, without loss", bool(exact and not rounded)
+    yield "rounded to another type", bool(rounded and not exact)
 
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:

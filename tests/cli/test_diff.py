@@ -46,6 +46,16 @@ def test_the_verdict_and_the_exit_code(folder: Path, other: str, verdict: str, p
     assert quick("diff", *files, "--exit-code", "--strict", cwd=folder).code == strict
 
 
+def test_some_without_loss_and_some_rounded(tmp_path: Path) -> None:
+    """The verdict counts both: numbers that float16 holds and numbers that it does not."""
+    numbers = np.random.default_rng(0).standard_normal((3, 16)).astype("f4")
+    a = {"scale": np.float32([1, 2, 4]), "shift": np.float32([0.5, 0.25]), "w": numbers}
+    save_file(a, tmp_path / "a.safetensors")
+    save_file({name: one.astype("f2") for name, one in a.items()}, tmp_path / "b.safetensors")
+    ran = quick("diff", "a.safetensors", "b.safetensors", cwd=tmp_path)
+    assert ran.out.startswith("verdict  same weights in another type (2 tensors without loss, 1 rounded)\n"), ran
+
+
 def test_names_that_differ_in_numbers_are_one_row(folder: Path) -> None:
     out = quick("diff", "base.safetensors", "renamed.safetensors", cwd=folder).out
     assert "renamed  3 tensors  h.*.w = layers.*.w\n" in out

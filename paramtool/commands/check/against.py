@@ -12,6 +12,7 @@ from paramtool.commands.pointed import pointed
 from paramtool.commands.progress import Progress
 from paramtool.errors import UsageError, plural, some
 from paramtool.lockfile.lock import Lock, LockedModel
+from paramtool.lockfile.pointer import Pointer
 from paramtool.model.finding import Finding
 from paramtool.passes.lock import compare
 from paramtool.passes.lock import pointers as judging_pointers
@@ -50,10 +51,16 @@ def model_for(lock: Lock, path: str, name: str | None = None, *, hint: str = OTH
     raise UsageError(f"{path}: {lock.path} does not name it, and has {models}", hint)
 
 
-def pointers(path: str, locked: LockedModel, lock: Lock) -> Iterator[Finding] | None:
-    """What the pointers at a path say against a lock; None where the files themselves are there."""
+def pointers(path: str, locked: LockedModel, lock: Lock) -> tuple[str, Iterator[Finding]] | None:
+    """How many of the files at a path are pointers, and what they say against a lock; None where none is one."""
     seen = pointed(path, locked)
-    return None if seen is None else judging_pointers.findings(locked, seen, lock.path, path)
+    if seen is None:
+        return None
+    count = sum(isinstance(one, Pointer) for one in seen.values())
+    which = f"{count} of its {plural(len(seen), 'file')} {'is a pointer' if count == 1 else 'are pointers'}"
+    which = which if count < len(seen) else "only pointers to its files are here"
+    note = f"{which}: {'all' if count < len(seen) else 'they'} were compared with the lock, by no rule"
+    return note, judging_pointers.findings(locked, seen, lock.path, path)
 
 
 def differences(

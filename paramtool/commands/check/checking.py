@@ -81,15 +81,15 @@ class Checking:
     def _judge(self, draft: _SoFar) -> None:
         """The findings of one checkpoint; those before an error stay.
 
-        Where only pointers to its files are there, they are compared with the lock, and no rule is judged.
+        Where pointers to its files are there, they are compared with the lock, and no rule is judged.
         """
         path, settings = draft.path, self.policy.of(draft.path)
         compares = self.lock is not None and settings.get("changed", True)
         locked = self._locked(path) if compares else None
         draft.locked = locked.path if locked else ""
         if locked is not None and (pointed := self._pointers(path, locked)) is not None:
-            draft.notes.append("only pointers to its files are here: they were compared with the lock, by no rule")
-            self._add(draft, pointed, settings)
+            draft.notes.append(pointed[0])
+            self._add(draft, pointed[1], settings)
             self.uses.skip(path)
             return
         asked = self._asked(settings, path)
@@ -135,7 +135,7 @@ class Checking:
         except UsageError:
             return None
 
-    def _pointers(self, path: str, locked: LockedModel) -> Iterator[Finding] | None:
+    def _pointers(self, path: str, locked: LockedModel) -> tuple[str, Iterator[Finding]] | None:
         from paramtool.commands.check import against
 
         assert self.lock is not None

@@ -211,10 +211,14 @@ class _Judge:
             yield self.find("dialect-changed", line, f"the names were those of {was}, and are those of {found}")
 
     def files(self) -> Iterator[Finding]:
-        """Files of other bytes, or of other sizes where no hash is known; the tensors may be the same all the same."""
+        """Files of other bytes, or of other sizes where no hash is known; the tensors may be the same all the same.
+
+        The file of a model of one file may have another name.
+        """
         is_hashed = all(file.sha256 for file in (*self.locked.files, *self.now.files))
+        name = self.locked.files[0].name if len(self.locked.files) == len(self.now.files) == 1 else ""
         was, found = (
-            {(file.name, file.nbytes, file.sha256 if is_hashed else "") for file in model.files}
+            {(name or file.name, file.nbytes, file.sha256 if is_hashed else "") for file in model.files}
             for model in self._both()
         )
         if names := sorted({name for name, _, _ in was ^ found}):

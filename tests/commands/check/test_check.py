@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
 
 import paramtool
@@ -475,6 +476,33 @@ def test_strings_are_no_lists(at: Path) -> None:
 def pointer(path: Path, digest: str, nbytes: int) -> None:
     """A pointer of git-LFS in place of a file."""
     path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {nbytes}\n")
+
+
+def test_a_pointer_among_files_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    save_torch_state_dict({name: torch.randn(64, 8) for name in "abc"}, tmp_path / "m", max_shard_size=2048)
+    paramtool.lock([tmp_path / "m"], output=tmp_path / "m.lock")
+    shards = sorted((tmp_path / "m").glob("*.safetensors"))
+    files = len(shards) + 1
+    for k, shard in enumerate(shards, 1):
+        data = shard.read_bytes()
+        pointer(shard, hashlib.sha256(data).hexdigest(), len(data))
+        (note,) = paramtool.check([tmp_path / "m"], lock=tmp_path / "m.lock").files[0].notes
+        which = f"{k} of its {files} files {'is a pointer' if k == 1 else 'are pointers'}"
+        assert note == f"{which}: all were compared with the lock, by no rule"
+
+
+def test_a_copy_under_another_name_has_the_bytes_of_the_lock(tmp_path: Path) -> None:
+    """A model of one file is compared by the sha256 of that file, whatever its name is."""
+    save_file({"w": torch.arange(6.0)}, tmp_path / "a.safetensors")
+    paramtool.lock([tmp_path / "a.safetensors"], output=tmp_path / "one.lock")
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes((tmp_path / "a.safetensors").read_bytes())
+    found = paramtool.check([copy], lock=tmp_path / "one.lock")
+    assert found.findings == () and found.exit_code == 0
+    save_file({"w": torch.arange(6.0)}, copy, metadata={"a": "b"})
+    (finding,) = paramtool.check([copy], lock=tmp_path / "one.lock").findings
+    assert finding.id == "PT401" and "every tensor is the same" in finding.message and "copy" not in finding.message
 
 
 def test_pointers_are_compared_without_the_file(at: Path) -> None:
