@@ -88,7 +88,9 @@ class Hooked:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "own"
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTHONPATH"))}
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTHONPATH"))
+        }
         self.environment |= {"PRE_COMMIT_HOME": str(folder / "home"), "GIT_CONFIG_GLOBAL": os.devnull}
         clone = folder / "paramtool"
         self.folder.mkdir()

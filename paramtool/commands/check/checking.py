@@ -96,9 +96,9 @@ class Checking:
         """
         path, settings = draft.path, self.policy.of(draft.path)
         compares = self._is_compared(path)
-        if compares and self.locked_files is not None and (place := self.locked_files.around(path)):
+        if compares and self.locked_files is not None and (folder := self.locked_files.around(path)):
             compares = False
-            draft.notes.append(f"not compared with the lock, which has no such file in {printable(place)}")
+            draft.notes.append(f"not compared with the lock, which has no such file in {printable(folder)}")
         locked = self._locked(path) if compares else None
         draft.locked = locked.path if locked else ""
         if locked is not None and (pointed := self._pointers(path, locked)) is not None:
