@@ -2,8 +2,8 @@
 
 Everything is in the page cache.  The pairs: equal files, all tensors renamed, one form of a mixture of experts beside
 the other (with a map), and maps that no table has: rows of 4 kB and of 1 kB, and columns, with their halves exchanged
-or all permuted, and axes in another order.  A file beside itself under another path (a hard link) is not read.  Peers:
-`cmp`, blake3 of both, sha256sum, and torch.equal of both.
+or all permuted, and axes in another order.  Peers: `cmp`, blake3 of both, sha256sum, and torch.equal of both, which is
+told the names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import sys
 import torch
 from safetensors.torch import load_file
 one, other = (load_file(path) for path in sys.argv[1:])
-print(all(torch.equal(one[name], other.get(name, one[name])) for name in one))
+print(all(torch.equal(tensor, other[name if name in other else "x." + name]) for name, tensor in one.items()))
 """
 RENAMED = "x."
 KERNELS = "tensor.permute(2, 3, 1, 0)"

@@ -187,8 +187,38 @@ def test_the_same_file_is_not_read(tmp_path: Path) -> None:
 def test_rows_that_moved_under_one_name_are_warned_of(tmp_path: Path) -> None:
     """The same numbers: the verdict is `layout`, and a loader gets another model."""
     found = of_numpy(tmp_path, {"w": W}, {"w": W[RANDOM.permutation(16)]})
-    assert found.is_same() and any("'w'" in note and "no loader sees" in note for note in found.notes)
+    assert found.is_same() and any("'w'" in note and "reads other weights" in note for note in found.notes)
     assert not of_numpy(tmp_path, {"w": W}, {"v": W[RANDOM.permutation(16)]}).notes
+
+
+def test_one_layer_with_a_map_of_its_own_is_warned_of(tmp_path: Path) -> None:
+    """The other layers hold their rows in the places of A: one of them is wrong."""
+    layers = {f"layers.{k}.w": RANDOM.standard_normal((16, 16)).astype("f4") for k in range(3)}
+    found = of_numpy(tmp_path, layers, {**layers, "layers.1.w": layers["layers.1.w"][RANDOM.permutation(16)]})
+    assert any(
+        "another map than those of other layers" in note and note.endswith("'layers.1.w'") for note in found.notes
+    )
+    assert not found.is_same(strict=True)
+    assert not of_numpy(tmp_path, layers, {name.replace("layers", "h"): one for name, one in layers.items()}).notes
+
+
+def test_scalars_that_changed(tmp_path: Path) -> None:
+    found = of_numpy(tmp_path, {"s": np.float32(1.5), "w": W}, {"s": np.float32(2.5), "w": W})
+    assert [one.kind for one in found.tensors] == ["changed", "same"]
+
+
+def test_a_tie_that_only_a_config_names(tmp_path: Path) -> None:
+    """transformers writes one name of a tied head, and torch.save both: the same weights, in both directions."""
+    import transformers
+
+    config = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=40, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path / "hub")
+    torch.save(model.state_dict(), tmp_path / "all.pt")
+    for a, b in (("hub", "all.pt"), ("all.pt", "hub")):
+        found = diff(tmp_path / a, tmp_path / b)
+        assert found.is_same() and not found.is_same(strict=True), found
+        assert any("ties it to 'transformer.wte.weight'" in one.how for one in found.tensors)
 
 
 def test_attributes_of_a_state_dict_are_no_objects(tmp_path: Path) -> None:

@@ -213,3 +213,25 @@ def test_the_kinds_that_are_neither(tmp_path: Path) -> None:
     found = compared(tmp_path, a, {"y": a["x"], "m": a["n"].astype("f4") + 0.5})
     assert {one.b[0]: one.kind for one in found.tensors if one.b} == {"y": RENAMED, "m": "added"}
     assert LAYOUT not in {one.kind for one in found.tensors}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_nan_is_the_cast_of_any_nan(dtype: torch.dtype, tmp_path: Path) -> None:
+    """As torch casts one; a number beside it that is no NaN is a change all the same."""
+    one = torch.randn(40, 8)
+    one[3, 2] = one[30, 7] = float("nan")
+    torch.save({"w": one}, tmp_path / "a.pt")
+    torch.save({"w": one.to(dtype)}, tmp_path / "b.pt")
+    (found,) = diff(tmp_path / "a.pt", tmp_path / "b.pt").tensors
+    assert found.kind == ("cast" if dtype == torch.float64 else "rounded")
+    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").is_same(tolerance=1.0)
+    (back,) = diff(tmp_path / "b.pt", tmp_path / "a.pt").tensors
+    assert back.kind == found.kind
+    torch.save({"w": one.to(dtype).float()}, tmp_path / "c.pt")
+    (wide,) = diff(tmp_path / "b.pt", tmp_path / "c.pt").tensors
+    assert wide.kind == "cast"
+    other = one.clone()
+    other[3, 2] = 1.0
+    torch.save({"w": other}, tmp_path / "d.pt")
+    (changed,) = diff(tmp_path / "d.pt", tmp_path / "b.pt").tensors
+    assert changed.kind == "changed"

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from paramtool.commands.diff.axes import by_axes
+from paramtool.commands.diff.copies import give_copies
 from paramtool.commands.diff.found import FoundMap
 from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.runs import RunSearch
@@ -21,7 +22,7 @@ from paramtool.passes.diff.names import packed
 
 NUMBERS = ("float", "bfloat", "complex")
 """What the names of types begin with that no codes are packed in."""
-MAX_MEASURED = 4096
+MAX_MEASURED = 1 << 16
 """What was lost by rounding is measured for maps of at most this many runs."""
 
 
@@ -31,11 +32,14 @@ def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     by_axes(work, varied)
     first, names = _open(work), sorted(work.b)
     search = Search(first, _left(varied, work), work.sides, work.memory)
+    maps = []
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):
             if _is_new(one, work):
+                maps.append(one)
                 _settle(one, work, search)
                 _follow(one, work, made, names)
+    give_copies(work, maps, search.firsts)
     runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
     for one in runs.found():
         if _is_new(one, work):

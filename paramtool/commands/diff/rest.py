@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from paramtool.commands._differences import declared_names
 from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH, NoData
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME, TensorDiff
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, SAME, TensorDiff
 from paramtool.model.view import View
 
 
@@ -18,6 +19,8 @@ class Rest:
     def __init__(self, state: Settled) -> None:
         self.state = state
         self._firsts: dict[str, Mapping[View, str]] = {}
+        self._ties: dict[str, set[tuple[str, ...]]] = {}
+        """{side: names of it that the config.json of the other side ties}"""
 
     def settle(self) -> None:
         """A verdict on every tensor that has none, and on the elements of A that no tensor of B holds."""
@@ -46,6 +49,7 @@ class Rest:
         if (
             a.dtype != b.dtype
             or a.dtype.block_elements > 1
+            or not a.shape
             or len(a.shape) != len(b.shape)
             or a.shape[1:] != b.shape[1:]
         ):
@@ -62,6 +66,9 @@ class Rest:
         state = self.state
         for name in list(state.left_b):
             kind, how = ADDED, self._twin("b", name, state.b)
+            if other := self._tied_by_config("b", name):
+                state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
+                continue
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
             state.settle_only_b(kind, name, how)
@@ -79,6 +86,8 @@ class Rest:
             kind, how = REMOVED, self._twin("a", name, state.a)
             if not how and view in moved:
                 how = f"shares memory with what B has as {moved[view]!r}"
+            if other := self._tied_by_config("a", name):
+                kind, how = RENAMED, f"the config.json of B ties it to {other!r}"
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
             state.settle_only_a(kind, name, how)
@@ -93,6 +102,17 @@ class Rest:
         other = self._first_of_both(side, views).get(views[name])
         twin = self.state.twins.get((side, name), "")
         return twin if other is None else f"shares memory with {other!r}, which both have"
+
+    def _tied_by_config(self, side: str, name: str) -> str:
+        """Of a name that one side lacks: what it shares memory with there, if the other side's config ties the two."""
+        views = self.state.b if side == "b" else self.state.a
+        other = self._first_of_both(side, views).get(views[name], "")
+        if not other:
+            return ""
+        if side not in self._ties:
+            own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
+            self._ties[side] = declared_names(own, lacking.files[0].path) or set()
+        return other if any({name, other} <= {*names} for names in self._ties[side]) else ""
 
     def _first_of_both(self, side: str, views: Mapping[str, View]) -> Mapping[View, str]:
         """{window: its first name that both have}, made once for each side."""

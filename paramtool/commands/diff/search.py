@@ -55,7 +55,7 @@ class Search:
         self.a, self.b, self.sides = a, b, sides
         self._memory = memory
         self._index = LineIndex(memory)
-        self._lines: list[NamedLines] = []
+        self.firsts: list[NamedLines] = []
         """The tensors of the first as lines; their positions are the numbers in the index."""
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
 
@@ -115,10 +115,10 @@ class Search:
     def _added(self, name: str, lines: Lines, whole: Kinds, samples: Kinds) -> Iterator[Added]:
         """The lines of a tensor in each type in which they are wanted, if these fit into memory."""
         ways = [LineWay(lines), *casts(lines, self.b)]
-        every = [Added(len(self._lines), way, way.kind in whole, way.kind in samples) for way in ways]
+        every = [Added(len(self.firsts), way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
         if wanted and self._index.has_room(sum(one.entries for one in wanted)):
-            self._lines.append((name, lines))
+            self.firsts.append((name, lines))
             yield from wanted
 
     def _add(self, added: Iterable[Added], advance: Advance) -> None:
@@ -141,7 +141,7 @@ class Search:
     def _looked_for(self, left: Views, look: Look) -> Iterator[FoundMap]:
         """The maps of what is left."""
         some = {name: self.b[name] for name in left if self._ways[name]}
-        return looked_for(self.sides, self._lines, some, look)
+        return looked_for(self.sides, self.firsts, some, look)
 
     def _as_rows(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
         ways = (way for way in self._ways[name] if not way.lines.is_across)
@@ -157,7 +157,7 @@ class Search:
     ) -> ProvedMap | None:
         """The first map that has a name."""
         for made, way in every:
-            if proved := named_map((a_source, b_source), made, way, self._lines, memory=self._memory):
+            if proved := named_map((a_source, b_source), made, way, self.firsts, memory=self._memory):
                 return proved
         return None
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MAX_BITS = 24
+MAX_SURE = 64
+"""Tensors that are preferred, where a line is in several."""
 WORD_BITS = 64
 Place = tuple[int, int]
 """(number of a tensor, number of a line in it)"""
@@ -117,17 +119,19 @@ def _splits(hashes: Array, order: Array) -> bool:
 def found_in(lines: Iterable[Sequence[Place]]) -> LineMap:
     """The map of lines, each of which is in some places, sorted.
 
-    Of several places, the one that continues the run is taken.
+    Of several places, the one that continues the run is taken; else one in a tensor that other lines are surely of.
     """
+    every = list(lines)
+    sure = list(dict.fromkeys(places[0][0] for places in every if places[0][0] == places[-1][0]))[:MAX_SURE]
     runs: list[LineRun] = []
     is_unique = True
-    for to, places in enumerate(lines):
+    for to, places in enumerate(every):
         is_unique = is_unique and len(places) == 1
         last = runs[-1] if runs else None
         if last is not None and _has(places, (last.tensor, last.start + last.length)):
             runs[-1] = last._replace(length=last.length + 1)
         else:
-            tensor, start = _next_of(places, runs)
+            tensor, start = _next_of(places, runs, sure)
             runs.append(LineRun(tensor, start, 1, to))
     return LineMap(Runs.of(runs), is_unique)
 
@@ -138,7 +142,13 @@ def _has(places: Sequence[Place], wanted: Place) -> bool:
     return at < len(places) and places[at] == wanted
 
 
-def _next_of(places: Sequence[Place], runs: Sequence[LineRun]) -> Place:
-    """Of several places, the one behind what was taken of its tensor before; else the first."""
-    behind = ((one.tensor, one.start + one.length) for one in runs[-8:])
-    return min((place for place in behind if _has(places, place)), default=places[0])
+def _next_of(places: Sequence[Place], runs: Sequence[LineRun], sure: Sequence[int]) -> Place:
+    """Of several places, the one behind what was taken of its tensor before; else one in a tensor that is sure."""
+    behind = ((one.tensor, one.start + one.length) for one in runs[-8:] if one.tensor in sure or not sure)
+    if found := min((place for place in behind if _has(places, place)), default=None):
+        return found
+    for tensor in sure:
+        at = bisect_left(places, (tensor, 0))
+        if at < len(places) and places[at][0] == tensor:
+            return places[at]
+    return places[0]

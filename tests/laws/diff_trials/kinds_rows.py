@@ -137,6 +137,22 @@ def _vector(random: Random, at: str) -> Module:
     return Module({f"{at}.w": one}, {f"{at}.w": random.permutation(one)}, keeps=None)
 
 
+@kind("copies of rows")
+def _copies(random: Random, at: str) -> Module:
+    """Rows of which some are equal, such as those of padding, in another order: in one tensor, split or joined."""
+    one = matrix(random, int(random.integers(16, 40)))
+    one = one[random.integers(0, len(one), len(one))]
+    one[: random.integers(0, 4)] = 0
+    other, half = one[random.permutation(len(one))], len(one) // 2
+    match random.integers(3):
+        case 0:
+            return Module({f"{at}.w": one}, {f"{at}.x": other})
+        case 1:
+            return Module({f"{at}.w": one}, {f"{at}.x": other[:half], f"{at}.y": other[half:]})
+        case _:
+            return Module({f"{at}.x": one[:half], f"{at}.y": one[half:]}, {f"{at}.w": other})
+
+
 @kind("lost row")
 def _lost_row(random: Random, at: str) -> Module:
     """A row that is there twice, in the place of another one."""

@@ -1,0 +1,107 @@
+"""Equal rows of the first checkpoint: where the second has one of them as often as the first, none is lost.
+
+    A  padding x x x, word u        B  word u, padding x x x
+
+A map takes each line of the second from any of the equal ones, so that one may be taken three times and two never.
+Here each line that was never taken gets a use of an equal one that was taken more than once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from paramtool.commands.diff.found import FoundMap, NamedLines
+from paramtool.commands.diff.settled import Settled
+from paramtool.engine.compare.line_hashes import rows_at_once
+from paramtool.engine.compare.lines import LineKind, Lines, LineWay
+from paramtool.engine.read.source import Source
+from paramtool.model.diff import LAYOUT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Surplus = dict[LineKind, Counter[bytes]]
+"""{kind of lines: {digest of a line: how often it was taken more than once}}"""
+
+
+def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedLines]) -> None:
+    """Count lines of the first as used where an equal line was taken in their place.
+
+    `maps` are those that were found, and `firsts` the tensors of the first as the lines that were looked in.
+    """
+    uses = _uses(maps)
+    source = work.sides.a.source
+    left: Surplus = {}
+    for (_, lines), counts in uses.items():
+        more: dict[int, int] = {k: int(counts[k]) - 1 for k in (counts > 1).nonzero()[0].tolist()}
+        for k, digest in _digests(source, lines, more):
+            left.setdefault(LineWay(lines).kind, Counter())[digest] += more[k]
+    if not left:
+        return
+    wanted = [one for one in firsts if LineWay(one[1]).kind in left]
+    for name, lines in sorted(wanted, key=lambda one: one[0] in work.left_a):  # tensors that are used in part first
+        free = _free(work, name, uses.get((name, lines)), lines.total)
+        if not free:
+            continue
+        surplus = left[LineWay(lines).kind]
+        taken, found = [], Counter[bytes]()
+        for k, digest in _digests(source, lines, free):
+            if found[digest] < surplus[digest]:
+                found[digest] += 1
+                taken.append(k)
+        if name in work.left_a and len(taken) < lines.total:
+            continue  # a tensor that nothing was taken of: all of it, or it is lost
+        surplus.subtract(found)
+        work.use(name, [lines.part(start, stop - start) for start, stop in _ranges(taken)])
+        if name in work.left_a:
+            work.settle_only_a(LAYOUT, name, "rows that B has as copies of equal rows")
+
+
+def _uses(maps: Iterable[FoundMap]) -> dict[NamedLines, Array]:
+    """{a tensor as lines: how often each line was taken}"""
+    import numpy as np
+
+    found: dict[NamedLines, Array] = {}
+    for one in maps:
+        runs = one.map.runs
+        for number in runs.tensors():
+            lines = one.lines[number]
+            here = runs.tensor == number
+            edges = np.zeros(lines[1].total + 1, "i8")
+            np.add.at(edges, runs.start[here], 1)
+            np.add.at(edges, runs.start[here] + runs.length[here], -1)
+            counts = np.cumsum(edges)[:-1]
+            found[lines] = found[lines] + counts if lines in found else counts
+    return found
+
+
+def _free(work: Settled, name: str, counts: Array | None, total: int) -> Sequence[int]:
+    """The lines that no map took, of a tensor of which others were taken, or that has no verdict."""
+    if name in work.left_a:
+        return range(total)
+    if counts is None or not work.unread(name):
+        return ()
+    found: list[int] = (counts == 0).nonzero()[0].tolist()
+    return found
+
+
+def _digests(source: Source, lines: Lines, which: Iterable[int] | Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    """(number of a line, digest of its bytes) of some lines in ascending order."""
+    way, step = LineWay(lines), rows_at_once(lines.view)
+    for start, stop in _ranges(which):
+        for at in range(start, stop, step):
+            for k, row in enumerate(way.rows(source, at, min(at + step, stop)), at):
+                yield k, blake2b(row.tobytes(), digest_size=16).digest()
+
+
+def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as ranges."""
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        some = [number for _, number in group]
+        yield some[0], some[-1] + 1
