@@ -53,6 +53,8 @@ def _side_by_side(
     if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
         raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
     if (rule.sources in facts.SIZES) and parameters[0] == 0:
+        for one in every:
+            _need_axis(one.shape, 0)
         found = tuple(one.shape[0] for one in every)
         if found != (said := facts.sizes(rule, sum(found), root, None)):
             raise Misfit(f"have {list(found)} rows, and the config says {list(said)}")
@@ -65,8 +67,7 @@ def _shards_config(rule: NameRule, root: Mapping[str, Any]) -> Mapping[str, Any]
 
 def _windows(rule: NameRule, name: str, tensor: MovedTensor, axis: int) -> list[MovedTensor]:
     """A tensor in one piece for each target."""
-    if axis >= len(tensor.shape):
-        raise Misfit(f"has shape {list(tensor.shape)}, without axis {axis}")
+    _need_axis(tensor.shape, axis)
     total, count = tensor.shape[axis], len(rule.targets)
     if name == "Split":
         lengths = facts.split_sizes(rule, total)
@@ -152,11 +153,12 @@ def _back(
     name, *parameters = operation
     first = shapes[0][0]
     if name == "MergeModulelist":
+        for (one,) in shapes:
+            _need_axis(one, parameters[0])
         return [[(*one[: parameters[0]], *one[parameters[0] + 1 :])] * one[parameters[0]] for (one,) in shapes]
     if name == "Concatenate":
         axis, shards = parameters
-        if axis >= len(first):
-            raise Misfit(f"has shape {list(first)}, without axis {axis}")
+        _need_axis(first, axis)
         lengths = facts.sizes(rule, first[axis], root, shards)
         parts = [(*first[:axis], length, *first[axis + 1 :]) for length in lengths]
         return [parts] if shards else [[part] for part in parts]
@@ -181,15 +183,21 @@ def _together(shapes: Sequence[Shape], axis: int, *, equal: bool) -> Shape:
     return (*first[:axis], sum(one[axis] for one in shapes), *first[axis + 1 :])
 
 
+def _need_axis(shape: Shape, axis: int) -> None:
+    if axis >= len(shape):
+        raise Misfit(f"has shape {list(shape)}, without axis {axis}")
+
+
 def _exchanged(shape: Shape, a: int, b: int) -> Shape:
-    if max(a, b) >= len(shape):
-        raise Misfit(f"has shape {list(shape)}, without axis {max(a, b)}")
+    _need_axis(shape, max(a, b))
     swapped = list(shape)
     swapped[a], swapped[b] = shape[b], shape[a]
     return tuple(swapped)
 
 
 def _towers_back(towers: Sequence[Shape], sources: int, stack: int, along: int) -> list[list[Shape]]:
+    for one in towers:
+        _need_axis(one, max(stack, along))
     if len({one[stack] for one in towers}) > 1:
         raise Misfit(f"have {', '.join(str(one[stack]) for one in towers)} experts, expected equal numbers")
     each: list[Shape] = []

@@ -81,9 +81,9 @@ def _block_pieces(
     at = tuple(start if axis == along else 0 for axis in range(len(block.axes)))
     term = block.terms[0][1]
     tensors = parts.get(term, ())
-    if EXPERTS in ways and not any(EXPERTS in group for group in groups(tensors[0].axes) if tensors):
+    if EXPERTS in ways and not (tensors and any(EXPERTS in group for group in groups(tensors[0].axes))):
         way = ways.pop(EXPERTS)
-        if len(tensors) != sizes.of(EXPERTS):
+        if not tensors or len(tensors) != sizes.of(EXPERTS):
             raise LayoutError(f"{len(tensors)} experts have {term!r}; expected experts={sizes.of(EXPERTS)}")
         yield from _of_experts(tensors, way, list(_of_part(tensors[0], block.gates, ways, at, sizes=sizes)))
         return

@@ -127,6 +127,8 @@ def _joined(
             target = copies.target(one, sources)
         except REFUSED:
             continue
+        if not target.copies:  # no elements: no bytes prove a map
+            continue
         found.append(Proposal(target, names[1], _words(one, target, names, _turns(target, there[one.name], views))))
     return found
 

@@ -13,7 +13,7 @@ from math import prod
 from operator import mul
 from typing import NamedTuple
 
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
@@ -101,6 +101,11 @@ def target(stored: Stored, found: Sources, *, in_runs: bool = True) -> Target:
             whole = whole or contiguous(stored.name, one.view.dtype, stored.shape)
         if whole is None or not held:
             raise LayoutError(f"{found.where}: {stored.name!r} cannot be made: the file has no {piece.part!r}")
+        if other := next((one for one in held if len(one.piece.start) != len(piece.start)), None):
+            raise LayoutError(
+                f"{found.where}: {stored.name!r} cannot be made: {other.name!r} has {piece.part!r} with "
+                f"{plural(len(other.piece.start), 'axis', 'axes')}; expected {len(piece.start)}"
+            )
         if len(dtypes) == 1:
             copies += _copies(whole, piece, held)
     if len(dtypes) > 1:
