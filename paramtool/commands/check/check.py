@@ -45,6 +45,7 @@ def check(
     `config` is a `paramtool.toml` or `pyproject.toml`; without it, those of the working directory are looked for.
     `lock` is a lock file; without it, that of the configuration, or else `paramtool.lock` in the working directory.
     Patterns among `paths` are expanded.  Without paths, those that the configuration or the lock names are checked.
+    Files of a folder that the lock names, such as shards, are checked as that folder, once.
     `content_only` compares only tensors with the lock.  `today` decides which exceptions have expired.
 
     A checkpoint that cannot be read stops no other: its error is in `CheckedFile.error`.  Nothing is raised for
