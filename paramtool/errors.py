@@ -137,6 +137,8 @@ class ParamtoolError(Exception):
         """What to do next; shown on a line of its own."""
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
+        self.place: tuple[str, int, int] | None = None
+        """The file of text that is wrong, the line and the column, each 0 where it is not known."""
 
     @property
     def message(self) -> str:
@@ -157,6 +159,11 @@ class ParamtoolError(Exception):
         """The same error with the place in front of its message, and more behind it."""
         self.args = (bounded(f"{where}: {self.message}{behind}"),)
         return self
+
+    def at(self: E, path: str, line: int = 0, column: int = 0) -> E:
+        """The same error about a place in a file of text, which is in front of its message."""
+        self.place = path, line, column
+        return self.located(":".join([path, *(str(number) for number in (line, column) if number)]))
 
 
 def _remade(kind: type[E], args: tuple[Any, ...]) -> E:

@@ -26,23 +26,23 @@ def parsed(text: str, where: str, most: int) -> dict[str, Any]:
         import tomli as tomllib
 
     if len(text) > most:
-        raise UsageError(f"{where}: has {len(text)} characters; such a file has at most {most}")
+        raise UsageError(f"has {len(text)} characters; such a file has at most {most}").at(where)
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one; numbers of thousands of digits raise another
-        raise UsageError(f"{where}{_placed(str(error), text)}") from None
+        raise _placed(str(error), text, where) from None
     except RecursionError:
-        raise UsageError(f"{where}: is nested too deeply") from None
+        raise UsageError("is nested too deeply").at(where) from None
 
 
-def _placed(said: str, text: str) -> str:
-    """What tomllib says, with the place in front."""
+def _placed(said: str, text: str, where: str) -> UsageError:
+    """What tomllib says, at the place that it says."""
     found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", said)
     if found is None:
-        return f": is not valid TOML: {said}"
-    line = found[1] or text.count("\n") + 1
-    column = found[2] or len(text) - text.rfind("\n")
-    return f":{line}:{column}: is not valid TOML: {said[: found.start()]}"
+        return UsageError(f"is not valid TOML: {said}").at(where)
+    line = int(found[1]) if found[1] else text.count("\n") + 1
+    column = int(found[2]) if found[2] else len(text) - text.rfind("\n")
+    return UsageError(f"is not valid TOML: {said[: found.start()]}").at(where, line, column)
 
 
 def positions(text: str) -> Mapping[Key, Position]:

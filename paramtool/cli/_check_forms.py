@@ -6,12 +6,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from paramtool.cli._failures import failure
 from paramtool.cli._streams import is_github
 from paramtool.commands.check.report import Checked
-from paramtool.errors import UsageError
-from paramtool.model.finding import Finding
+from paramtool.errors import ParamtoolError, UsageError
+from paramtool.model.finding import FileLine, Finding
 
 if TYPE_CHECKING:
     from paramtool.findings.report import CheckReport
@@ -21,47 +22,69 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 SUFFIXES = {".sarif": "sarif", ".xml": "junit", ".md": "markdown", ".json": "json", ".txt": "text"}
 
 
-def _rows(found: Checked) -> Iterator[str]:
+class NotChecked(NamedTuple):
+    """A run that checked nothing: its configuration or its lock cannot be read, or nothing says what is checked."""
+
+    error: ParamtoolError
+    inputs: tuple[str, ...]
+    """Paths of the command line, which no output replaces."""
+
+    @property
+    def place(self) -> FileLine:
+        """The file that is wrong, with line and column; an empty path and 0 where they are not known."""
+        path = getattr(self.error, "filename", None)
+        return FileLine(*(self.error.place or (path or "", 0, 0)))
+
+
+Result = Checked | NotChecked
+"""What a run of `check` has to say."""
+
+
+def _rows(found: Result) -> Iterator[str]:
     """The lines of the report for people, as a pipe gets them."""
     from paramtool.cli import _check_rows
     from paramtool.cli._render import plain_lines
 
-    return plain_lines(_check_rows.rows(found))
+    made = _check_rows.rows(found) if isinstance(found, Checked) else _check_rows.of_error(found.error)
+    return plain_lines(made)
 
 
-def _json(found: Checked) -> Iterator[str]:
+def _json(found: Result) -> Iterator[str]:
     from paramtool.cli._json_check import checked
     from paramtool.cli._json_text import pieces
 
-    return pieces(checked(found))
+    if isinstance(found, Checked):
+        return pieces(checked(found))
+    failed = failure(found.error)
+    return pieces(failed.document() if failed is not None else {})
 
 
-def _github(found: Checked) -> Iterator[str]:
+def _github(found: Result) -> Iterator[str]:
     from paramtool.findings import github
 
     return _joined(github.lines(reported(found)))
 
 
-def _junit(found: Checked) -> Iterator[str]:
+def _junit(found: Result) -> Iterator[str]:
     from paramtool.findings import junit
 
     return _joined(junit.lines(reported(found)))
 
 
-def _markdown(found: Checked) -> Iterator[str]:
+def _markdown(found: Result) -> Iterator[str]:
     from paramtool.findings import markdown
 
     return _joined(markdown.lines(reported(found)))
 
 
-def _sarif(found: Checked) -> Iterator[str]:
+def _sarif(found: Result) -> Iterator[str]:
     from paramtool import __version__
     from paramtool.findings import sarif
 
     yield sarif.text(reported(found), __version__)
 
 
-FORMS: dict[str, Callable[[Checked], Iterator[str]]] = {
+FORMS: dict[str, Callable[[Result], Iterator[str]]] = {
     "text": lambda found: _joined(_rows(found)), "github": _github, "sarif": _sarif, "junit": _junit,
     "markdown": _markdown, "json": _json,
 }  # fmt: skip
@@ -75,11 +98,14 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
         before = "\n"
 
 
-def reported(found: Checked) -> CheckReport:
+def reported(found: Result) -> CheckReport:
     """The findings with paths relative to the repository on GitHub, and elsewhere to the working directory."""
     from paramtool.findings.report import CheckReport
 
     root = _root()
+    if isinstance(found, NotChecked):
+        place = found.place._replace(path=_below(root, found.place.path))
+        return CheckReport([], [], {place.path: found.error.message}, {place.path: place})
     errors = {_below(root, file.path): file.error.message for file in found.files if file.error is not None}
     return CheckReport(
         [_moved(root, one) for one in found.findings], [_below(root, one.path) for one in found.files], errors
@@ -113,7 +139,7 @@ def form_of(output: str) -> str:
     return found
 
 
-def write(found: Checked, form: str, output: str, *, force: bool) -> tuple[str, ...]:
+def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, ...]:
     """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given.
 
     What is given back is what was done about the leftovers of runs that were killed.
@@ -122,13 +148,20 @@ def write(found: Checked, form: str, output: str, *, force: bool) -> tuple[str, 
     from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
+<<<<<<< HEAD
     checked = (path for file in found.files if os.path.exists(file.path) for path in model_files(file.path))
     inputs = [*checked, found.lock, found.config]
+=======
+    if isinstance(found, Checked):
+        inputs: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
+    else:
+        inputs = found.inputs
+>>>>>>> main
     there = [path for path in inputs if path and os.path.exists(path)]
     return write_small(output, data.encode("utf-8"), force=force, inputs=there)
 
 
-def add_summary(found: Checked) -> str:
+def add_summary(found: Result) -> str:
     """Append the findings to the summary of a step on GitHub; what went wrong, or nothing."""
     from paramtool.findings import markdown
 

@@ -10,7 +10,7 @@ from paramtool.cli._streams import quoted
 from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT
 from paramtool.commands.check.report import Checked
-from paramtool.errors import MAX_LISTED, plural, some
+from paramtool.errors import MAX_LISTED, ParamtoolError, plural, some
 from paramtool.model.finding import ERROR, Finding
 from paramtool.model.rule_ids import BY_ID
 
@@ -33,6 +33,12 @@ def rows(found: Checked) -> Iterator[Row]:
             yield ("file", whole(file.path), f"{how}: error with exit code {file.error.exit_code}")
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
     yield from _next(found)
+
+
+def of_error(error: ParamtoolError) -> Iterator[Row]:
+    """Why nothing was checked."""
+    yield ("error", whole(error.message))
+    yield ("verdict", f"nothing checked, exit code {error.exit_code}")
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[Row]:

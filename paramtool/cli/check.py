@@ -9,13 +9,17 @@ import click
 
 from paramtool.cli import _display, _paths, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._check_forms import FORMS, add_summary, form_of, write
+from paramtool.cli._check_forms import FORMS, NotChecked, add_summary, form_of, write
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
 from paramtool.cli._streams import is_github
 from paramtool.cli._text import FILE, FILES, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
+from paramtool.commands.check.config import FILE as CONFIG
+from paramtool.commands.check.config import PYPROJECT
 from paramtool.commands.check.report import Checked
+from paramtool.errors import ParamtoolError
+from paramtool.lockfile.lock import NAME
 
 EPILOG = (
     "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
@@ -23,12 +27,13 @@ EPILOG = (
 )
 
 
-def _print(found: Checked, form: str) -> None:
+def _print(found: Checked | NotChecked, form: str) -> None:
     """Print one form, the report for people as rows; on GitHub, annotations come with a summary."""
     if form == "text":
         from paramtool.cli import _check_rows
 
-        _render.rows(_check_rows.rows(found))
+        if isinstance(found, Checked):  # otherwise standard error has it
+            _render.rows(_check_rows.rows(found))
         return
     _render.text(FORMS[form](found))
     if form == "github" and (trouble := add_summary(found)):
@@ -42,6 +47,21 @@ def _explained(found: Checked) -> Checked:
         for file in found.files
     )
     return replace(found, files=tuple(files))
+
+
+def _found(paths: tuple[str, ...], options: dict[str, Any]) -> Checked | NotChecked:
+    """What a run found; an error that ends it is said on standard error at once, since its forms may fail, too."""
+    try:
+        return _explained(check_command.check(paths, progress=_render.progress, **options))
+    except ParamtoolError as error:
+        _complain(error)
+        given = (*paths, options["lock"], options["config"], *(error.place or ())[:1], NAME, CONFIG, PYPROJECT)
+        return NotChecked(error, tuple(path for path in given if path))
+
+
+def _complain(error: ParamtoolError | None) -> None:
+    if error is not None and (failed := failure(error)) is not None:
+        failed.complain()
 
 
 @click.command("check", cls=Command, epilog=EPILOG)
@@ -79,14 +99,16 @@ def command(
     """
     form = "json" if as_json else form
     written = form or (form_of(output) if output is not None else None)
-    found = _explained(check_command.check(paths, progress=_render.progress, **options))
-    _render.warn(*found.notes)
+    found = _found(paths, options)
+    if isinstance(found, Checked):
+        _render.warn(*found.notes)
     if output is not None and written is not None:
         _render.warn(*write(found, written, output, force=force))
     usual = "github" if is_github() else "text"
     _print(found, usual if output is not None else form or usual)
     _render.flush()
+    if isinstance(found, NotChecked):
+        return found.error.exit_code
     for file in found.files:
-        if file.error is not None and (failed := failure(file.error)) is not None:
-            failed.complain()
+        _complain(file.error)
     return found.exit_code

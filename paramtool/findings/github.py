@@ -27,7 +27,7 @@ def lines(report: CheckReport) -> Iterator[str]:
     Of each severity nine findings, and one line that counts the rest by rule.  Findings that are allowed are only
     counted.
     """
-    errors = [_command("error", FileLine(path, 0, 0), "not checked", text) for path, text in report.errors.items()]
+    errors = [_command("error", report.place(path), "not checked", text) for path, text in report.errors.items()]
     for severity in ORDER:
         found = [one for one in report.findings if one.severity == severity and not one.allowed]
         made = errors if severity == ERROR else []

@@ -59,7 +59,8 @@ def _bar(report: CheckReport) -> Iterator[str]:
 
 def _errors(report: CheckReport) -> Iterator[str]:
     for path, text in report.errors.items():
-        yield f"| **not checked** | | {code(path)} | {code(text)} |"
+        line = report.place(path).line
+        yield f"| **not checked** | | {code(f'{path}:{line}' if line else path)} | {code(text)} |"
 
 
 def _row(finding: Finding) -> str:

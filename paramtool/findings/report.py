@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
 
 ORDER = (ERROR, WARNING, NOTE)
 """Severities that are reported, the worst first."""
@@ -24,7 +24,13 @@ class CheckReport:
     paths: Sequence[str]
     """Every checkpoint that was asked for, also one without findings."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """{path: why it could not be checked, or not to the end}"""
+    """{path: why it could not be checked, or not to the end; of an empty path, why nothing was}"""
+    places: Mapping[str, FileLine] = field(default_factory=dict)
+    """{path of an error: its line in that file, 0 where it is not known}"""
+
+    def place(self, path: str) -> FileLine:
+        """Where an error is."""
+        return self.places.get(path) or FileLine(path, 0, 0)
 
     @property
     def failing_first(self) -> list[Finding]:
@@ -34,6 +40,8 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """How many of what, on one line."""
+        if self.errors and not self.paths:
+            return "nothing checked"
         counts = Counter("allowed" if one.allowed else one.severity for one in self.findings)
         words = [plural(len(self.paths), "file"), plural(counts[ERROR], "finding")]
         words += [plural(counts[word], word) for word in (WARNING, NOTE) if counts[word]]

@@ -80,9 +80,10 @@ class _SarifMaker:
             yield _notification("note", f"code scanning shows {MAX_SHOWN} of {min(count, MAX_RESULTS)} results")
 
     def errors(self) -> Iterator[dict[str, Any]]:
-        """Checkpoints that could not be checked."""
+        """What could not be checked, and why."""
         for path, error in [*self.report.errors.items()][:MAX_ERRORS]:
-            yield {**_notification("error", error), "locations": [self.location(FileLine(path, 1))]}
+            where = {"locations": [self.location(self.report.place(path))]} if path else {}
+            yield {**_notification("error", error), **where}
         if len(self.report.errors) > MAX_ERRORS:
             more = plural(len(self.report.errors) - MAX_ERRORS, "more file")
             yield _notification("error", f"{more} could not be checked")

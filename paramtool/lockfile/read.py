@@ -47,19 +47,19 @@ def read(path: str) -> Lock:
     """The lock file at a path; FormatError says the line, what was found and what was expected."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for its writer
-            raise FormatError(f"{path}: is not a file; expected a lock", AGAIN)
+            raise FormatError("is not a file; expected a lock", AGAIN).at(path)
         with open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:
         raise NoSuchFileError(path, "no such lock", "`paramtool lock PATH` writes one") from None
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        raise FormatError(f"cannot be read: {error.strerror}").at(path) from None
     try:
         return parse(data.decode("ascii"), path)
     except UnicodeDecodeError as error:
         _check_version(data[:MAX_FIRST].decode("ascii", "backslashreplace").split("\n")[0], path)
         line = data.count(b"\n", 0, error.start) + 1
-        raise FormatError(f"{path}:{line}: a byte that is not ASCII; `paramtool lock` escapes names", AGAIN) from None
+        raise FormatError("a byte that is not ASCII; `paramtool lock` escapes names", AGAIN).at(path, line) from None
 
 
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
@@ -67,29 +67,29 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
     lines = text.replace("\r\n", "\n").split("\n")  # as git writes text on Windows
     _check_version(lines[0], path)
     if lines[-1]:
-        raise FormatError(f"{path}:{len(lines)}: the last line does not end: the file is truncated", AGAIN)
+        raise FormatError("the last line does not end: the file is truncated", AGAIN).at(path, len(lines))
     models: dict[str, LockedModel] = {}
     for draft in _drafts(lines, path):
         model = draft.model()
         if model.path in models:
-            raise FormatError(f"{path}:{model.line}: {model.path!r} is locked twice", AGAIN)
+            raise FormatError(f"{model.path!r} is locked twice", AGAIN).at(path, model.line)
         models[model.path] = model
     if not models:
-        raise FormatError(f"{path}: locks no model", AGAIN)
+        raise FormatError("locks no model", AGAIN).at(path)
     if list(models) != sorted(models):
-        raise FormatError(f"{path}: the models are not sorted by their paths", AGAIN)
+        raise FormatError("the models are not sorted by their paths", AGAIN).at(path)
     return Lock(path, models)
 
 
 def _check_version(line: str, path: str) -> None:
     found = _VERSION.match(line)
     if found is None:
-        raise FormatError(
-            f"{path}:1: not a lock of paramtool: found {line[:60]!r}, expected {FIRST_LINE[:28]!r}", AGAIN
-        )
+        what = f"not a lock of paramtool: found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
+        raise FormatError(what, AGAIN).at(path, 1)
     if int(found[1]) != VERSION:
         hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
-        raise FormatError(f"{path}:1: a lock of version {int(found[1])}; this paramtool reads version {VERSION}", hint)
+        what = f"a lock of version {int(found[1])}; this paramtool reads version {VERSION}"
+        raise FormatError(what, hint).at(path, 1)
 
 
 def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
@@ -109,7 +109,7 @@ def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
                 draft.add(word, words, number)
                 draft.written += [line] if word != "lines" else []
         except FormatError as error:
-            raise FormatError(f"{path}:{number}: {error.message}", error.hint or AGAIN) from None
+            raise FormatError(error.message, error.hint or AGAIN).at(path, number) from None
     if draft is not None:
         yield draft
 
@@ -243,24 +243,23 @@ class _Draft:
 
     def model(self) -> LockedModel:
         """The model, once its last line is read; its digests have to be those of its lines."""
-        where = f"{self.path}:{self.line}: model {self.name!r}"
         for word in ("content", "unnamed", "lines"):
             if word not in self.values:
-                raise FormatError(f"{where} has no line `{word}`", AGAIN)
+                raise FormatError(f"model {self.name!r} has no line `{word}`", AGAIN).at(self.path, self.line)
         found = {"content": digests.content(self.tensors.values()), "unnamed": digests.unnamed(self.tensors.values())}
         for word, digest in found.items():
             if self.values[word] != digest:
-                at, says = f"{self.path}:{self.lines[word]}", f"the line says {self.values[word]}"
-                what = f"the tensors of {self.name!r} have the digest {digest}, and {says}"
-                raise FormatError(f"{at}: {what}: lines were edited, added or lost", AGAIN)
+                says = f"have the digest {digest}, and the line says {self.values[word]}"
+                what = f"the tensors of {self.name!r} {says}: lines were edited, added or lost"
+                raise FormatError(what, AGAIN).at(self.path, self.lines[word])
         if not self.files:
-            raise FormatError(f"{where} has no line `file`", AGAIN)
+            raise FormatError(f"model {self.name!r} has no line `file`", AGAIN).at(self.path, self.line)
         self._check_hashes()
         for view in self.views.values():
             tensor = self.tensors.get(view.name)
             if tensor is None or len(view.strides) != len(tensor.shape):
                 has = f"has the shape {shape_text(tensor.shape)}" if tensor else "has no line `tensor`"
-                raise FormatError(f"{self.path}:{view.line}: a view of {view.name!r:.80}, which {has}", AGAIN)
+                raise FormatError(f"a view of {view.name!r:.80}, which {has}", AGAIN).at(self.path, view.line)
         return LockedModel(
             self.name, tuple(self.files), self.values["content"], self.values["unnamed"], self.tensors,
             tuple(self.ties), self.objects, self.values.get("dialect", ""), self.views, self.line, self.lines,
@@ -275,7 +274,7 @@ class _Draft:
             if bool(file.sha256) != are_hashed:
                 has = f"file {file.name!r:.80} has {'a' if file.sha256 else 'no'} sha256"
                 expected = "expected one for each file, or with --headers for none"
-                raise FormatError(f"{self.path}:{file.line}: {has}; {expected}", AGAIN)
+                raise FormatError(f"{has}; {expected}", AGAIN).at(self.path, file.line)
 
 
 def _check_sorted(names: list[str], what: str) -> None:

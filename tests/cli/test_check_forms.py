@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
@@ -209,3 +210,101 @@ def test_json_is_the_same_document(github: Path, monkeypatch: pytest.MonkeyPatch
     ran = quick("check", "m.pt", "--json", cwd=github)
     found = {name for one in json.loads(ran.out)["files"][0]["findings"] for name in one["names"]}
     assert found == set(names) and any("##[" in name for name in names)
+
+
+# --- errors that end a run ----------------------------------------------------------------------------------------
+
+
+def wrong_key(folder: Path) -> tuple[str, int, int, int]:
+    """A configuration with an unknown key; its file, line and column, and the exit code."""
+    (folder / "paramtool.toml").write_text(RULES + "[severity]\nlost = 1\n")
+    return "paramtool.toml", 3, 1, 2
+
+
+def no_toml(folder: Path) -> tuple[str, int, int, int]:
+    (folder / "paramtool.toml").write_text(RULES + "no-nan = treu\n")
+    return "paramtool.toml", 2, 10, 2
+
+
+def edited_lock(folder: Path) -> tuple[str, int, int, int]:
+    """A lock in which a line is no line of a lock."""
+    assert quick("lock", "m.safetensors", cwd=folder).code == 0
+    lines = (folder / "paramtool.lock").read_text().split("\n")
+    number = next(number for number, line in enumerate(lines) if line.startswith("tensor "))
+    lines[number] = "tonsor w"
+    (folder / "paramtool.lock").write_text("\n".join(lines))
+    return "paramtool.lock", number + 1, 1, 3
+
+
+def no_lock(folder: Path) -> tuple[str, int, int, int]:
+    (folder / "paramtool.toml").write_text('lock = "gone.lock"\n')
+    return "gone.lock", 0, 0, 2
+
+
+BROKEN = [wrong_key, no_toml, edited_lock, no_lock]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_an_error_that_ends_a_run_on_github(broken: Callable[[Path], tuple[str, int, int, int]], github: Path) -> None:
+    """An annotation at its line, a summary, SARIF to upload, and the message on standard error."""
+    name, line, column, code = broken(github)
+    ran = quick("check", "m.safetensors", "-o", "r.sarif", cwd=github)
+    assert ran.code == code and f"error: {name}" in ran.err and ran.err.count("error: ") == 1, ran
+    command, said, message = obeyed(ran.out.splitlines()[0])  # type: ignore[misc]
+    assert command == "error" and said["file"] == f"{github.name}/{name}"
+    assert said.get("line") == (str(line) if line else None) and message in ran.err
+    assert "col" not in said or said["col"] == str(column)
+    where = f"{github.name}/{name}" + (f":{line}" if line else "")
+    assert where in Page((github / "summary").read_text()).codes
+    validator().validate(document := json.loads((github / "r.sarif").read_text()))
+    (run,) = document["runs"]
+    (told,) = run["invocations"][0]["toolExecutionNotifications"]
+    place = told["locations"][0]["physicalLocation"]
+    assert run["results"] == [] and run["invocations"][0]["executionSuccessful"] is False
+    assert place["artifactLocation"]["uri"] == f"{github.name}/{name}" and message.startswith(told["message"]["text"])
+    assert (place["region"]["startLine"], place["region"]["startColumn"]) == (max(1, line), max(1, column))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_an_error_that_ends_a_run_in_each_form(
+    form: str, broken: Callable[[Path], tuple[str, int, int, int]], folder: Path
+) -> None:
+    """The same on standard output and in a file, but text, which standard error has already."""
+    name, _, _, code = broken(folder)
+    printed = quick("check", "m.safetensors", "--format", form, cwd=folder)
+    ran = quick("check", "m.safetensors", "--format", form, "-o", "out", cwd=folder)
+    assert printed.code == ran.code == code and ran.out == "" and printed.err == ran.err
+    text = (folder / "out").read_text()
+    assert printed.out == ("" if form == "text" else text)
+    if form == "json":
+        assert json.loads(text)["exit_code"] == code and json.loads(text)["message"] in ran.err
+    elif form == "junit":
+        suites = ElementTree.fromstring(text)
+        (error,) = suites.iter("error")
+        assert suites.get("errors") == "1" and error.get("message") in ran.err  # type: ignore[operator]
+    elif form != "sarif":
+        assert name in text and "nothing checked" in text
+
+
+def test_an_error_without_a_file_is_an_annotation_too(github: Path) -> None:
+    """Where nothing says what is checked, there is no file to name."""
+    (github / "paramtool.toml").unlink()
+    ran = quick("check", "-o", "r.sarif", cwd=github)
+    command, said, message = obeyed(ran.out.splitlines()[0])  # type: ignore[misc]
+    assert ran.code == 2 and command == "error" and "file" not in said and "no path is given" in message
+    document = json.loads((github / "r.sarif").read_text())
+    validator().validate(document)
+    assert "locations" not in document["runs"][0]["invocations"][0]["toolExecutionNotifications"][0]
+
+
+@pytest.mark.parametrize("output", ["paramtool.toml", "m.safetensors", "my.lock"])
+def test_an_error_replaces_no_input(output: str, folder: Path) -> None:
+    """Nor is the first error lost with the second."""
+    wrong_key(folder)
+    (folder / "my.lock").write_text("mine")
+    before = (folder / output).read_bytes()
+    words = ("--lock", "my.lock", "--format", "sarif", "-o", output, "--force")
+    ran = quick("check", "m.safetensors", *words, cwd=folder)
+    assert ran.code in (2, 7) and "unknown" not in ran.out and "paramtool.toml:3:1: " in ran.err, ran
+    assert ran.err.count("error: ") == 2 and (folder / output).read_bytes() == before

@@ -167,15 +167,23 @@ def test_inputs_of_the_action_are_those_of_its_step() -> None:
     assert all(f"`{name}`" in PAGE for name in used)
 
 
-def test_the_hooks_look_at_every_format() -> None:
-    """A commit of any file that paramtool reads, of its lock or its configuration starts the first hook."""
+@pytest.mark.parametrize("suffix", table.SUFFIXES)
+def test_the_hooks_look_at_every_format(suffix: str) -> None:
+    """A commit of any file that paramtool reads starts both hooks."""
+    for hook in document(".pre-commit-hooks.yaml"):
+        assert re.search(hook["files"], f"a/b{suffix}"), hook["id"]
+
+
+def test_what_else_the_hooks_look_at() -> None:
+    """The lock and the configuration are no checkpoints: only the first hook looks at them."""
     all_files, of_commit = (re.compile(hook["files"]) for hook in document(".pre-commit-hooks.yaml"))
-    suffixes = set(table.SUFFIXES)
-    assert {".safetensors", ".pt"} <= suffixes
-    assert [suffix for suffix in suffixes if not all_files.search(f"a/b{suffix}")] == []
-    for name in ("paramtool.lock", "a/paramtool.toml", "pyproject.toml", "model/config.json"):
+    for name in ("paramtool.lock", "a/paramtool.toml", "pyproject.toml", "model/config.json", "m/__0_0.distcp",
+                 "m/.metadata", "variables.data-00000-of-00001"):  # fmt: skip
         assert all_files.search(name) and not of_commit.search(name)
-    assert not all_files.search("README.md") and of_commit.search("m.pt")
+    for name in ("model.safetensors.index.json", "m/pytorch_model.bin.index.json", "model.safetensors.index.fp16.json"):
+        assert all_files.search(name) and of_commit.search(name)
+    for name in ("README.md", "tokenizer.json", "a.index.html", "bin", "safetensors"):
+        assert not all_files.search(name) and not of_commit.search(name)
 
 
 def same(text: str) -> list[str]:

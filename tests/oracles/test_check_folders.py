@@ -73,6 +73,7 @@ def test_a_state_dict_that_torch_saves(tmp_path: Path, monkeypatch: pytest.Monke
     torch.save({name: tensor.clone() for name, tensor in torch.load("model.pt").items()}, "model.pt")
     lost = [one for one in paramtool.check().findings if one.id == "PT101"]
     assert len(lost) == 1 and set(lost[0].names) == {EMBEDDING, HEAD}
+    assert lost[0].message.endswith("does not any more (equal numbers)")
     assert lost[0].place is not None
     line = Path("paramtool.lock").read_text().splitlines()[lost[0].place.line - 1]
     assert line.startswith("tied ") and HEAD in line and EMBEDDING in line

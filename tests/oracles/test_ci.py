@@ -83,35 +83,88 @@ def test_junitparser_reads_each_case() -> None:
             assert one_line(report.findings[0].message, junit.MAX_LINE) in said
 
 
-def test_pre_commit_runs_the_hooks(tmp_path: Path) -> None:
-    """From a clone of this repository, installed by pre-commit itself: it passes, fails after the tie is lost."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTHONPATH"))}
-    environment |= {"PRE_COMMIT_HOME": str(tmp_path / "home"), "GIT_CONFIG_GLOBAL": os.devnull}
+class Hooked:
+    """A repository of git with the hooks of a clone of this one, which pre-commit itself installs."""
 
-    def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "own"
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTHONPATH"))
+        }
+        self.environment |= {"PRE_COMMIT_HOME": str(folder / "home"), "GIT_CONFIG_GLOBAL": os.devnull}
+        clone = folder / "paramtool"
+        self.folder.mkdir()
+        assert self.run("git", "clone", "--quiet", ROOT, clone).returncode == 0
+        head = self.run("git", "-C", clone, "rev-parse", "HEAD").stdout.strip()
+        self.run("git", "init", "--quiet")
+        hooks = [{"id": "paramtool-check"}, {"id": "paramtool-check-files"}]
+        configuration = {"repos": [{"repo": str(clone), "rev": head, "hooks": hooks}]}
+        (self.folder / ".pre-commit-config.yaml").write_text(json.dumps(configuration))
+
+    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """A program in the repository."""
         return subprocess.run(
-            [*map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False
+            [*map(str, words)], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
 
-    clone, own = tmp_path / "paramtool", tmp_path / "own"
-    assert run("git", "clone", "--quiet", ROOT, clone, folder=tmp_path).returncode == 0
-    head = run("git", "rev-parse", "HEAD", folder=clone).stdout.strip()
-    own.mkdir()
-    run("git", "init", "--quiet", folder=own)
-    hooks = [{"id": "paramtool-check"}, {"id": "paramtool-check-files"}]
-    configuration = {"repos": [{"repo": str(clone), "rev": head, "hooks": hooks}]}
-    (own / ".pre-commit-config.yaml").write_text(json.dumps(configuration))
-    weight = torch.arange(6.0)
+    def hooked(self) -> subprocess.CompletedProcess[str]:
+        """What pre-commit says to a commit of everything."""
+        self.run("git", "add", "--all")
+        return self.run(PYTHON, "-m", "pre_commit", "run", "--verbose", "--color=never")
+
+    def commit(self) -> None:
+        """A commit without hooks."""
+        self.run("git", "add", "--all")
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        assert self.run("git", *names, "commit", "--quiet", "--no-verify", "--message=x").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Hooked:
+    return Hooked(tmp_path_factory.mktemp("hooks"))
+
+
+def test_pre_commit_runs_the_hooks(hooked: Hooked) -> None:
+    """They pass, and fail after the tie is lost."""
+    own, weight = hooked.folder, torch.arange(6.0)
     torch.save({"a": weight, "b": weight}, own / "m.pt")
-    assert quick("lock", "m.pt", cwd=own).code == 0
-
-    def hooked() -> subprocess.CompletedProcess[str]:
-        run("git", "add", "--all", folder=own)
-        return run(PYTHON, "-m", "pre_commit", "run", "--verbose", "--color=never", folder=own)
-
-    passed = hooked()
+    assert quick("lock", "m.pt", "--force", cwd=own).code == 0
+    passed = hooked.hooked()
     assert passed.returncode == 0 and passed.stdout.count("Passed") == 2, passed
     torch.save({"a": weight, "b": weight.clone()}, own / "m.pt")
-    failed = hooked()
+    failed = hooked.hooked()
     assert failed.returncode == 1 and failed.stdout.count("Failed") == 2, failed
     assert failed.stdout.count("PT101 tie-lost") == 2 and failed.stdout.count("exit code: 1") == 2
+    (own / "m.pt").unlink()
+    hooked.commit()
+
+
+def test_pre_commit_passes_the_shards_of_a_model(hooked: Hooked) -> None:
+    """As transformers writes them, beside what its Trainer adds; an unsafe pickle and a changed shard are refused."""
+    from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
+
+    own = hooked.folder
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, vocab_size=99,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.save_pretrained(own / "models" / "m", max_shard_size="40KB")
+    shards = sorted((own / "models" / "m").glob("*.safetensors"))
+    assert len(shards) > 2
+    torch.save(TrainingArguments(output_dir=str(own / "out")), own / "models" / "m" / "training_args.bin")
+    assert quick("lock", "models/m", "--force", cwd=own).code == 0
+    passed = hooked.hooked()
+    assert passed.returncode == 0 and passed.stdout.count("Passed") == 2, passed
+    assert "note  models/m: checked as one model" in passed.stdout
+    hooked.commit()
+    with torch.no_grad():
+        model.model.norm.weight += 1
+    model.save_pretrained(own / "models" / "m", max_shard_size="40KB")
+    failed = hooked.hooked()
+    assert failed.returncode == 1 and failed.stdout.count("PT201 changed: 'model.norm.weight'") == 2, failed
+    assert "PT202" not in failed.stdout
+    hooked.run("git", "checkout", "--quiet", "HEAD", "--", "models")
+    (own / "models" / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
+    failed = hooked.hooked()
+    assert failed.returncode == 1 and "pytorch_model.bin" in failed.stdout and "os.system" in failed.stdout, failed

@@ -23,6 +23,7 @@ from paramtool.model.inflating import limiting
 if TYPE_CHECKING:
     from datetime import date
 
+    from paramtool.commands.check.locked_files import LockedFiles
     from paramtool.lockfile.lock import Lock
 
 
@@ -44,6 +45,7 @@ def check(
     `config` is a `paramtool.toml` or `pyproject.toml`; without it, those of the working directory are looked for.
     `lock` is a lock file; without it, that of the configuration, or else `paramtool.lock` in the working directory.
     Patterns among `paths` are expanded.  Without paths, those that the configuration or the lock names are checked.
+    Files of a folder that the lock names, such as shards, are checked as that folder, once.
     `content_only` compares only tensors with the lock.  `today` decides which exceptions have expired.
 
     A checkpoint that cannot be read stops no other: its error is in `CheckedFile.error`.  Nothing is raised for
@@ -55,9 +57,10 @@ def check(
     locked = _lock(lock, said)
     asked = _settings(said, locked, content_only)
     day, uses = _today(today), PolicyUses(asked)
-    about = Checking(asked, locked, policy.checked(allow_class), allow_unknown, day, uses, progress)
+    classes = policy.checked(allow_class)
+    about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, _locked_files(locked))
     given = [os.fspath(path) for path in paths]
-    files = tuple(file for target in _targets(given, said, locked) for file in about.files(target))
+    files = tuple(file for target in about.joined(_targets(given, said, locked)) for file in about.files(target))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
     return Checked(files, locked.path if locked else "", said.path, tuple(general), tuple(about.notes(files)))
@@ -80,6 +83,14 @@ def _lock(lock: Path | None, said: Policy) -> Lock | None:
     from paramtool.lockfile.read import read
 
     return read(path)
+
+
+def _locked_files(lock: Lock | None) -> LockedFiles | None:
+    if lock is None:
+        return None
+    from paramtool.commands.check.locked_files import LockedFiles
+
+    return LockedFiles(lock)
 
 
 def _settings(said: Policy, lock: Lock | None, content_only: bool) -> Policy:

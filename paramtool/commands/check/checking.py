@@ -25,6 +25,7 @@ from paramtool.model.rule_ids import BY_ID, BY_NAME
 if TYPE_CHECKING:
     from datetime import date
 
+    from paramtool.commands.check.locked_files import LockedFiles
     from paramtool.commands.inspect import Inspection
     from paramtool.lockfile.lock import Lock, LockedModel
 
@@ -50,6 +51,15 @@ class Checking:
     today: date
     uses: PolicyUses
     progress: Progress
+    locked_files: LockedFiles | None = None
+    """Which paths are files of a model of the lock; None without a lock."""
+
+    def joined(self, targets: Sequence[CheckTarget]) -> Sequence[CheckTarget]:
+        """Targets with each model of the lock once in place of its files."""
+        return targets if self.locked_files is None else self.locked_files.joined(targets, self._is_compared)
+
+    def _is_compared(self, path: str) -> bool:
+        return self.lock is not None and bool(self.policy.of(path).get("changed", True))
 
     def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
         """One checkpoint, or those in a folder that is none itself."""
@@ -64,6 +74,7 @@ class Checking:
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
         draft, path, error = _SoFar(target.path), target.path, target.error
+        draft.notes += target.notes
         if error is None:
             try:
                 self._judge(draft)
@@ -84,7 +95,10 @@ class Checking:
         Where pointers to its files are there, they are compared with the lock, and no rule is judged.
         """
         path, settings = draft.path, self.policy.of(draft.path)
-        compares = self.lock is not None and settings.get("changed", True)
+        compares = self._is_compared(path)
+        if compares and self.locked_files is not None and (folder := self.locked_files.around(path)):
+            compares = False
+            draft.notes.append(f"not compared with the lock, which has no such file in {printable(folder)}")
         locked = self._locked(path) if compares else None
         draft.locked = locked.path if locked else ""
         if locked is not None and (pointed := self._pointers(path, locked)) is not None:

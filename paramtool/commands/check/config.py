@@ -55,7 +55,7 @@ def read(path: str) -> Policy:
         above = ("tool", "paramtool")
         tables = tables.get("tool", {}).get("paramtool") if isinstance(tables.get("tool"), dict) else None
         if tables is None:
-            raise UsageError(f"{path}: has no table [tool.paramtool]")
+            raise UsageError("has no table [tool.paramtool]").at(path)
     return where.policy(where.table(tables, above, "[tool.paramtool]"), above)
 
 
@@ -63,7 +63,7 @@ def _text(path: str) -> str:
     """The text of a file; UsageError where it cannot be read, is no plain file, too large, or not UTF-8."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise UsageError(f"{path}: is not a file; expected a configuration in TOML")
+            raise UsageError("is not a file; expected a configuration in TOML").at(path)
         with open(path, "rb") as file:
             data = file.read(4 * MAX_TEXT + 1)
         return data.decode("utf-8").replace("\r\n", "\n")
@@ -72,10 +72,10 @@ def _text(path: str) -> str:
     except (OSError, ValueError) as error:
         if isinstance(error, UnicodeDecodeError):
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise UsageError(f"{path}:{line}: is not UTF-8 text: byte {error.start} is invalid") from None
+            raise UsageError(f"is not UTF-8 text: byte {error.start} is invalid").at(path, line) from None
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"cannot be read: {getattr(error, 'strerror', None) or error}").at(path) from None
 
 
 class _PolicyReader:
@@ -93,8 +93,7 @@ class _PolicyReader:
 
     def refuse(self, key: Key, text: str, hint: str = "") -> UsageError:
         """The error of a place."""
-        at = self.place(key)
-        return UsageError(f"{at.path}:{at.line}:{at.column}: {text}", hint)
+        return UsageError(text, hint).at(*self.place(key))
 
     def taken(self, key: Key, value: Any, expected: str, make: Callable[[Any], Any]) -> Any:
         """A value as it is used; UsageError where it is not what is expected."""

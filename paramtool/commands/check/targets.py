@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UsageError
+from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UsageError, printable, some
 from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.model.checkpoint import Checkpoint
+
+MANY = 3
+"""How many files a note names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,14 @@ class CheckTarget:
 
     path: str
     error: ParamtoolError | None = None
+    given: tuple[str, ...] = ()
+    """Files of a locked model that were given in place of it."""
+
+    @property
+    def notes(self) -> list[str]:
+        """For which files the whole model was checked."""
+        files = some([printable(path) for path in self.given], MANY)
+        return [f"checked as one model, whose files were given: {files}"] if files else []
 
 
 def targets(paths: Iterable[str], folder: str = "") -> list[CheckTarget]:

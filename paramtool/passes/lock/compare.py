@@ -124,7 +124,7 @@ class _Judge:
         then, today = _heads(self.locked), _heads(self.now)
         for tie in _of_memory(self.locked):
             for name, partner in self._apart(tie, self.locked, today):
-                what = f"shared memory with {partner!r}, and does not any more"
+                what = f"shared memory with {partner!r}, and does not any more{self._diverged(name, partner)}"
                 yield self.say("tie-lost", tie.line, what, name, partner)
         for tie in _of_memory(self.now):
             for name, partner in self._apart(tie, self.now, then):
@@ -132,6 +132,19 @@ class _Judge:
                 yield self.say("tie-gained", 0, what, name, partner)
         for tie in _of_memory(self.locked):
             yield from self._moved(tie, today)
+
+    def _diverged(self, name: str, partner: str) -> str:
+        """Whether two names that were the same elements in the same order still hold equal numbers, if both were read.
+
+        A slice or a transpose is compared with nothing: its elements in its own order are others than the partner's.
+        """
+        one, other = (self.now.tensors[word] for word in (name, partner))
+        then = (self.locked.tensors[word][1:4] for word in (name, partner))
+        at = (self.locked.views[word][1:3] if word in self.locked.views else None for word in (name, partner))
+        was_same = len({*then}) == 1 and len({*at}) == 1
+        if not was_same or one[1:3] != other[1:3] or {UNREAD, NO_DATA} & {one.digest, other.digest}:
+            return ""
+        return " (equal numbers)" if one.digest == other.digest else " (other numbers)"
 
     def _in_both(self, tie: LockedTie) -> list[str]:
         return [name for name in tie.names if name in self.locked.tensors and name in self.now.tensors]
