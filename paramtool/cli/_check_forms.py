@@ -148,15 +148,11 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
     from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
-<<<<<<< HEAD
-    checked = (path for file in found.files if os.path.exists(file.path) for path in model_files(file.path))
-    inputs = [*checked, found.lock, found.config]
-=======
     if isinstance(found, Checked):
-        inputs: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
+        paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
     else:
-        inputs = found.inputs
->>>>>>> main
+        paths = found.inputs
+    inputs = (path for given in paths if os.path.exists(given) for path in model_files(given))
     there = [path for path in inputs if path and os.path.exists(path)]
     return write_small(output, data.encode("utf-8"), force=force, inputs=there)
 

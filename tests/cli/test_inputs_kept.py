@@ -16,6 +16,7 @@ COMMANDS = {
     "check": ("check", "m", "--format", "sarif"),
     "check --lock": ("check", "m", "--lock", "m.lock", "--format", "sarif"),
     "check in a folder": ("check", ".", "--format", "sarif"),
+    "check with a lock that is none": ("check", "m", "--lock", "m/README.md", "--format", "sarif"),
     "report": ("report", "m"),
     "report --lock": ("report", "m", "--lock", "m.lock"),
     "report B": ("report", "other.safetensors", "m"),
