@@ -227,7 +227,7 @@ def no_toml(folder: Path) -> tuple[str, int, int, int]:
 
 
 def edited_lock(folder: Path) -> tuple[str, int, int, int]:
-    """A lock in which a line is no line of a lock."""
+    """A lock with a line that cannot be parsed."""
     assert quick("lock", "m.safetensors", cwd=folder).code == 0
     lines = (folder / "paramtool.lock").read_text().split("\n")
     number = next(number for number, line in enumerate(lines) if line.startswith("tensor "))

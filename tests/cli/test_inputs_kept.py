@@ -26,7 +26,7 @@ COMMANDS = {
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Shards that huggingface_hub wrote, their index, both configs, a lock and a file that is no part of the model."""
+    """Shards that huggingface_hub wrote, their index, both configs, a lock and a file that is not part of the model."""
     state = {f"{name}.weight": torch.randn(64, 8) for name in "abc"}
     (tmp_path / "m").mkdir()
     save_torch_state_dict(state, tmp_path / "m", max_shard_size=2048)

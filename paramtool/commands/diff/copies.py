@@ -9,9 +9,8 @@ Here each line that was never taken gets a use of an equal one that was taken mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from paramtool.commands.diff.found import FoundMap, NamedLines
@@ -19,7 +18,7 @@ from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.line_hashes import rows_at_once
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay
 from paramtool.engine.read.source import Source
-from paramtool.model.diff import LAYOUT
+from paramtool.model.diff import LAYOUT, spans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +39,7 @@ def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedL
     left: Surplus = {}
     for (_, lines), counts in uses.items():
         more: dict[int, int] = {k: int(counts[k]) - 1 for k in (counts > 1).nonzero()[0].tolist()}
-        for k, digest in _digests(source, lines, more):
+        for k, digest in _digests(source, lines, list(more)):
             left.setdefault(LineWay(lines).kind, Counter())[digest] += more[k]
     if not left:
         return
@@ -58,7 +57,7 @@ def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedL
         if name in work.left_a and len(taken) < lines.total:
             continue  # a tensor that nothing was taken of: all of it, or it is lost
         surplus.subtract(found)
-        work.use(name, [lines.part(start, stop - start) for start, stop in _ranges(taken)])
+        work.use(name, [lines.part(start, stop - start) for start, stop in spans(taken)])
         if name in work.left_a:
             work.settle_only_a(LAYOUT, name, "rows that B has as copies of equal rows")
 
@@ -91,17 +90,10 @@ def _free(work: Settled, name: str, counts: Array | None, total: int) -> Sequenc
     return found
 
 
-def _digests(source: Source, lines: Lines, which: Iterable[int] | Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+def _digests(source: Source, lines: Lines, which: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """(number of a line, digest of its bytes) of some lines in ascending order."""
     way, step = LineWay(lines), rows_at_once(lines.view)
-    for start, stop in _ranges(which):
+    for start, stop in spans(which):
         for at in range(start, stop, step):
             for k, row in enumerate(way.rows(source, at, min(at + step, stop)), at):
                 yield k, blake2b(row.tobytes(), digest_size=16).digest()
-
-
-def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as ranges."""
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        some = [number for _, number in group]
-        yield some[0], some[-1] + 1

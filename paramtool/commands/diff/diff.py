@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
+from paramtool.commands.diff.settled import LED_BACK
 from paramtool.commands.diff.ties import ties
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
@@ -163,7 +164,7 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
     layers: dict[str, dict[str, list[str]]] = {}
     for one in tensors:
-        if one.b and one.kind in (SAME, RENAMED, LAYOUT, CAST, ROUNDED) and NUMBER.search(one.b[0]):
+        if one.b and one.kind in LED_BACK and NUMBER.search(one.b[0]):
             by_map = layers.setdefault(NUMBER.sub("*", one.b[0]), {})
             by_map.setdefault((one.layout or "rows") if one.how else "", []).append(one.b[0])
     names = []

@@ -65,10 +65,10 @@ class Rest:
     def _added(self) -> None:
         state = self.state
         for name in list(state.left_b):
-            kind, how = ADDED, self._twin("b", name, state.b)
             if other := self._tied_by_config("b", name):
                 state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
                 continue
+            kind, how = ADDED, self._twin("b", name, state.b)
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
             state.settle_only_b(kind, name, how)
