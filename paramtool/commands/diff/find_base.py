@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from paramtool.commands.diff.same_places import is_matrix, same_places
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
@@ -111,7 +112,7 @@ def _largest(checkpoint: Checkpoint) -> Mapping[str, View]:
 
 
 def _counts(view: View) -> bool:
-    return view.dtype.block_elements == 1 and view.dtype.name.startswith(("float", "bfloat")) and view.numel > 1
+    return view.dtype.block_elements == 1 and view.dtype.name.startswith(REAL) and view.numel > 1
 
 
 def _compared(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from paramtool.commands.diff.beside import NamedRun
 from paramtool.commands.diff.words import words
-from paramtool.engine.compare.cast_verdicts import CastPair
+from paramtool.engine.compare.cast_verdicts import REAL, CastPair
 from paramtool.engine.compare.line_proof import is_proved
 from paramtool.engine.compare.line_table import LineMap
 from paramtool.engine.compare.lines import Claim, Lines, LineWay
@@ -22,8 +22,6 @@ from paramtool.passes.diff.names import short
 Views = Mapping[str, View]
 NamedLines = tuple[str, Lines]
 """A tensor of the first as lines."""
-CALCULATED = ("float", "bfloat")
-"""What the names of types begin with that may be negated, or cast."""
 
 
 class ProvedMap(NamedTuple):
@@ -169,4 +167,4 @@ def casts(lines: Lines, others: Views) -> Iterator[LineWay]:
 
 def is_number(dtype: DType) -> bool:
     """Whether a type may be negated, or cast."""
-    return dtype.name.startswith(CALCULATED)
+    return dtype.name.startswith(REAL)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-ROUNDING = ("float", "bfloat", "complex")
+REAL = ("float", "bfloat")
+"""What the names of types of floating point begin with, that are not complex."""
+ROUNDING = (*REAL, "complex")
 """What the names of types begin with to which numbers are rounded; integers wrap around."""
 
 
@@ -101,7 +103,7 @@ def _holds(way: CastWay, x: Array, y: Array, types: CastTypes) -> bool:
     made = np.ascontiguousarray(cast(old, dtype))
     if same(made.view("u1"), new.view("u1")):
         return True
-    if not types.a.name.startswith(("float", "bfloat")) or not types.b.name.startswith(("float", "bfloat")):
+    if not (types.a.name.startswith(REAL) and types.b.name.startswith(REAL)):
         return False
     numbers = np.ascontiguousarray(new).view(made.dtype)
     nans = np.isnan(made)
