@@ -49,7 +49,9 @@ def test_divisors(number: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [24, 40, 96])
-@pytest.mark.parametrize("mine, other", [("qkv", "qkv-per-group"), ("qkv-per-chunk", "qkv"), ("qkvz", "qkvz-per-chunk")])
+@pytest.mark.parametrize(
+    "mine, other", [("qkv", "qkv-per-group"), ("qkv-per-chunk", "qkv"), ("qkvz", "qkvz-per-chunk")]
+)
 def test_sizes_that_cannot_fit_are_left_out_and_no_others(
     mine: str, other: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
