@@ -35,6 +35,9 @@
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
+# Compiled modules are kept, whatever the environment says: the tests start hundreds of processes, and half of the time
+# of each would be spent compiling.
+export PYTHONDONTWRITEBYTECODE =
 # One exact version, so that every run tests the same.  A CPU build is enough, if pip is set up to find one.  It is
 # installed first, so that no other package chooses another version.
 TORCH = torch==2.13.0
