@@ -1,4 +1,4 @@
-"""The page of `report`, read by html5lib, which parses as the standard of HTML says: in strict mode, an error is an error.
+"""The page of `report`, read by html5lib, which parses as the standard of HTML says; in strict mode, nothing is mended.
 
 What is inside of SVG is HTML's foreign content, and its names are read as such.
 """
