@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.changes import number_types
+from paramtool.engine.read.elements import converted
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
@@ -64,7 +64,5 @@ def rounded(numbers: Array, dtype: DType) -> Array:
     """Float64 numbers, rounded to a type."""
     import numpy as np
 
-    from paramtool.engine.read.elements import number_type
-
     with np.errstate(all="ignore"):
-        return converted(numbers, dtype).view(number_type(dtype)).astype("f8")
+        return converted(numbers, dtype).astype("f8")
