@@ -120,14 +120,18 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes
     return sizes.with_one(word, length)
 
 
-def can_fit(content: str, along: int, length: int, *, sizes: Sizes) -> bool:
-    """Whether blocks can have this length along their axis, with these sizes and any others.
+def can_fit(content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> bool:
+    """Whether a tensor of this shape can be laid as a pattern has it, with these sizes and any others.
 
-    It is quick, and says no only where `solved` does for all others.
+    It looks at the axis along which blocks follow each other, is quick, and says no only where `solved` does for all
+    other sizes.
     """
+    laid = _laid(content, along)
+    if any(len(axes) != len(shape) for axes in laid.blocks):
+        return False
     total, lacking = 0, set()
     try:
-        for group in _laid(content, along).counted:
+        for group in laid.counted:
             unknown = tuple(SAME.get(word, word) for word in group if not sizes.knows(word))
             lacking.add(unknown)
             if "rest" not in unknown:  # it can be 0
@@ -135,10 +139,10 @@ def can_fit(content: str, along: int, length: int, *, sizes: Sizes) -> bool:
     except LayoutError:
         return False
     if lacking == {()}:
-        return total == length
+        return total == shape[along]
     if len(lacking) == 1 and len(lacking.pop()) == 1:
-        return bool(total) and length % total == 0
-    return total <= length
+        return bool(total) and shape[along] % total == 0
+    return total <= shape[along]
 
 
 SAME = {"value_dim": "head_dim"}

@@ -61,3 +61,9 @@ def test_sizes_that_cannot_fit_are_left_out_and_no_others(
     monkeypatch.setattr(solving, "can_fit", lambda *_, **__: True)
     assert [one.words for one in quick] == [one.words for one in part_maps.between.__wrapped__((fused[0],), fused[1])]
     assert quick
+
+
+def test_a_tensor_with_fewer_axes_than_a_pattern_has_no_map() -> None:
+    one, other = ((24, 8), (24,))
+    fused = part_maps.FusedShape("qkv", 0, "weight", one), part_maps.FusedShape("qkv-conv1d", 0, "weight", other)
+    assert part_maps.between((fused[0],), fused[1]) == part_maps.between((fused[1],), fused[0]) == ()

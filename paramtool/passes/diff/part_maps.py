@@ -224,7 +224,7 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
         return PartMap(held, there, laid, sizes)
 
     def can_fit(sizes: Sizes) -> bool:
-        return all(solving.can_fit(way.content, way.along, way.shape[way.along], sizes=sizes) for way in ways)
+        return all(solving.can_fit(way.content, way.along, way.shape, sizes=sizes) for way in ways)
 
     def of(word: str, sizes: Sizes) -> Iterable[int]:
         return (length for length in every(word, sizes) if can_fit(sizes.with_one(word, length)))
