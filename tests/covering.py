@@ -10,9 +10,12 @@ the reader of HDF5.  The figure is a lower bound.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
+import pkgutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,16 @@ def made() -> Any:
     return found
 
 
+def import_all() -> None:
+    """Every module of the package, as collecting the tests does, but for those of libraries that are not there."""
+    import paramtool
+
+    for found in pkgutil.walk_packages(paramtool.__path__, "paramtool."):
+        if found.name not in ("paramtool.__main__", "paramtool.mxnet"):
+            with suppress(ImportError):
+                importlib.import_module(found.name)
+
+
 class Covering:
     """Measures in one process; the first of several adds up."""
 
@@ -56,6 +69,17 @@ class Covering:
         if on != self.runs:
             (self.found.start if on else self.found.stop)()
             self.runs = on
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """What tests import besides paramtool, such as torch and transformers, is not traced where that is slow."""
+        if not IS_CHEAP:
+            self.turn(False)
+            with suppress(ImportError):
+                importlib.import_module("torch")
+            self.turn(True)
+            import_all()
+            self.turn(False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -144,7 +144,7 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
 
     What is given back is what was done about the leftovers of runs that were killed.
     """
-    from paramtool.commands.model_files import model_files
+    from paramtool.commands.model_files import inputs_of
     from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
@@ -152,9 +152,7 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
         paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
     else:
         paths = found.inputs
-    inputs = (path for given in paths if os.path.exists(given) for path in model_files(given))
-    there = [path for path in inputs if path and os.path.exists(path)]
-    return write_small(output, data.encode("utf-8"), force=force, inputs=there)
+    return write_small(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths, ()))
 
 
 def add_summary(found: Result) -> str:

@@ -24,11 +24,14 @@ from paramtool.model.diff import (
     Distance,
     TensorDiff,
     counts,
+    far,
 )
 from paramtool.model.display import size
 from paramtool.passes.diff.names import NUMBER
 
 Row = tuple[str, ...]
+TWIN = "the same bytes as "
+"""What a reason says in front of the name of a tensor of the other side."""
 MAX_SPANS = 8
 """The most spans of rows that are written out."""
 
@@ -113,7 +116,7 @@ def _listed(names: list[str]) -> str:
 def _detail(members: list[TensorDiff]) -> str:
     """The map, or how far the numbers are apart: the largest of all."""
     first = members[0]
-    parts = [_numberless(first.how) if len(members) > 1 else first.how] if first.how else []
+    parts = [_how(members)] if first.how else []
     if not first.is_unique:
         parts.append("other names have the same bytes" if first.kind == RENAMED else "the map is not unique")
     if first.dtypes[0] != first.dtypes[1] and all(first.dtypes):
@@ -126,15 +129,22 @@ def _detail(members: list[TensorDiff]) -> str:
     return ", ".join(parts)
 
 
+def _how(members: list[TensorDiff]) -> str:
+    """The map or the reason of all members; one that names tensors of the other side is told of the first member."""
+    first, *others = members
+    if TWIN not in first.how or all(one.how == first.how for one in others):
+        return _numberless(first.how) if others else first.how
+    return f"{(first.b or first.a)[0]!r} has {first.how}"
+
+
 def _apart(changes: list[Distance]) -> str:
     """How many elements differ, and by how much."""
     elements, numel = sum(one.elements for one in changes), sum(one.numel for one in changes)
-    text = f"{elements} of {plural(numel, 'element')}"
-    largest = [one.largest for one in changes if one.largest is not None]
-    if largest:
-        text += f", largest difference {max(largest):.3g}"
+    words = [f"{elements} of {plural(numel, 'element')}", *far(changes)]
     relative = [one.relative for one in changes if one.relative is not None]
-    return text + (f", relative {max(relative):.2g}" if relative else "")
+    if relative and not any(one.nan_only_a or one.nan_only_b for one in changes):
+        words.append(f"relative {max(relative):.2g}")
+    return ", ".join(words)
 
 
 def _spans(change: Distance) -> str:

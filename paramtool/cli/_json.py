@@ -397,6 +397,8 @@ def _change(change: Distance) -> dict[str, Any]:
         "relative": relative,
         "rows": [list(span) for span in change.rows],
         "row_count": change.row_count,
+        "nan_only_a": change.nan_only_a,
+        "nan_only_b": change.nan_only_b,
     }
 
 

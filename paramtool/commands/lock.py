@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from paramtool.commands.locked_model import LockReading, locked_model
-from paramtool.commands.model_files import model_files
+from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, UsageError, refuse_string, some
@@ -72,7 +72,9 @@ def lock(
     read.parse(text, where)  # what we could not read again is never written
     warnings: tuple[str, ...] = ()
     if where != "-":
-        warnings = write_small(where, text.encode(), force=force, inputs=_inputs(paths, models.values()))
+        warnings = write_small(
+            where, text.encode(), force=force, inputs=inputs_of(paths, _read_files(paths, models.values()))
+        )
     copies = (
         f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
         for name, one in models.items()
@@ -81,12 +83,10 @@ def lock(
     return Locked(where, tuple(models.values()), text, (*warnings, *copies))
 
 
-def _inputs(paths: Sequence[Path], models: Iterable[LockedModel]) -> Iterator[str]:
-    """Every file that was read."""
+def _read_files(paths: Sequence[Path], models: Iterable[LockedModel]) -> Iterator[str]:
     for given, model in zip(paths, models, strict=True):
         path = os.fspath(given)
         folder = path if is_folder(path) else os.path.dirname(path)
-        yield from model_files(path)
         yield from (os.path.join(folder, file.name) for file in model.files)
 
 

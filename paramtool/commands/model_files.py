@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paramtool.commands import adapter_config
+from paramtool.commands.progress import Path
 from paramtool.formats import hf_config, table
 from paramtool.formats.dcp import metadata
 from paramtool.formats.files import is_folder
@@ -13,6 +14,12 @@ from paramtool.formats.folder.weight_names import is_index_name
 from paramtool.formats.sniff import DISTRIBUTED
 
 CONFIGS = (hf_config.NAME, adapter_config.NAME)
+
+
+def inputs_of(paths: Iterable[Path], read: Iterable[str]) -> list[str]:
+    """What a small output may not replace: the files that were read, and those of the models at some paths."""
+    given = [os.fspath(path) for path in paths]
+    return [*read, *(file for path in given if os.path.exists(path) for file in model_files(path))]
 
 
 def model_files(path: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH
 
@@ -85,6 +86,10 @@ class Distance(NamedTuple):
     """The rows, along the first axis of the second tensor, with an element that differs; the first spans of many."""
     row_count: int = 0
     """How many rows differ."""
+    nan_only_a: int = 0
+    """How many elements are NaN in the first tensor only."""
+    nan_only_b: int = 0
+    """How many elements are NaN in the second tensor only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,20 @@ def counts(found: Iterable[TensorDiff]) -> Mapping[str, int]:
     for one in found:
         every[one.kind] += max(1, len(one.b or one.a))
     return {kind: count for kind, count in every.items() if count}
+
+
+def far(changes: Sequence[Distance]) -> list[str]:
+    """How far tensors are apart, in words: NaNs that only one of the two has, else the largest difference.
+
+    >>> far([Distance(2, 8, 0.5), Distance(1, 8, 0.25)])
+    ['largest difference 0.5']
+    >>> far([Distance(3, 8, float("inf"), nan_only_b=3)])
+    ['3 elements are NaN only in B']
+    """
+    nans = ((sum(one.nan_only_a for one in changes), "A"), (sum(one.nan_only_b for one in changes), "B"))
+    words = [f"{plural(count, 'element is', 'elements are')} NaN only in {side}" for count, side in nans if count]
+    largest = [one.largest for one in changes if one.largest is not None]
+    return words or ([f"largest difference {max(largest):.3g}"] if largest else [])
 
 
 def spans(rows: Sequence[int]) -> list[RowSpan]:

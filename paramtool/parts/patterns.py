@@ -14,7 +14,7 @@ tensor holds the same elements several times.  `solving` finds the sizes of a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from paramtool.errors import LayoutError, UsageError
@@ -213,6 +213,15 @@ def _all_words(items: Items) -> set[str]:
         else:
             found |= {word for axes in item.axes for word in axes}
     return found
+
+
+def counted(items: Items, along: int) -> Iterator[tuple[str, ...]]:
+    """For each block the axes whose product is its length along an axis, with those of the braces around it."""
+    for item in items:
+        if isinstance(item, Repeated):
+            yield from ((*item.axes, *inner) for inner in counted(item.items, along))
+        else:
+            yield item.axes[along]
 
 
 def words_of(term: str, content: str) -> set[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
 from math import lcm, prod
+from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.pattern import Block, Items, blocks, parse
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.patterns import PARTS, WORDS, axes_of, groups, slice_words, terms, words
+from paramtool.parts.patterns import KEPT, PARTS, WORDS, axes_of, counted, groups, slice_words, terms, words
 from paramtool.parts.sizes import CHECK, COMPOSED, Sizes, UnknownSize
 
 
@@ -86,28 +89,30 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes
     One size that its blocks have in common can be solved for along their axis.  UnknownSize if more are lacking,
     LayoutError if the shape contradicts the sizes.
     """
-    items = parse(content, WORDS)
     sizes = per_head(content, sizes)
-    for block in blocks(items):
-        if len(block.axes) != len(shape):
+    laid = _laid(content, along)
+    for axes in laid.blocks:
+        if len(axes) != len(shape):
             raise LayoutError(
-                f"{name!r} has shape {list(shape)}; expected {plural(len(block.axes), 'axis', 'axes')}: {content}"
+                f"{name!r} has shape {list(shape)}; expected {plural(len(axes), 'axis', 'axes')}: {content}"
             )
-        for axis, group in enumerate(block.axes):
+        for axis, group in enumerate(axes):
             if axis == along:
                 continue
             unknown = [word for word in group if not sizes.knows(word)]
+            if len(unknown) != 1:
+                continue
             rest = prod(sizes.of(word) for word in group if sizes.knows(word))
-            if len(unknown) == 1 and rest and shape[axis] % rest == 0:
+            if rest and shape[axis] % rest == 0:
                 sizes = sizes.with_one(unknown[0], shape[axis] // rest)
-    lacking = _lacking(items, along, sizes)
+    lacking = _lacking(laid.counted, sizes)
     if not lacking:
         return sizes
     word, *others = lacking
     if others:
         raise UnknownSize(others[0] if word in ("head_dim", "rows", "ffn") else word)
     unit = _unit(sizes)
-    once, twice = (extent(items, along, sizes.with_one(word, length)) for length in (unit, 2 * unit))
+    once, twice = (_length(laid.counted, sizes.with_one(word, length)) for length in (unit, 2 * unit))
     slope = (twice - once) // unit
     length = unit + (shape[along] - once) // slope if slope else 0
     if not slope or (shape[along] - once) % slope or length < 1:
@@ -115,17 +120,65 @@ def solved(name: str, content: str, along: int, shape: tuple[int, ...], *, sizes
     return sizes.with_one(word, length)
 
 
-def _lacking(items: Items, along: int, sizes: Sizes) -> list[str]:
+def can_fit(content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -> bool:
+    """Whether a tensor of this shape can be laid as a pattern has it, with these sizes and any others.
+
+    It looks at the axis along which blocks follow each other, is quick, and says no only where `solved` does for all
+    other sizes.
+    """
+    laid = _laid(content, along)
+    if any(len(axes) != len(shape) for axes in laid.blocks):
+        return False
+    total, lacking = 0, set()
+    try:
+        for group in laid.counted:
+            unknown = tuple(SAME.get(word, word) for word in group if not sizes.knows(word))
+            lacking.add(unknown)
+            if "rest" not in unknown:  # it can be 0
+                total += prod(sizes.of(word) for word in group if sizes.knows(word))
+    except LayoutError:
+        return False
+    if lacking == {()}:
+        return total == shape[along]
+    if len(lacking) == 1 and len(lacking.pop()) == 1:
+        return bool(total) and shape[along] % total == 0
+    return total <= shape[along]
+
+
+SAME = {"value_dim": "head_dim"}
+"""{axis: the axis that it is as long as, if it is not known}"""
+
+
+class _Laid(NamedTuple):
+    """What a pattern says of the shape of its tensor."""
+
+    blocks: tuple[tuple[tuple[str, ...], ...], ...]
+    """The axes of each block."""
+    counted: tuple[tuple[str, ...], ...]
+    """The axes whose product is the length of each block, where blocks follow each other."""
+
+
+@lru_cache(maxsize=KEPT)
+def _laid(content: str, along: int) -> _Laid:
+    items = parse(content, WORDS)
+    every = tuple(block.axes for block in blocks(items))
+    known = all(along < len(axes) for axes in every)
+    return _Laid(every, tuple(counted(items, along)) if known else ())
+
+
+def _lacking(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> list[str]:
     """The sizes without which the length along the blocks' axis is not known."""
     found: list[str] = []
     probe = sizes
-    while True:
-        try:
-            extent(items, along, probe)
-            return found
-        except UnknownSize as error:
-            found.append(error.word)
-            probe = probe.with_one(error.word, _unit(sizes))
+    for word in chain.from_iterable(counted):
+        while True:
+            try:
+                probe.of(word)
+                break
+            except UnknownSize as error:
+                found.append(error.word)
+                probe = probe.with_one(error.word, _unit(sizes))
+    return found
 
 
 def _unit(sizes: Sizes) -> int:
@@ -135,13 +188,11 @@ def _unit(sizes: Sizes) -> int:
 
 def extent(items: Items, along: int, sizes: Sizes) -> int:
     """The length of blocks along their axis, one after the other."""
-    total = 0
-    for item in items:
-        if isinstance(item, Block):
-            total += prod(sizes.of(word) for word in item.axes[along])
-        else:
-            total += prod(sizes.of(word) for word in item.axes) * extent(item.items, along, sizes)
-    return total
+    return _length(counted(items, along), sizes)
+
+
+def _length(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> int:
+    return sum(prod(map(sizes.of, group)) for group in counted)
 
 
 def per_head(content: str, sizes: Sizes) -> Sizes:
@@ -149,11 +200,8 @@ def per_head(content: str, sizes: Sizes) -> Sizes:
 
     Values are as wide as keys, too, if they take turns.  LayoutError if the two are known to differ.
     """
-    found = words(content)
-    canonical = {word for term in terms(content) if term in PARTS for group in groups(PARTS[term]) for word in group}
-    for word, other in AS_MANY.items():
-        splits = {part for split in COMPOSED.get(word, ()) for part in split}
-        if word not in canonical or other not in found or found & {word, *splits} or not sizes.knows(other):
+    for word, other in _as_many(content):
+        if not sizes.knows(other):
             continue
         if not sizes.knows(word):
             sizes = sizes.with_one(word, sizes.of(other))
@@ -163,6 +211,19 @@ def per_head(content: str, sizes: Sizes) -> Sizes:
                 hint="qkv-per-group is the layout for fewer KV heads" if word == "kv_heads" else "",
             )
     return sizes
+
+
+@lru_cache(maxsize=KEPT)
+def _as_many(content: str) -> tuple[tuple[str, str], ...]:
+    """The axes that have the same length in a pattern."""
+    found = words(content)
+    canonical = {word for term in terms(content) if term in PARTS for group in groups(PARTS[term]) for word in group}
+
+    def holds(word: str, other: str) -> bool:
+        splits = {part for split in COMPOSED.get(word, ()) for part in split}
+        return word in canonical and other in found and not found & {word, *splits}
+
+    return tuple((word, other) for word, other in AS_MANY.items() if holds(word, other))
 
 
 def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:

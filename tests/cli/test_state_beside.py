@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -105,16 +106,17 @@ def test_a_copied_state_of_another_model_is_told(words: tuple[str, ...], sizes: 
 @pytest.mark.parametrize(
     "state",
     [
-        trained((3, 5, 2)), trained((3, 5, 2), 1), trained((3, 5, 2), 0, torch.optim.Adagrad),
-        torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict(), {"what": torch.ones(7)}, {},
-        projected("projector", {"rank": 2}), projected("seed", 3),
+        lambda: trained((3, 5, 2)), lambda: trained((3, 5, 2), 1), lambda: trained((3, 5, 2), 0, torch.optim.Adagrad),
+        lambda: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict(),
+        lambda: {"what": torch.ones(7)}, dict,
+        lambda: projected("projector", {"rank": 2}), lambda: projected("seed", 3),
     ],
 )  # fmt: skip
 def test_a_copied_state_that_fits_or_is_not_understood_is_no_matter(
-    words: tuple[str, ...], state: object, folder: Path
+    words: tuple[str, ...], state: Callable[[], object], folder: Path
 ) -> None:
     """All parameters, some of them, entries without tensors, and objects that are no known optimizer."""
-    torch.save(state, folder / "optimizer.pt")
+    torch.save(state(), folder / "optimizer.pt")
     ran = run(words[0], folder, *words[1:], "-o", folder.parent / "out")
     assert ran.code == 0 and "is copied" not in ran.err, ran
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from paramtool.commands.diff import copies
 from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import LAYOUT, REMOVED
 
@@ -44,3 +45,13 @@ def test_copies_that_are_lost_are_counted(copies: int, tmp_path: Path) -> None:
     assert not found.is_same()
     (lost,) = (one for one in found.tensors if one.kind == REMOVED)
     assert lost.how.startswith(f"{16 * copies} of {PADDED.numel()} elements")
+
+
+def test_rows_are_read_again_only_where_some_were_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B has each row twice, and all of A is found: nothing is to be given."""
+    read: list[object] = []
+    monkeypatch.setattr(copies, "_digests", lambda source, lines, which: read.append(which) or iter(()))
+    save_file({"w": ROWS}, tmp_path / "a.safetensors")
+    save_file({"x": torch.cat([ROWS, ROWS]).flip(0)}, tmp_path / "b.safetensors")
+    found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert found.is_same() and [one.kind for one in found.tensors] == [LAYOUT] and not read

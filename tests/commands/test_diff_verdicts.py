@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from safetensors.numpy import save_file
 
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
+from tests.hostile.command import quick
 
 ZEROS, ONES = np.zeros((16, 64), "f4"), np.ones((16, 64), "f4")
 RANDOM = np.random.default_rng(7)
@@ -187,7 +189,7 @@ def test_the_same_file_is_not_read(tmp_path: Path) -> None:
 def test_rows_that_moved_under_one_name_are_warned_of(tmp_path: Path) -> None:
     """The same numbers: the verdict is `layout`, and a loader gets another model."""
     found = of_numpy(tmp_path, {"w": W}, {"w": W[RANDOM.permutation(16)]})
-    assert found.is_same() and any("'w'" in note and "reads other weights" in note for note in found.notes)
+    assert found.is_same() and any("'w'" in note and "computes something else" in note for note in found.notes)
     assert not of_numpy(tmp_path, {"w": W}, {"v": W[RANDOM.permutation(16)]}).notes
 
 
@@ -270,3 +272,98 @@ def test_values_of_another_width_for_each_group(suffix: str, shape: tuple[int, .
     for found in (of_numpy(tmp_path, parts, fused), of_numpy(tmp_path, fused, parts)):
         assert found.is_same() and {one.layout for one in found.tensors} == {"qkv-per-group"}, kinds(found)
         assert all("value_dim=6" in one.how and "head_dim=8" in one.how for one in found.tensors)
+
+
+def layers(count: int, prefix: str = "model") -> dict[str, np.ndarray]:
+    """Layers with a matrix and two norms each, between an embedding and a norm."""
+    found = {f"{prefix}.embed.weight": RANDOM.normal(size=(20, 16)).astype("f4")}
+    for k in range(count):
+        found[f"{prefix}.layers.{k}.attn.q.weight"] = RANDOM.normal(size=(16, 16)).astype("f4")
+        found |= {f"{prefix}.layers.{k}.ln_{n}.weight": RANDOM.normal(size=16).astype("f4") for n in (1, 2)}
+    return found
+
+
+def under(a: dict[str, np.ndarray], *others: tuple[str, str]) -> dict[str, np.ndarray]:
+    """Tensors under other names: `old -> new` in each name, all at once."""
+    every, pattern = dict([("model.", "x."), *others]), "|".join(re.escape(old) for old, _ in [("model.", ""), *others])
+    return {re.sub(pattern, lambda found: every[found[0]], name): one for name, one in a.items()}
+
+
+LAYERS = [("layers.1.", "layers.2."), ("layers.2.", "layers.1.")]
+NORMS = [("layers.3.ln_1", "layers.3.ln_2"), ("layers.3.ln_2", "layers.3.ln_1")]
+ALL_NORMS = [("ln_1", "ln_2"), ("ln_2", "ln_1")]
+
+
+@pytest.mark.parametrize("pairs, count", [(LAYERS, 6), (NORMS, 2), (ALL_NORMS, 8)], ids=["layers", "norms", "all"])
+def test_an_exchange_under_new_names_is_warned_of(pairs: list[tuple[str, str]], count: int, tmp_path: Path) -> None:
+    """The rename that the other tensors show has another tensor in their places; the weights are the same."""
+    a = layers(4)
+    b = under(a, *pairs)
+    for found in (of_numpy(tmp_path, a, b), of_numpy(tmp_path, b, a)):
+        assert set(kinds(found).values()) == {RENAMED} and found.is_same() and not found.is_same(strict=True)
+        (note,) = found.notes
+        assert note.startswith(f"{count} tensors are in the place of another one") and "--strict refuses" in note
+    wide = {name: one.astype("f8") for name, one in b.items()}
+    assert len(of_numpy(tmp_path, a, wide).notes) == 1
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [],
+        [("layers.", "h."), ("attn.q", "self.query"), ("ln_1", "norm_in")],
+        [("layers.1.", "layers.4."), ("layers.2.", "layers.7."), ("layers.3.", "layers.9.")],
+        [(f"layers.{k}.", f"layers.{k - 1}.") for k in (1, 2, 3)],
+        [("layers.0.", "first."), ("ln_1", "ln_0"), ("ln_2", "ln_1")],
+    ],
+    ids=["prefix", "dialect", "gaps", "numbered from 0", "words that move up"],
+)
+def test_a_rename_that_exchanges_nothing_gives_no_warning(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    a = layers(4)
+    if pairs and pairs[0] == ("layers.1.", "layers.0."):
+        a = {name: one for name, one in a.items() if "layers.0." not in name}
+    found = of_numpy(tmp_path, a, under(a, *pairs))
+    assert found.is_same() and not found.notes, found.notes
+
+
+def test_an_exchange_of_fused_tensors_is_warned_of(tmp_path: Path) -> None:
+    a, b = {}, {}
+    for k in range(4):
+        q, key, v = (RANDOM.normal(size=(16, 16)).astype("f4") for _ in range(3))
+        a |= {f"model.layers.{k}.attn.{name}_proj.weight": one for name, one in zip("qkv", (q, key, v), strict=True)}
+        b[f"x.layers.{k}.attn.qkv_proj.weight"] = np.concatenate([q, key, v])
+    assert not of_numpy(tmp_path, a, b).notes and not of_numpy(tmp_path, b, a).notes
+    names = list(b)
+    b[names[0]], b[names[1]] = b[names[1]], b[names[0]]
+    for one, other in ((a, b), (b, a)):
+        assert any("in the place of another one" in note for note in of_numpy(tmp_path, one, other).notes)
+
+
+@pytest.mark.parametrize("side", "AB")
+def test_nans_of_one_side_are_counted(side: str, tmp_path: Path) -> None:
+    damaged = W.copy()
+    damaged[0, :3], damaged[5, 5] = np.nan, 7
+    a, b = (damaged, W) if side == "A" else (W, damaged)
+    (one,) = of_numpy(tmp_path, {"w": a}, {"w": b}).tensors
+    assert one.change is not None
+    assert (one.change.nan_only_a, one.change.nan_only_b) == ((3, 0) if side == "A" else (0, 3))
+    paths = [str(tmp_path / f"{name}.safetensors") for name in "ab"]
+    assert f"4 of 256 elements, 3 elements are NaN only in {side}\n" in quick("diff", *paths, cwd=tmp_path).out
+    change = json.loads(quick("diff", "--json", *paths, cwd=tmp_path).out)["tensors"][0]["change"]
+    assert change["nan_only_a"] + change["nan_only_b"] == 3 and change["finite"] is False
+
+
+def test_a_pending_sign_is_measured(tmp_path: Path) -> None:
+    (one,) = of_torch(tmp_path, {"x": COMPLEX.clone()}, {"x": COMPLEX.clone().conj()}).tensors
+    assert one.change is not None and one.change.elements == one.change.numel == 64
+    assert one.change.largest == pytest.approx(2 * np.abs(V[:8, :8]).max())
+    assert one.dtypes == ("complex64", "complex64") and one.shapes == ((8, 8), (8, 8))
+
+
+def test_the_bytes_of_another_tensor_are_told_by_a_name(tmp_path: Path) -> None:
+    """Of several tensors alike: that of the first, and no pattern."""
+    every = [RANDOM.normal(size=(8, 8)).astype("f4") for _ in range(4)]
+    names = [f"optimizer.state.{k}.exp_avg" for k in range(4)]
+    of_numpy(tmp_path, dict(zip(names, every, strict=True)), dict(zip(names, every[1:] + every[:1], strict=True)))
+    made = quick("diff", *(str(tmp_path / f"{name}.safetensors") for name in "ab"), cwd=tmp_path).out
+    assert f"optimizer.state.*.exp_avg  {names[0]!r} has the same bytes as {names[1]!r} of A, " in made

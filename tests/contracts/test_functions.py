@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import statistics
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,25 +30,26 @@ class Function(NamedTuple):
     positional: int
 
 
-def functions() -> Iterator[Function]:
+@cache
+def functions() -> list[Function]:
+    """All of the package."""
+    found = []
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
-                yield Function(str(path.relative_to(ROOT)), node.name, length, len(names))
-
-
-FUNCTIONS = [*functions()]
+                found.append(Function(str(path.relative_to(ROOT)), node.name, length, len(names)))
+    return found
 
 
 def test_lengths() -> None:
-    lengths = sorted(function.length for function in FUNCTIONS)
-    assert [function for function in FUNCTIONS if function.length > LONGEST] == []
+    lengths = sorted(function.length for function in functions())
+    assert [function for function in functions() if function.length > LONGEST] == []
     assert statistics.median(lengths) <= MEDIAN and lengths[9 * len(lengths) // 10] <= NINTH_DECILE
 
 
 def test_positional_parameters() -> None:
-    many = [function for function in FUNCTIONS if function.positional > POSITIONAL]
+    many = [function for function in functions() if function.positional > POSITIONAL]
     assert [function for function in many if function.file not in BY_OTHERS] == []
     assert {function.file for function in many} == BY_OTHERS.keys()

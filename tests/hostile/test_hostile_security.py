@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, Ran, check, command, quick, refused
 from tests.hostile.makers_pickle import CALLERS, PROTO, text
 from tests.hostile.makers_torch import HOOKS, mapping, name, numbers, row, state, storage, tensor
+from tests.hostile.warm import IMPORTED
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "paramtool_hostile_marker"
+HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 
 
 def call(module: str, attribute: str, *args: bytes) -> bytes:
@@ -46,19 +49,16 @@ def touch(folder: Path) -> dict[str, bytes]:
 CALLS = tuple(touch(Path("x")))
 
 
-def run(*args: object, cwd: Path) -> Ran:
-    """A process of its own that reports its modules when it ends, with a module beside it that leaves a mark."""
+def run(*args: object, cwd: Path, anew: bool = HARD) -> Ran:
+    """A process of its own that reports its modules when it ends, with a module beside it that leaves a mark.
+
+    It is a fork of a warm process, or starts `anew`: then it has no more modules than it needs.
+    """
     (cwd / f"{MODULE}.py").write_text(f"open({str(cwd / 'marker')!r}, 'w')\n")
-    script = (
-        "import atexit, json, sys\n"
-        "from paramtool.cli.main import main\n"
-        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open('modules.json', 'w')))\n"
-        "main()"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *map(str, args)], cwd=cwd, capture_output=True, text=True,
-                          timeout=PATIENCE, env={"PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT)))})  # fmt: skip
-    modules = json.loads((cwd / "modules.json").read_text())
-    (cwd / "modules.json").unlink()
+    report = cwd / "modules.json"
+    ran = _started(*args, cwd=cwd) if anew else command(*args, cwd=cwd, env={IMPORTED: str(report)})
+    modules = json.loads(report.read_text())
+    report.unlink()
     (cwd / f"{MODULE}.py").unlink()
     assert not (cwd / "marker").exists(), "something was run"
     never = {
@@ -68,34 +68,47 @@ def run(*args: object, cwd: Path) -> Ran:
         *(["pickle"] if args[0] == "inspect" else []),
     }  # NumPy, for dedup, imports pickle
     assert not never & set(modules), never & set(modules)
+    return ran
+
+
+def _started(*args: object, cwd: Path) -> Ran:
+    script = (
+        "import atexit, json, sys\n"
+        "from paramtool.cli.main import main\n"
+        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open('modules.json', 'w')))\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *map(str, args)], cwd=cwd, capture_output=True, text=True,
+                          timeout=PATIENCE, env={"PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT)))})  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("path", CALLS)
 def test_a_call_that_no_tensor_needs(path: str, tmp_path: Path) -> None:
     """inspect lists everything and exits 4; dedup exits 4, and 0 with --allow-unknown."""
+    asked = partial(run, cwd=tmp_path, anew=HARD or path == CALLS[0])
     makers_torch.zipped(state(w=tensor(), evil=touch(tmp_path)[path]))(tmp_path)
-    ran = run("inspect", "model.pt", cwd=tmp_path)
+    ran = asked("inspect", "model.pt")
     assert ran.code == 4 and path in ran.err and "--allow-unknown" not in ran.out, ran
     assert "1 tensor, 1 distinct" in ran.out and "not done  " in ran.out, ran
     (line,) = (line for line in ran.out.splitlines() if line.startswith("unsafe  "))
     assert path in line and "not run" in line, line
-    ran = run("inspect", "--json", "model.pt", cwd=tmp_path)
+    ran = asked("inspect", "--json", "model.pt")
     found = json.loads(ran.out)
     assert ran.code == 4 and path in ran.err and found["unsafe"] is True, ran
     assert [(u["path"], u["called"], u["needed_by"], u["unsafe"]) for u in found["unknown"]] == [(path, True, [], True)]
-    ran = run("inspect", "model.pt", "--allow-unknown", cwd=tmp_path)
+    ran = asked("inspect", "model.pt", "--allow-unknown")
     assert (ran.code, ran.err) == (0, "") and path in ran.out, ran
-    ran = run("dedup", "model.pt", cwd=tmp_path)
+    ran = asked("dedup", "model.pt")
     assert (ran.code, ran.out) == (4, ""), ran
     assert "model.pt" in ran.err and path in ran.err and "--allow-unknown" in ran.err, ran
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.pt"]
-    ran = run("dedup", "model.pt", "--allow-unknown", cwd=tmp_path)
+    ran = asked("dedup", "model.pt", "--allow-unknown")
     assert ran.code == 0 and "warning: " in ran.err and path in ran.err, ran
-    ran = run("inspect", "--fail-on", "unknown-class", "--fail-on", "unsafe", "model.pt", cwd=tmp_path)
+    ran = asked("inspect", "--fail-on", "unknown-class", "--fail-on", "unsafe", "model.pt")
     findings = [line for line in ran.out.splitlines() if line.startswith("finding: ")]
     assert ran.code == 4 and len(findings) == 2 and all(path in line for line in findings), ran
-    assert run("inspect", "--fail-on", "unsafe", "--allow-unknown", "model.pt", cwd=tmp_path).code == 1
+    assert asked("inspect", "--fail-on", "unsafe", "--allow-unknown", "model.pt").code == 1
 
 
 @pytest.mark.parametrize("path", ["os.system", "builtins.eval", f"{MODULE}.function"])

@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 
 ROOMS = ("cli", "commands", "engine", "formats", "guessing", "passes")
 LIBRARIES = ("numpy", "ml_dtypes", "blake3", "safetensors.numpy", "rich.table", "rich.progress", "rich.tree")
+IMPORTED = "PARAMTOOL_TESTS_IMPORTED"
+"""A variable that names a file, for the modules that a run imports besides those that are there."""
 REQUEST = 1 << 20
 """Bytes of the largest request: the words and the environment."""
 
@@ -94,6 +96,7 @@ def _run(request: dict[str, Any], streams: list[int]) -> NoReturn:
     from paramtool.__main__ import run
 
     code = 1
+    before = set(sys.modules)
     try:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
@@ -119,6 +122,9 @@ def _run(request: dict[str, Any], streams: list[int]) -> NoReturn:
         for output in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 output.flush()
+        if name := request["environment"].get(IMPORTED):
+            with open(name, "w", encoding="utf-8") as file:
+                json.dump(sorted(set(sys.modules) - before), file)
         os._exit(code)
 
 

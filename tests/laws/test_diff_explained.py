@@ -102,3 +102,61 @@ def test_a_forget_bias(place: Path, back: bool) -> None:
         kinds
     )
     assert all(kind == "layout" for name, (kind, _) in kinds.items() if "bias" not in name), kinds
+
+
+def moved(one: dict[str, torch.Tensor], rows: int | None = None) -> dict[str, torch.Tensor]:
+    """The same network, whose input biases are moved into the recurrent ones; or the first rows of them."""
+    found = {name: tensor.clone() for name, tensor in one.items()}
+    for name in (name for name in one if "bias_ih" in name):
+        found[name.replace("ih", "hh")][:rows] += one[name][:rows]
+        found[name][:rows] = 0
+    return found
+
+
+def named(of: type[torch.nn.RNNBase], **more: object) -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    return {f"rnn.{name}": one.detach() for name, one in of(6, 20, **more).named_parameters()}  # type: ignore[arg-type]
+
+
+def reasons(found: Diffed) -> dict[str, str]:
+    return {one.b[0]: one.how for one in found.tensors if one.kind == CHANGED}
+
+
+KEPT, FORGET = "explained by sums of biases, which are the same", "a number that is added (a forget bias)"
+
+
+@pytest.mark.parametrize("at", ["rnn", "model.encoder"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_sums_of_biases_in_one_layout(place: Path, at: str, dtype: torch.dtype) -> None:
+    """Two biases of torch, and all of it in one of them: in either direction, for all layers."""
+    a = {name: one.to(dtype) for name, one in named(torch.nn.LSTM, num_layers=2, bidirectional=True).items()}
+    b = {name.replace("rnn", at): one for name, one in moved(a).items()}
+    for one, other in ((a, b), (b, a)):
+        found = compared(place, one, other)
+        assert not found.is_same()
+        assert reasons(found) == {name: f"{KEPT}, torch" for name in other if "bias" in name}
+    assert all(one.change is not None and one.change.elements for one in found.tensors if one.kind == CHANGED)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_forget_bias_in_one_layout(place: Path, is_moved: bool) -> None:
+    a = named(torch.nn.LSTM)
+    b = moved(a) if is_moved else {name: one.clone() for name, one in a.items()}
+    b["rnn.bias_hh_l0"][20:40] += 1
+    why = f"{KEPT}, and {FORGET}" if is_moved else f"explained by {FORGET}"
+    changed = {"rnn.bias_hh_l0", *(["rnn.bias_ih_l0"] if is_moved else [])}
+    assert reasons(compared(place, a, b)) == dict.fromkeys(changed, f"{why}: + 1, torch")
+    assert reasons(compared(place, b, a)) == dict.fromkeys(changed, f"{why}: - 1, torch")
+
+
+def test_what_no_kept_sum_explains(place: Path) -> None:
+    """One other element, another gate, the gate of a GRU that multiplies one of its biases, or other weights."""
+    a, gru = named(torch.nn.LSTM), named(torch.nn.GRU)
+    one, gate, weights = moved(a), {name: tensor.clone() for name, tensor in a.items()}, moved(a)
+    one["rnn.bias_hh_l0"][3] += 1e-3
+    gate["rnn.bias_hh_l0"][40:60] += 1
+    weights["rnn.weight_hh_l0"][0, 0] += 1
+    for b in (one, gate, weights):
+        assert set(reasons(compared(place, a, b)).values()) == {""}
+    assert set(reasons(compared(place, gru, moved(gru))).values()) == {""}
+    assert set(reasons(compared(place, gru, moved(gru, 40))).values()) == {f"{KEPT}, torch"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ def alone(kind: str, seed: int) -> Pair:
     return Pair([(kind, module)], (".pt", ".pt") if module.needs_torch else (".safetensors", ".safetensors"))
 
 
+@cache
 def kept(kind: str, seed: int = 0) -> Pair | None:
     """A pair of one module of a kind that holds the same weights; None if that kind never does."""
     pairs = (alone(kind, number) for number in range(seed, seed + 30))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.hostile.command import quick
 from tests.patience import PATIENCE
+from tests.site.forking import Forking
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "between-frameworks.md"
@@ -45,7 +46,15 @@ def sections() -> Iterator[tuple[str, list[Block]]]:
 SECTIONS = dict(sections())
 
 
-def run_program(block: Block, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def forking() -> Iterator[Forking]:
+    """Programs of this Python are forks of a process that has imported their libraries."""
+    process = Forking()
+    yield process
+    process.close()
+
+
+def run_program(block: Block, folder: Path, forking: Forking) -> None:
     """Run a program with the framework that its first line names, or keep the module that it names."""
     first = block.text.partition("\n")[0]
     if name := re.fullmatch(r"# (\w+\.py)", first):
@@ -56,7 +65,11 @@ def run_program(block: Block, folder: Path) -> None:
     if not python.exists():
         pytest.skip(f"make oracles runs it, in its environment with {framework}")
     (folder / "program.py").write_text(block.text)
-    more = {"KERAS_BACKEND": "torch", "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    if python == Path(sys.executable):
+        forked = forking.run(["python", "program.py"], folder, {})
+        assert forked.code == 0, f"{block.text}\n{forked.out[-1000:]}{forked.err[-3000:]}"
+        return
+    more = {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     ran = subprocess.run(
         [python, "program.py"],
         cwd=folder, env=os.environ | more, capture_output=True, text=True, timeout=PATIENCE,
@@ -77,7 +90,7 @@ def run_commands(block: Block, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
-def test_a_section_is_true(heading: str, tmp_path: Path) -> None:
+def test_a_section_is_true(heading: str, tmp_path: Path, forking: Forking) -> None:
     """Its programs and commands run one after the other, in one folder, and compare what they compute."""
     if "samples/" in "".join(block.text for block in SECTIONS[heading]):
         samples = ROOT.parent / "shared" / "samples"
@@ -87,4 +100,7 @@ def test_a_section_is_true(heading: str, tmp_path: Path) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     assert any("assert_" in block.text for block in SECTIONS[heading] if block.language == "python")
     for block in SECTIONS[heading]:
-        (run_program if block.language == "python" else run_commands)(block, tmp_path)
+        if block.language == "python":
+            run_program(block, tmp_path, forking)
+        else:
+            run_commands(block, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paramtool.parts import solving
 from paramtool.passes.diff import part_maps, positions
 from paramtool.passes.diff.part_names import fused_in, modules, parts_in
 
@@ -45,3 +46,24 @@ def test_one_of_the_maps_is_that_of_the_heads(heads: int) -> None:
 @pytest.mark.parametrize("number", [1, 2, 12, 97, 6144])
 def test_divisors(number: int) -> None:
     assert sorted(part_maps.divisors(number)) == [k for k in range(1, number + 1) if not number % k]
+
+
+@pytest.mark.parametrize("rows", [24, 40, 96])
+@pytest.mark.parametrize(
+    "mine, other", [("qkv", "qkv-per-group"), ("qkv-per-chunk", "qkv"), ("qkvz", "qkvz-per-chunk")]
+)
+def test_sizes_that_cannot_fit_are_left_out_and_no_others(
+    mine: str, other: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sizes that are tried without the quick look give the same maps."""
+    fused = [part_maps.FusedShape(layout, 0, "weight", (rows, 8)) for layout in (mine, other)]
+    quick = part_maps.between.__wrapped__((fused[0],), fused[1])
+    monkeypatch.setattr(solving, "can_fit", lambda *_, **__: True)
+    assert [one.words for one in quick] == [one.words for one in part_maps.between.__wrapped__((fused[0],), fused[1])]
+    assert quick
+
+
+def test_a_tensor_with_fewer_axes_than_a_pattern_has_no_map() -> None:
+    one, other = ((24, 8), (24,))
+    fused = part_maps.FusedShape("qkv", 0, "weight", one), part_maps.FusedShape("qkv-conv1d", 0, "weight", other)
+    assert part_maps.between((fused[0],), fused[1]) == part_maps.between((fused[1],), fused[0]) == ()

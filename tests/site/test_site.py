@@ -21,6 +21,7 @@ import pytest
 
 from paramtool.cli.main import cli
 from paramtool.model.diff import LABELS
+from tests.hostile.command import command
 from tests.site import setups
 from tests.site.blocks import COMMAND, DOCS, PAGES, ROOT, Block, blocks
 from tests.site.forking import Forking, Ran
@@ -68,16 +69,31 @@ class Reader:
         self.folder = folder
 
     def run(self, line: str) -> Ran:
-        """A command: programs and `paramtool` from the process that forks, others by a shell."""
-        words = [] if re.search(r"[|&;<>$*~\\]", line) else shlex.split(line, comments=True)
+        """A command: programs and `paramtool` from processes that fork, others by a shell."""
+        simple = re.fullmatch(r"([^|&;<>$*~\\]*?)(?: > ([\w.-]+))?", line)
+        words = shlex.split(simple[1], comments=True) if simple else []
         if words[:1] in (["paramtool"], ["python"]):
-            return self.forking.run(words, self.folder, ENVIRONMENT)
+            return self.written(self.forked(words), simple[2] if simple else None)
         path = f"{self.top}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env={**os.environ, **ENVIRONMENT, "PATH": path},
             stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False,
         )  # fmt: skip
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    def forked(self, words: list[str]) -> Ran:
+        """Without the start of an interpreter; of the commands only `variants` imports torch."""
+        if words[:2] == ["paramtool", "variants"] or words[0] == "python":
+            return self.forking.run(words, self.folder, ENVIRONMENT)
+        env = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
+        return Ran(*command(*words[1:], cwd=self.folder, env=env))
+
+    def written(self, ran: Ran, name: str | None) -> Ran:
+        """With the output in a file, as `> NAME` asks."""
+        if name is None:
+            return ran
+        (self.folder / name).write_text(ran.out, encoding="utf-8")
+        return ran._replace(out="")
 
     def follow(self, block: Block) -> None:
         """Do what a block says."""
@@ -143,9 +159,9 @@ def test_commands_in_a_sentence_have_flags_that_exist(page: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for line in re.findall(r"`paramtool ([a-z][a-z-]* [^`]*)`", prose):
         name, *words = line.replace("\n", " ").split()
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None, line
-        known = {flag for one in command.params for flag in one.opts} | {"--help"}
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None, line
+        known = {flag for one in found.params for flag in one.opts} | {"--help"}
         assert {word.partition("=")[0].strip("[]") for word in words if word.startswith("--")} <= known, line
 
 

@@ -15,7 +15,7 @@ from paramtool.passes.diff.names import Renames
 
 def casts(state: Settled) -> None:
     """Casts under the same name; then those under another name, which names or numbers show."""
-    _prove(state, _by_name(state, Renames({})))
+    _prove(state, _by_name(state, Renames(())))
     if state.left_a and state.left_b:
         _by_content(state)
     if state.left_a and state.left_b:

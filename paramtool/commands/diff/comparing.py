@@ -9,6 +9,7 @@ from paramtool.commands.diff.casts import casts, reshaped
 from paramtool.commands.diff.compounds import compounds
 from paramtool.commands.diff.folds import folds
 from paramtool.commands.diff.graphs import stored_once
+from paramtool.commands.diff.kept_sums import kept_sums
 from paramtool.commands.diff.lines import by_lines
 from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.renames import by_content, tiny
@@ -70,7 +71,8 @@ class Comparing(Settled):
         pairs = list(self._pairs_by_name())
         left = self.left_a, self.left_b
         for one in [*explained.norms(pairs, left, self.sides),
-                    *explained.read_back(self.checkpoints, self.networks, left, self.sides)]:  # fmt: skip
+                    *explained.read_back(self.checkpoints, self.networks, left, self.sides),
+                    *kept_sums(self)]:  # fmt: skip
             if one.name not in self.left_b:
                 continue
             change = None

@@ -7,8 +7,10 @@ by their bytes alone, different numbers would be the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, pending
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME, TensorDiff
@@ -85,9 +87,21 @@ def _of_sign(name: str, old: Entry | None, new: Entry, sides: Sides) -> TensorDi
     if one is None or other is None or (one[0].dtype, one[0].shape) != (other[0].dtype, other[0].shape):
         return TensorDiff(CHANGED, (name,), (name,), how="a pending sign in one of the two, another type or shape")
     numbers = _carried_out(*one, sides.a.source), _carried_out(*other, sides.b.source)
+    views = one[0], other[0]
+    said = TensorDiff(
+        SAME,
+        (name,),
+        (name,),
+        (views[0].dtype.name, views[1].dtype.name),
+        (views[0].shape, views[1].shape),
+        how="a pending sign is carried out in one of the two",
+        nbytes=views[1].nbytes,
+    )
     if numbers[0].tobytes() == numbers[1].tobytes():
-        return TensorDiff(SAME, (name,), (name,), how="a pending sign is carried out in one of the two")
-    return TensorDiff(CHANGED, (name,), (name,), how="with its pending sign carried out")
+        return said
+    measure = Measure()
+    measure.add_numbers(*numbers)
+    return replace(said, kind=CHANGED, how="with its pending sign carried out", change=measure.change())
 
 
 def _signed_view(entry: Entry) -> tuple[View, str] | None:

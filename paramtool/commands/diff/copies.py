@@ -3,7 +3,8 @@
     A  padding x x x, word u        B  word u, padding x x x
 
 A map takes each line of the second from any of the equal ones, so that one may be taken three times and two never.
-Here each line that was never taken gets a use of an equal one that was taken more than once.
+Here each line that was never taken gets a use of an equal one that was taken more than once.  Lines are read again only
+where some of their kind were never taken.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedL
     """
     uses = _uses(maps)
     source = work.sides.a.source
+    wanted = [one for one in firsts if one[0] in work.left_a or (one in uses and not uses[one].all())]
+    kinds = {LineWay(lines).kind for _, lines in wanted}
     left: Surplus = {}
     for (_, lines), counts in uses.items():
+        if LineWay(lines).kind not in kinds:
+            continue
         more: dict[int, int] = {k: int(counts[k]) - 1 for k in (counts > 1).nonzero()[0].tolist()}
         for k, digest in _digests(source, lines, list(more)):
             left.setdefault(LineWay(lines).kind, Counter())[digest] += more[k]
-    if not left:
-        return
-    wanted = [one for one in firsts if LineWay(one[1]).kind in left]
     for name, lines in sorted(wanted, key=lambda one: one[0] in work.left_a):  # tensors that are used in part first
-        free = _free(work, name, uses.get((name, lines)), lines.total)
-        if not free:
+        surplus = left.get(LineWay(lines).kind, Counter())
+        if not any(surplus.values()) or not (free := _free(work, name, uses.get((name, lines)), lines.total)):
             continue
-        surplus = left[LineWay(lines).kind]
         taken, found = [], Counter[bytes]()
         for k, digest in _digests(source, lines, free):
             if found[digest] < surplus[digest]:

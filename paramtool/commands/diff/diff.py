@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
-from paramtool.commands.diff.settled import LED_BACK
 from paramtool.commands.diff.ties import ties
+from paramtool.commands.diff.warned import warnings
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
-from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import plural, some
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -30,7 +29,6 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
-from paramtool.passes.diff.names import NUMBER
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,7 +127,7 @@ def diff(
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *_moved_in_place(tensors), *_unlike_others(tensors)),
+        (*map(_of_sides, objects.notes), *warnings(tensors)),
         nbytes,
         time.monotonic() - began,
     )
@@ -146,31 +144,3 @@ def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterato
     """Objects that only the first has, where the format of the second has no room for them."""
     if notes and not named_objects(b):
         yield from (f"object {key!r}: in A only" for key in named_objects(a))
-
-
-def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
-    """Tensors whose numbers moved under one name and shape, by no dialect: to a loader, that is another model."""
-    moved = (one for one in tensors if one.kind in (LAYOUT, CAST, ROUNDED) and one.how and one.layout not in DIALECTS)
-    names = [one.b[0] for one in moved if one.b and one.a == one.b and one.shapes[0] == one.shapes[1]]
-    if names:
-        many = plural(len(names), "tensor has its", "tensors have their")
-        yield (
-            f"{many} numbers in other places under the same name and shape: a loader that goes by names reads other"
-            f" weights (--strict refuses them): {some(names, 3)}"
-        )
-
-
-def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
-    """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
-    layers: dict[str, dict[str, list[str]]] = {}
-    for one in tensors:
-        if one.b and one.kind in LED_BACK and NUMBER.search(one.b[0]):
-            by_map = layers.setdefault(NUMBER.sub("*", one.b[0]), {})
-            by_map.setdefault((one.layout or "rows") if one.how else "", []).append(one.b[0])
-    names = []
-    for by_map in layers.values():
-        usual = max(by_map, key=lambda word: (len(by_map[word]), not word, word != "rows"))
-        names += [name for word, own in by_map.items() if word != usual for name in own]
-    if names:
-        many = plural(len(names), "tensor is", "tensors are")
-        yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, 3)}"

@@ -111,7 +111,7 @@ class Settled:
 
     def renames(self) -> Renames:
         """What the pairs of names that have a verdict say of other names."""
-        return Renames({one.a[0]: name for name, one in self.found.items() if len(one.a) == 1})
+        return Renames((one.a[0], name) for name, one in self.found.items() if len(one.a) == 1)
 
     def is_exchanged(self, old: str, new: str) -> bool:
         """Whether the second has a tensor under a name that the first has for another one: no rename, other weights."""

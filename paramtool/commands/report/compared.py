@@ -133,7 +133,7 @@ def _strip(one: ChangedRows) -> Markup:
     """A tensor with its numbers and its strip."""
     found = one.diff.change
     words = change_words(one.diff) or "other numbers"
-    if found is not None and found.relative is not None:
+    if found is not None and found.relative is not None and isfinite(found.relative):
         words = f"{words}, relative norm {found.relative:.2e}"
     name = tag("span", breakable(_name(one.diff)), class_="name")
     return tag("li", name, _picture(one), tag("small", words))
@@ -172,7 +172,8 @@ def _numbers(one: TensorDiff) -> tuple[str, str, str, str]:
     if found is None:
         return ("", "", "", "")
     largest = "" if found.largest is None else f"{found.largest:.3g}"
-    relative = "" if found.relative is None else f"{found.relative:.2e}"
+    largest = "NaN" if found.nan_only_a or found.nan_only_b else largest
+    relative = "" if found.relative is None or not isfinite(found.relative) else f"{found.relative:.2e}"
     return (f"{found.row_count:,}", f"{found.elements:,} of {found.numel:,}", largest, relative)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite, log10
+from math import inf, isfinite, log10
 from typing import NamedTuple
 
 from paramtool.commands.diff.diff import Diffed
@@ -25,6 +25,7 @@ from paramtool.model.diff import (
     UNDECIDED,
     WORDS,
     TensorDiff,
+    far,
 )
 from paramtool.model.display import size
 
@@ -77,9 +78,7 @@ def change_words(one: TensorDiff) -> str:
     found = one.change
     if found is None:
         return one.how
-    words = [f"{found.elements:,} of {plural(found.numel, 'element')}"]
-    if found.largest is not None:
-        words.append(f"largest difference {found.largest:.3g}")
+    words = [f"{found.elements:,} of {plural(found.numel, 'element')}", *far([found])]
     return ", ".join([*words, *([one.how] if one.how else [])])
 
 
@@ -153,8 +152,9 @@ def _heat(one: RowBin, largest: float) -> HeatBin:
     rows = f"row {one.start}" if one.stop - one.start == 1 else f"rows {one.start} to {one.stop - 1}"
     if not one.elements:
         return HeatBin(0, f"{rows}: no difference")
-    far = f", largest difference {one.largest:.3g}" if one.largest is not None else ""
-    return HeatBin(level(one.largest, largest), f"{rows}: {plural(one.elements, 'element')}{far}")
+    words = f", largest difference {one.largest:.3g}" if one.largest is not None else ""
+    words = ", a NaN or an infinity in one of the two" if one.largest == inf else words
+    return HeatBin(level(one.largest, largest), f"{rows}: {plural(one.elements, 'element')}{words}")
 
 
 def level(value: float | None, largest: float) -> int:

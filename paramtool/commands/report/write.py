@@ -9,7 +9,7 @@ from functools import partial
 
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.model_files import model_files
+from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
@@ -81,8 +81,8 @@ def report(
     if lock is not None:
         found = _locked(found, lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
     second = None if other is None else looked(other)
-    inputs = [file.path for one in (found, second) if one for file in one.checkpoint.files]
-    inputs += [file for one in (path, other, lock) if one is not None for file in model_files(os.fspath(one))]
+    files = (file.path for one in (found, second) if one for file in one.checkpoint.files)
+    inputs = inputs_of((one for one in (path, other, lock) if one is not None), files)
     _check_place(place, force, inputs)
     made = list(page_of.sections(found))
     if second is not None:

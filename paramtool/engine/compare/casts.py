@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.equal import Named
-from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.elements import converted, number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same
-from paramtool.model.dtype import DType
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous
 
@@ -79,14 +78,6 @@ class _Taken:
         self.calculated.add(name)
         self.needed.add(owner)
         return True
-
-
-def converted(numbers: Array, dtype: DType) -> Array:
-    """Numbers cast to another type, rounded to nearest even if it is narrower."""
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        return numbers.astype(number_type(dtype))
 
 
 def sample(source: Source, view: View) -> Array:

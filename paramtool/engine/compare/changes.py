@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.read.blocks import blocks
-from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.elements import ELEMENTS, Elements, number_type
 from paramtool.engine.read.source import Source
 from paramtool.model.diff import Distance, RowSpan, spans
 from paramtool.model.view import View
@@ -28,7 +28,7 @@ class Measure:
     """Adds up how far pairs of windows are apart; the pairs are parts of one tensor."""
 
     def __init__(self) -> None:
-        self.elements = self.numel = 0
+        self.elements = self.numel = self.nan_only_a = self.nan_only_b = 0
         self.largest = self.total = self.squares = self.norm = 0.0
         self.has_numbers = True
         self._rows: list[RowSpan] = []
@@ -45,8 +45,16 @@ class Measure:
         x, y = (source.array(view) for source, view in ((a_source, a), (b_source, b)))
         if kinds is not None:
             x, y = x.view(kinds[0]), y.view(kinds[1])
+        self._add(x, y, kinds is not None)
+
+    def add_numbers(self, x: Array, y: Array) -> None:
+        """Two arrays of one shape."""
+        shape = x.shape or (1,)
+        self._add(x.reshape(shape), y.reshape(shape), True)
+
+    def _add(self, x: Array | Elements, y: Array | Elements, are_numbers: bool) -> None:
         for box in blocks(x.shape, BLOCK_ELEMENTS):
-            differs = self._compared(x[box], y[box], kinds is not None)
+            differs = self._compared(x[box], y[box], are_numbers)
             self._add_rows(differs, box)
         self.numel += prod(x.shape)
 
@@ -67,6 +75,8 @@ class Measure:
             differs = ~equal
             if x.dtype == y.dtype:  # 0.0 and -0.0 are equal numbers, and other bytes; large integers round in float64
                 differs |= _other_bits(x, y) & ~(np.isnan(p) & np.isnan(q))
+            self.nan_only_a += int((np.isnan(p) & ~np.isnan(q)).sum())
+            self.nan_only_b += int((np.isnan(q) & ~np.isnan(p)).sum())
             apart[np.isnan(apart)] = inf
             self.largest = max(self.largest, float(apart.max(initial=0.0)))
             self.total += float(apart.sum())
@@ -98,7 +108,17 @@ class Measure:
             return Distance(self.elements, self.numel, rows=tuple(self._rows), row_count=self.row_count)
         relative = sqrt(self.squares) / sqrt(self.norm) if self.norm else None
         mean = self.total / self.numel if self.numel else 0.0
-        return Distance(self.elements, self.numel, self.largest, mean, relative, tuple(self._rows), self.row_count)
+        return Distance(
+            self.elements,
+            self.numel,
+            self.largest,
+            mean,
+            relative,
+            tuple(self._rows),
+            self.row_count,
+            self.nan_only_a,
+            self.nan_only_b,
+        )
 
 
 def _other_bits(x: Array, y: Array) -> Array:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.runs import Runs
-from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.elements import ELEMENTS, converted, number_type
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import View

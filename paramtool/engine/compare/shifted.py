@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.casts import converted
 from paramtool.engine.compare.changes import number_types
+from paramtool.engine.read.elements import converted
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
@@ -24,29 +24,45 @@ def shift_between(a_source: Source, a: View, b_source: Source, b: View) -> int:
 
     Either may have been calculated from the other, rounded once to its own type; calculating back can round again.
     """
-    import numpy as np
 
     kinds = number_types(a, b)
     if kinds is None or a.shape != b.shape or not 0 < a.numel <= MAX_NUMEL or a.is_injective != b.is_injective:
         return 0
-    if not all(dtype.name.startswith(("float", "bfloat")) for dtype in (a.dtype, b.dtype)):
+    if not is_floating(a.dtype) or not is_floating(b.dtype):
         return 0
+    x, y = (
+        source.array(view).all().view(kind).reshape(-1).astype("f8")
+        for source, view, kind in zip((a_source, b_source), (a, b), kinds, strict=True)
+    )
+    return shift_of(x, y, a.dtype, b.dtype)
+
+
+def is_floating(dtype: DType) -> bool:
+    """Whether a type is one of real floating-point numbers."""
+    return dtype.name.startswith(("float", "bfloat"))
+
+
+def shift_of(x: Array, y: Array, a: DType, b: DType) -> int:
+    """As `shift_between`, of float64 numbers of the types `a` and `b`, which may be sums that are not rounded yet."""
+    import numpy as np
+
     with np.errstate(all="ignore"):
-        x, y = (
-            source.array(view).all().view(kind).reshape(-1).astype("f8")
-            for source, view, kind in zip((a_source, b_source), (a, b), kinds, strict=True)
-        )
         for shift in (1, -1):
-            if _is_cast(x + shift, b.dtype, y) or _is_cast(y - shift, a.dtype, x):
+            if are_one(x + shift, y, b) or are_one(y - shift, x, a):
                 return shift
     return 0
 
 
-def _is_cast(numbers: Array, dtype: DType, wanted: Array) -> bool:
-    """Whether numbers are others, rounded to a type; NaN is never."""
+def are_one(x: Array, y: Array, dtype: DType) -> bool:
+    """Whether float64 numbers are the same ones, rounded to a type; NaN is never."""
     import numpy as np
 
-    from paramtool.engine.read.elements import number_type
+    return bool(np.array_equal(rounded(x, dtype), rounded(y, dtype)))
 
-    found = converted(numbers, dtype).view(number_type(dtype)).astype("f8")
-    return bool(np.array_equal(found, wanted))
+
+def rounded(numbers: Array, dtype: DType) -> Array:
+    """Float64 numbers, rounded to a type."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return converted(numbers, dtype).astype("f8")

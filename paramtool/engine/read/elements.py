@@ -43,6 +43,17 @@ def number_type(dtype: DType) -> str:
     return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
 
 
+def converted(numbers: Array, dtype: DType) -> Array:
+    """Numbers in another type, as NumPy and ml_dtypes cast them: to nearest, ties to even.
+
+    float64 goes to the types of ml_dtypes by way of float32, as in torch, and can be rounded twice.
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return numbers.astype(number_type(dtype))
+
+
 class Elements:
     """A window that is indexed like an array, by numbers and slices of step 1; each result is a new array."""
 

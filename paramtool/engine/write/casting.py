@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.elements import number_type
+from paramtool.engine.read.elements import converted
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 
@@ -63,10 +63,10 @@ def cast(numbers: Array, dtype: DType) -> Array:
     """Numbers in another type, rounded once, to nearest, ties to even."""
     import numpy as np
 
-    with np.errstate(all="ignore"):
-        if numbers.dtype == np.dtype("f8") and dtype.name in THROUGH_FLOAT32:
+    if numbers.dtype == np.dtype("f8") and dtype.name in THROUGH_FLOAT32:
+        with np.errstate(all="ignore"):
             numbers = _to_odd(numbers)
-        return numbers.astype(number_type(dtype))
+    return converted(numbers, dtype)
 
 
 def _to_odd(numbers: Array) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A segment of a name that is a number."""
@@ -35,21 +35,38 @@ def short(names: Iterable[str]) -> dict[str, str]:
 class Renames:
     """What proven pairs of names say of other names."""
 
-    def __init__(self, proven: Mapping[str, str]) -> None:
-        """`proven` is {name in the first checkpoint: name in the second}."""
+    def __init__(self, proven: Iterable[tuple[str, str]]) -> None:
+        """`proven` are pairs: a name in the first checkpoint, and the name of the same in the second."""
         self._known: dict[str, Counter[str]] = {}
         """{a name or a place, its numbers as `*`: the same in the second}"""
-        for old, new in proven.items():
+        for old, new in proven:
             for mine, theirs in _shown(old, new):
                 if NUMBER.findall(mine) == NUMBER.findall(theirs):
                     self._known.setdefault(NUMBER.sub("*", mine), Counter())[NUMBER.sub("*", theirs)] += 1
 
     def of(self, name: str) -> Iterator[str]:
         """Names that one could have in the second checkpoint, the most likely first."""
+        for level in self._levels(name):
+            yield from level
+
+    def instead(self, name: str, own: str) -> Iterator[str]:
+        """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
+
+        Of several that are asked for at one place, one that differs from `own` in numbers only, else the most likely.
+        """
+        like = NUMBER.sub("*", own)
+        for level in self._levels(name):
+            more = [other for other, count in level.items() if other != own and count > level[own]]
+            if more:
+                yield next((other for other in more if NUMBER.sub("*", other) == like), more[0])
+
+    def _levels(self, name: str) -> Iterator[Counter[str]]:
+        """{name that one could have: how many pairs ask for it}, by the name itself, then by each place above it."""
         head, tail = name, ""
         while True:
-            for other, _ in self._known.get(NUMBER.sub("*", head), Counter()).most_common():
-                yield ".".join(filter(None, [_filled(other, NUMBER.findall(head)), tail]))
+            known = self._known.get(NUMBER.sub("*", head), Counter()).most_common()
+            numbers = NUMBER.findall(head)
+            yield Counter({".".join(filter(None, [_filled(one, numbers), tail])): count for one, count in known})
             if not head:
                 return
             head, _, last = head.rpartition(".")

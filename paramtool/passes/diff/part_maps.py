@@ -211,17 +211,25 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
         return ()
     ways = [way for way in ways if wanted.intersection(patterns.terms(way.content))]
     lengths = sorted({length for way in ways for size in way.shape for length in divisors(size)})[:MAX_DIVISORS]
+    unseen = {way: way.unseen for way in ways}
+    order = sorted(ways, key=lambda way: (bool(unseen[way]), -len(way.shape)))
 
     def made(sizes: Sizes) -> PartMap:
-        for way in sorted(ways, key=lambda way: (bool(way.unseen), -len(way.shape))):
-            if way.unseen:
-                sizes.of(way.unseen)
+        for way in order:
+            if unseen[way]:
+                sizes.of(unseen[way])
             sizes = solving.solved(way.name, way.content, way.along, way.shape, sizes=sizes)
         *held, there = (_alone(way, sizes) for way in ways)
         laid = [LaidTensor(way.content, way.along, way.shape[way.along]) for way in ways]
         return PartMap(held, there, laid, sizes)
 
-    def of(word: str, sizes: Sizes) -> Sequence[int]:
+    def can_fit(sizes: Sizes) -> bool:
+        return all(solving.can_fit(way.content, way.along, way.shape, sizes=sizes) for way in ways)
+
+    def of(word: str, sizes: Sizes) -> Iterable[int]:
+        return (length for length in every(word, sizes) if can_fit(sizes.with_one(word, length)))
+
+    def every(word: str, sizes: Sizes) -> Sequence[int]:
         if word == "rotary":
             return _rotary(sizes.of("head_dim"))
         if word == "heads":  # beside keys and values, they need divide no number of rows
@@ -273,7 +281,7 @@ def _alone(way: _Laid, sizes: Sizes) -> Stored:
 
 
 def _tried(
-    make: Callable[[Sizes], Made], sizes: Sizes, lengths: Callable[[str, Sizes], Sequence[int]]
+    make: Callable[[Sizes], Made], sizes: Sizes, lengths: Callable[[str, Sizes], Iterable[int]]
 ) -> Iterator[Made]:
     """What can be made with the sizes that are known, and each length of those that are not."""
     try:

@@ -139,6 +139,9 @@ def _of_change(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
         yield f"{change.elements} of {change.numel} elements; NumPy counts {int(differs.sum())}"
     if change.largest is not None and not np.isclose(change.largest, apart.max(initial=0), rtol=1e-12, equal_nan=True):
         yield f"largest difference {change.largest}; NumPy has {apart.max(initial=0)}"
+    lonely = tuple(int((np.isnan(one) & ~np.isnan(other)).sum()) for one, other in ((x, y), (y, x)))
+    if change.largest is not None and (change.nan_only_a, change.nan_only_b) != lonely:
+        yield f"{change.nan_only_a} and {change.nan_only_b} elements are NaN in one only; NumPy counts {lonely}"
     rows = differs.reshape(differs.shape[0], -1).any(1) if differs.ndim else differs.reshape(1)
     if change.row_count != int(rows.sum()):
         yield f"{change.row_count} rows; NumPy counts {int(rows.sum())}"

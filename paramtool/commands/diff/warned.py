@@ -1,0 +1,75 @@
+"""What a comparison warns of: the same weights, and yet a model that takes names as they are may compute other things.
+
+None of it is a difference of the weights, so it changes no exit code; `--strict` refuses all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paramtool.commands.diff.settled import LED_BACK
+from paramtool.dialects import NAMES as DIALECTS
+from paramtool.errors import plural, some
+from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
+from paramtool.passes.diff.exchanges import exchanged
+from paramtool.passes.diff.names import NUMBER
+
+SHOWN = 3
+"""How many names a warning shows."""
+
+
+def warnings(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """The warnings, in sentences."""
+    yield from _moved_in_place(tensors)
+    yield from _unlike_others(tensors)
+    yield from _exchanged(tensors)
+
+
+def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors whose numbers moved under one name and shape, by no dialect: to a loader, that is another model."""
+    moved = (one for one in tensors if one.kind in (LAYOUT, CAST, ROUNDED) and one.how and one.layout not in DIALECTS)
+    names = [one.b[0] for one in moved if one.b and one.a == one.b and one.shapes[0] == one.shapes[1]]
+    if names:
+        many = plural(len(names), "tensor has its", "tensors have their")
+        yield (
+            f"{many} numbers in other places under the same name and shape, by a map that gives all bytes of B: the"
+            " weights are the same in another layout, but a model that reads these names without the map computes"
+            f" something else (--strict refuses them): {some(names, SHOWN)}"
+        )
+
+
+def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
+    layers: dict[str, dict[str, list[str]]] = {}
+    for one in tensors:
+        if one.b and one.kind in LED_BACK and NUMBER.search(one.b[0]):
+            by_map = layers.setdefault(NUMBER.sub("*", one.b[0]), {})
+            by_map.setdefault((one.layout or "rows") if one.how else "", []).append(one.b[0])
+    names = []
+    for by_map in layers.values():
+        usual = max(by_map, key=lambda word: (len(by_map[word]), not word, word != "rows"))
+        names += [name for word, own in by_map.items() if word != usual for name in own]
+    if names:
+        many = plural(len(names), "tensor is", "tensors are")
+        yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+
+
+def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors under new names that are in each other's places, by the rename that the other tensors show."""
+    found: Mapping[str, TensorDiff] = {
+        one.b[0]: one for one in tensors if one.a and one.b and one.kind in LED_BACK and one.is_unique
+    }
+    if all(one.kind == SAME for one in found.values()):
+        return
+
+    def is_alike(x: str, y: str) -> bool:
+        return (found[x].dtypes[1], found[x].shapes[1]) == (found[y].dtypes[1], found[y].shapes[1])
+
+    names = exchanged([(one.a[0], new) for new, one in found.items()], is_alike)
+    if names:
+        many = plural(len(names), "tensor is", "tensors are")
+        yield (
+            f"{many} in the place of another one, by the rename that the other tensors show: the weights are the same"
+            " under other names, but a model that reads these names by that rename computes something else"
+            f" (--strict refuses them): {some(names, SHOWN)}"
+        )
