@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.dialects import recognised, why_none
-from paramtool.dialects.transformers import dialects, read, write
+from paramtool.dialects.transformers import dialects, misnamed, read, write
 from paramtool.errors import LayoutError
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import joined
@@ -375,3 +375,10 @@ def test_names_that_the_model_decides() -> None:
     config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}
     four = {"model.norm.weight": (4,), "layers.0.attn.norm.weight": (4,)}
     assert set(shapes_of(write(four, config))) == {"model.norm.weight", "layers.0.self_attn.kv_norm.weight"}
+
+
+def test_names_that_the_rules_alone_get_wrong() -> None:
+    """What docs/make_dialects.py puts into the table."""
+    config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}
+    five = {"model.norm.weight": (4,), "layers.0.self_attn.kv_norm.weight": (4,)}
+    assert misnamed(five, config) == {"model.kv_norm.weight": "model.norm.weight"}
