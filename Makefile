@@ -62,6 +62,7 @@ META = llama-models==0.3.0 transformers==4.46.3
 AWQ = autoawq==0.2.9
 AXE = axe-core@4.14.1
 SARIF = @microsoft/jest-sarif@1.0.0-beta.0
+MULTITOOL = @microsoft/sarif-multitool-linux@5.7.0
 ACTIONS = @actions/core@1.11.1
 GPTQ = auto-gptq==0.7.1
 GPU_OUT ?= build/gpu
@@ -230,6 +231,12 @@ build/sarif/stamp: $(VENV)/stamp-pip
 	cd $(@D) && npm pack --silent '$(SARIF)' && tar xzf microsoft-jest-sarif-*.tgz
 	touch $@
 
+# Microsoft's validator of SARIF, with a .NET of its own, for Linux on x86-64 (44 MB): elsewhere, its test is skipped.
+build/multitool/stamp:
+	@mkdir -p $(@D)
+	cd $(@D) && npm pack --silent '$(MULTITOOL)' && tar xzf microsoft-sarif-multitool-*.tgz
+	touch $@
+
 # What actions of GitHub write workflow commands with: a package of npm; without it and node, that test is skipped.
 build/actions/stamp:
 	@mkdir -p $(@D)
@@ -268,7 +275,7 @@ gpu-bench:
 # with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
 # written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp \
-    docs $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/actions/stamp build/axe/stamp cudnn
+    docs $(ENVIRONMENTS)/deepspeed/stamp $(ENVIRONMENTS)/ci/stamp build/vllm/stamp build/meta/stamp build/packed/stamp build/sarif/stamp build/multitool/stamp build/actions/stamp build/axe/stamp cudnn
 	PARAMTOOL_SITE=build/site PARAMTOOL_EVERY_MODEL=1 PARAMTOOL_DEEPSPEED=$(ENVIRONMENTS)/deepspeed/bin/python \
 	    PARAMTOOL_CI=$(CURDIR)/$(ENVIRONMENTS)/ci/bin/python $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/claims.py record build/claims.json

@@ -3,7 +3,7 @@
 Everything is in the page cache.  The pairs: equal files, all tensors renamed, one form of a mixture of experts beside
 the other (with a map), and maps that no table has: rows of 4 kB and of 1 kB, and columns, with their halves exchanged
 or all permuted, and axes in another order.  Peers: `cmp`, blake3 of both, sha256sum, and torch.equal of both, which is
-told the names.
+told the names.  With `--memory 64MiB`, each pair also says how much more memory it takes than a pair of 256 bytes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ print(all(torch.equal(tensor, other[name if name in other else "x." + name]) for
 """
 RENAMED = "x."
 KERNELS = "tensor.permute(2, 3, 1, 0)"
+FEW = "64MiB"
+FEW_NBYTES, BESIDE_NBYTES = 64 * MB, 32 * MB
+"""The memory that is given to `diff`, and what Python itself and a map may take beside it."""
 
 
 def main() -> None:
@@ -60,18 +63,21 @@ def main() -> None:
         "kernels of convolutions in another order": (partial(_changed, [256, 1024, 4, 4], KERNELS), MAPPED),
         "a list of experts and stacks of them": (_experts, MAPPED),
     }
+    with folder() as place:
+        least = run([PARAMTOOL, "diff", *_made(place, 0, "", (8, 8)), "--json", "--memory", FEW]).peak_nbytes
     for name, (maker, wanted) in pairs.items():
         with folder() as place:
-            _measure(name, maker(place, asked.gb), wanted, asked)
+            _measure(name, maker(place, asked.gb), wanted, asked, least)
 
 
-def _measure(name: str, paths: tuple[str, str], wanted: float, asked: argparse.Namespace) -> None:
+def _measure(name: str, paths: tuple[str, str], wanted: float, asked: argparse.Namespace, least: int) -> None:
     files = [_files(path) for path in paths]
     every = [file for one in files for file in one]
     base = "blake3 of both"
     commands = {
         base: [sys.executable, "-c", BLAKE3, *every],
         "paramtool diff": [PARAMTOOL, "diff", *paths, "--json"],
+        f"paramtool diff --memory {FEW}": [PARAMTOOL, "diff", *paths, "--json", "--memory", FEW],
         "sha256sum": ["sha256sum", *every],
     }
     if name == "equal":
@@ -83,6 +89,10 @@ def _measure(name: str, paths: tuple[str, str], wanted: float, asked: argparse.N
     table = list(rows(found, base))
     notes = [f"verdicts: {document['counts']}"]
     notes.append(verdict(f"diff beside {base}", float(table[1][3]), wanted, " times"))
+    more = max(one.peak_nbytes for one in found[f"paramtool diff --memory {FEW}"]) - least
+    notes.append(
+        verdict(f"memory with {FEW}, above that of 256 bytes", more / MB, (FEW_NBYTES + BESIDE_NBYTES) / MB, " MiB")
+    )
     print_table(f"{name}, {asked.gb:g} GB a side, {asked.rounds} rounds; {machine()}", HEADER, table, notes)
 
 

@@ -1,6 +1,6 @@
-"""Makes paramtool/dialects/tables/transformers_5_23.json: how the installed transformers renames and converts tensors.
+"""Makes paramtool/dialects/tables/transformers_5_24.json: how the installed transformers renames and converts tensors.
 
-python docs/make_dialects.py -o paramtool/dialects/tables/transformers_5_23.json
+python docs/make_dialects.py -o paramtool/dialects/tables/transformers_5_24.json
 
 The rules are read from the source of `transformers.conversion_mapping` with `ast`: nothing of it runs, and a statement
 or a call that is not known here is an error, so that no rule is left out in silence.  Which models are parts of which
@@ -32,8 +32,11 @@ OPERATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
     "Transpose": (("dim0", 0), ("dim1", 1), ("check_dims", False)),
     "PermuteForRope": (("subconfig_key", None), ("permute_layer_names", None), ("inverse", False)),
     "ErnieFuseAndSplitTextVisionExperts": (("stack_dim", 0), ("concat_dim", 1)),
+    "Inkling2LoopDequantizeExperts": (),
+    "Inkling2LoopMergeMessageQueries": (("inverse", False),),
+    "Inkling2UnpadVocab": (("inverse", False),),
 }
-"""{operation: its parameters and their defaults} (core_model_loading.py of transformers 5.23.0)."""
+"""{operation: its parameters and their defaults} (core_model_loading.py of transformers 5.24.0)."""
 TRANSFORMS: dict[str, tuple[tuple[str, Any], ...]] = {
     "WeightRenaming": (("source_patterns", None), ("target_patterns", None)),
     "GroupWeightRename": (("source_patterns", None), ("target_patterns", None)),
@@ -47,6 +50,13 @@ KINDS = {
     "WeightRenaming": "rename", "GroupWeightRename": "group", "Inkling2IndexOffsetWeightRename": "offset",
     "PrefixChange": "prefix", "WeightConverter": "convert",
 }  # fmt: skip
+PAIRS = tuple(
+    {"kind": "pair", "sources": [rf"layers\.(\d+)\.{old}"], "targets": [rf"layers.\1.{new}"], "offset": odd}
+    for old, new, odd in (
+        ("mixer", "self_attn", 0), ("mixer", "mlp", 1), ("attn_alpha", "lambda_1", 0), ("mlp_alpha", "lambda_2", 1),
+    )
+)  # fmt: skip
+"""What `LayerPairCollapse` does (core_model_loading.py 1344): two numbered blocks of a file are one layer."""
 SECONDS = 120
 """The longest that a class may take to be built."""
 
@@ -101,12 +111,12 @@ def _run(body: list[ast.stmt], names: dict[str, Any]) -> dict[str, list[dict[str
 
 
 def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """What an expression of the mapping is; Unknown where it is of a kind that does not occur in 5.23.0."""
+    """What an expression of the mapping is; Unknown where it is of a kind that does not occur in 5.24.0."""
     match node:
         case ast.Constant(value=given):
             return given
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [value(item, names) for item in items]
+            return [one for item in items for one in _several(item, names)]
         case ast.Dict(keys=keys, values=values):
             if any(key is None for key in keys):
                 raise Unknown(f"line {node.lineno}: a dict in a dict")
@@ -119,8 +129,15 @@ def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return value(of, names)[value(key, names)]
         case ast.Attribute(value=of, attr="source_patterns" | "target_patterns" as attr):
             return value(of, names)[attr.removesuffix("_patterns") + "s"]
-        case ast.ListComp(elt=each, generators=[ast.comprehension(target=ast.Name(id=name), iter=over, ifs=[])]):
-            return [value(each, {**names, name: item}) for item in value(over, names)]
+        case ast.Attribute(value=of, attr="_original_source_patterns"):
+            return value(of, names)["sources"]
+        case ast.ListComp(elt=each, generators=[ast.comprehension(target=ast.Name(id=name), iter=over, ifs=tests)]):
+            inner = [{**names, name: item} for item in value(over, names)]
+            return [value(each, one) for one in inner if all(value(test, one) for test in tests)]
+        case ast.UnaryOp(op=ast.Not(), operand=of):
+            return not value(of, names)
+        case ast.Call(func=ast.Attribute(value=of, attr="startswith"), args=[start]):
+            return value(of, names).startswith(value(start, names))
         case ast.Call(func=ast.Attribute(value=of, attr="copy"), args=[]):
             return list(value(of, names))
         case ast.Call(func=ast.Attribute(value=of, attr="replace"), args=[old, new]):
@@ -130,6 +147,16 @@ def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Call(func=ast.Name(id=name)) if name in OPERATIONS:
             return [name, *_arguments(OPERATIONS[name], node, names).values()]
     raise Unknown(f"line {node.lineno}: {ast.unparse(node)[:200]}")
+
+
+def _several(node: ast.expr, names: Mapping[str, Any]) -> list[Any]:
+    """What an element of a list puts into it."""
+    match node:
+        case ast.Starred(value=of):
+            return list(value(of, names))
+        case ast.Call(func=ast.Name(id="LayerPairCollapse"), args=[], keywords=[]):
+            return list(PAIRS)
+    return [value(node, names)]
 
 
 def _arguments(parameters: tuple[tuple[str, Any], ...], call: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,11 @@ def made(rule: NameRule, sources: Lists, root: Mapping[str, Any]) -> list[MovedT
     return [one for each in lists for one in each]
 
 
+def has_scales(rule: NameRule) -> bool:
+    """Whether all sources but the first are scales of it, which only quantised files have."""
+    return any(name == "Inkling2LoopDequantizeExperts" for name, *_ in rule.operations)
+
+
 def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str, Any]) -> Lists:
     name, *parameters = operation
     if name == "MergeModulelist":
@@ -38,6 +43,8 @@ def _step(rule: NameRule, operation: Operation, lists: Lists, root: Mapping[str,
         return [[_side_by_side(rule, [one for each in lists for one in each], parameters, root)]]
     if name == "ErnieFuseAndSplitTextVisionExperts":
         return _towers(lists, len(rule.targets), *parameters)
+    if name == "Inkling2LoopMergeMessageQueries":
+        return [[_queries(*(one for each in lists for one in each))]]
     if any(len(each) != 1 for each in lists):
         raise Misfit(f"are several tensors where {name} takes one")
     if name in ("Chunk", "Split"):
@@ -97,6 +104,10 @@ def _alone(rule: NameRule, operation: Operation, tensor: MovedTensor, at: tuple[
         return operations.swapped(tensor, a, b)
     if name == "Conv3dToLinear":
         return operations.flattened(tensor)
+    if name == "Inkling2UnpadVocab":
+        return _without_padding(rule, tensor, at[1])
+    if name == "Inkling2LoopDequantizeExperts":
+        return tensor  # experts that are not quantised
     raise NotImplementedError(name)
 
 
@@ -110,6 +121,25 @@ def _is_swapped(shape: Shape, wanted: tuple[int, int]) -> bool:
     if last == wanted[::-1]:
         return True
     raise Misfit(f"has shape {list(shape)}, and the config says {list(wanted)} or {list(wanted[::-1])} for its end")
+
+
+def _queries(queries: MovedTensor, others: MovedTensor) -> MovedTensor:
+    """Rows (q, mlp) and rows (k, v) of each layer as [layers, (q, k, v, mlp), hidden]."""
+    first, second = (operations.unflattened(one, 0, 2) for one in (queries, others))
+    parts = [operations.window(first, 1, 0, 1), second, operations.window(first, 1, 1, 1)]
+    return operations.side_by_side(parts, 1)
+
+
+def _without_padding(rule: NameRule, tensor: MovedTensor, root: Mapping[str, Any]) -> MovedTensor:
+    """A head that has as many rows as the model; Misfit where it has rows that the model drops."""
+    rows = facts.number(facts.text_config(rule.config or root), "unpadded_vocab_size")
+    _need_axis(tensor.shape, 0)
+    if tensor.shape[0] > rows:
+        raise Misfit(
+            f"has {tensor.shape[0]} rows, of which the model keeps the first {rows} (config.json: "
+            "unpadded_vocab_size); rows are neither dropped nor added: cut them first"
+        )
+    return tensor
 
 
 def _rotary(parameters: Sequence[Any], tensor: MovedTensor, name: str, root: Mapping[str, Any]) -> MovedTensor:
@@ -166,12 +196,20 @@ def _back(
         return [[_together([one for each in shapes for one in each], parameters[0], equal=name == "Chunk")]]
     if name == "ErnieFuseAndSplitTextVisionExperts":
         return _towers_back([one for each in shapes for one in each], len(rule.sources), *parameters)
+    if name == "Inkling2LoopMergeMessageQueries":
+        return _queries_back(first)
     if name == "Transpose":
         a, b, check = parameters
         if check and _is_swapped(first, facts.expected(rule, root)):
             raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
         return [[_exchanged(one, a, b)] for (one,) in shapes]
     return shapes  # what only moves elements within a tensor
+
+
+def _queries_back(shape: Shape) -> list[list[Shape]]:
+    if len(shape) != 3 or shape[1] != 4:
+        raise Misfit(f"has shape {list(shape)}, expected [layers, 4, hidden]")
+    return [[(2 * shape[0], shape[2])]] * 2
 
 
 def _together(shapes: Sequence[Shape], axis: int, *, equal: bool) -> Shape:

@@ -2,7 +2,7 @@
 
 transformers turns a join into equal parts when it saves, so what it writes of unequal ones is wrong.  Here each join is
 either of equal parts by the equations of its model, or its sizes are numbers of config.json.  The facts are those of
-transformers 5.23.0; each has its file and line.
+transformers 5.23.0, of Lara-Mini and GLM-4-MoE of 5.24.0; each has its file and line.
 """
 
 from __future__ import annotations
@@ -51,8 +51,15 @@ def _molmo2_words(config: Config) -> tuple[int, ...]:
     return number(config, "vocab_size"), number(config, "additional_vocab_size")
 
 
-def _molmo2_attention(config: Config) -> tuple[int, ...]:
-    """Heads of q, and of k and v (molmo2/modeling_molmo2.py 250-264)."""
+def _lara_mini(config: Config) -> tuple[int, ...]:
+    """q, k and v; z; b; a (lara_mini/modeling_lara_mini.py 574-575, 606-609)."""
+    key, _, value = _olmo_hybrid(config)
+    heads = number(config, "linear_num_value_heads")
+    return 2 * key + value, value, heads, heads
+
+
+def _attention(config: Config) -> tuple[int, ...]:
+    """Heads of q, and of k and v (molmo2/modeling_molmo2.py 250-264, glm4_moe/modeling_glm4_moe.py 181-194)."""
     heads = number(config, "num_attention_heads")
     try:
         dim = number(config, "head_dim")
@@ -65,7 +72,9 @@ def _molmo2_attention(config: Config) -> tuple[int, ...]:
 SIZES: Mapping[tuple[str, ...], Callable[[Config], tuple[int, ...]]] = {
     ("linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight", "linear_attn.v_conv1d.weight"): _olmo_hybrid,
     ("wte.embedding", "wte.new_embedding"): _molmo2_words,
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"): _molmo2_attention,
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"): _attention,
+    ("q_proj", "k_proj", "v_proj"): _attention,
+    tuple(f"linear_attn.in_proj_{part}" for part in ("qkv", "z", "b", "a")): _lara_mini,
 }
 """{names of the parts: their sizes by the config of the module}."""
 

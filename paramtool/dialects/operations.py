@@ -3,8 +3,9 @@
 An operation takes tensors whose elements are known to be elements of tensors of a file, and gives tensors whose
 elements are.  Only the direction from the file to the model is written down here.
 
-Facts of transformers 5.23.0, core_model_loading.py: Chunk line 116, Split 154, Concatenate 187, Interleave 232,
-MergeModulelist 259, Transpose 349, Conv3dToLinear 399, PermuteForRope 465, ErnieFuseAndSplitTextVisionExperts 645.
+Facts of transformers 5.24.0, core_model_loading.py: Chunk line 116, Split 154, Concatenate 187, Interleave 232,
+MergeModulelist 259, Transpose 349, Conv3dToLinear 399, PermuteForRope 465, ErnieFuseAndSplitTextVisionExperts 645,
+Inkling2LoopDequantizeExperts 772, Inkling2LoopMergeMessageQueries 823, Inkling2UnpadVocab 857.
 """
 
 from __future__ import annotations
@@ -156,6 +157,26 @@ def _refined(run: PartRun, digits: Sequence[tuple[int, int, int]]) -> Iterator[P
             raise NotImplementedError("a shuffle of parts of digits")
         yield PartRun(many, run.of, stride, run.axis, step // weight * to)
         length, step, stride = length // many, step * many, stride * many
+
+
+def unflattened(tensor: MovedTensor, axis: int, length: int) -> MovedTensor:
+    """An axis of a tensor of the file as two, of which the second has this length; Misfit where it does not divide."""
+    if axis >= len(tensor.shape) or tensor.shape[axis] % length:
+        raise Misfit(f"has shape {list(tensor.shape)}, without groups of {length} along axis {axis}")
+    count = tensor.shape[axis] // length
+    blocks = []
+    for block in tensor.blocks:
+        runs: list[PartRun] = []
+        for run in block.runs:
+            if run.axis != axis:
+                runs.append(run._replace(axis=run.axis + (run.axis > axis)))
+                continue
+            if (run.length, run.step) != (count * length, 1):
+                raise NotImplementedError("groups of moved rows")
+            runs.append(PartRun(count, run.of, run.stride * length, axis, 1))
+            runs.append(PartRun(length, run.of, run.stride, axis + 1, 1))
+        blocks.append(block._replace(runs=tuple(runs), at=(*block.at[: axis + 1], 0, *block.at[axis + 1 :])))
+    return MovedTensor((*tensor.shape[:axis], count, length, *tensor.shape[axis + 1 :]), tuple(blocks))
 
 
 def window(tensor: MovedTensor, axis: int, first: int, length: int) -> MovedTensor:

@@ -8,7 +8,7 @@ forwards as it was is one that the model has, whatever they would make of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paramtool.dialects import scopes
@@ -40,15 +40,15 @@ class Told(NamedTuple):
         )
 
 
-def told(names: Iterable[str], config: Config, forward: Mapping[str, Renamed] | None = None) -> Told:
-    """The names of a file by their dialects; LayoutError where the model of the config is not known.
-
-    `forward` is what `renamings` gives for them, if it is known.
-    """
+def told(names: Iterable[str], config: Config) -> Told:
+    """The names of a file by their dialects; LayoutError where the model of the config is not known."""
     rules = scopes.rules(config)
     names = list(names)
-    if forward is None:
-        forward = renamings(names, rules, config)
+    return told_by(names, rules, config, renamings(names, rules, config))
+
+
+def told_by(names: Collection[str], rules: Sequence[NameRule], config: Config, forward: Mapping[str, Renamed]) -> Told:
+    """The names of a file by their dialects; `forward` is what `renamings` gives for them."""
     back = backwards(rules)
     unchanged = [name for name in names if not forward[name].changed]
     five = [name for name, one in back.of(unchanged).items() if one.way is not None or one.name != name]

@@ -21,17 +21,22 @@ Operation = tuple[Any, ...]
 """The name of an operation of transformers and its parameters, in the order of its class."""
 
 
+OTHER_WAY = {"pair": "unpair", "unpair": "pair"}
+
+
 @dataclass(frozen=True, slots=True)
 class NameRule:
     """One rule of a table."""
 
     kind: str
-    """`rename`, `convert`, `group` (all names or none), `offset` (an index shifts), `prefix`."""
+    """`rename`, `convert`, `group` (all names or none), `offset` (an index shifts), `prefix`, `pair` (two blocks of a
+    file are one layer) and its other direction, `unpair`."""
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     operations: tuple[Operation, ...] = ()
     """Of `convert`, from file to model; of `prefix`, what is added or removed, and below what."""
     offset: int = 0
+    """What is added to an index; of `pair`, 0 for the first block and 1 for the second."""
     key: str = ""
     """The class or model type that the table has the rule under."""
     scope: str | None = None
@@ -51,6 +56,8 @@ class NameRule:
         if self.kind == "group":  # the first of them decides; it is the first in the order of names (line 1140)
             pairs.sort()
             return replace(self, sources=tuple(one for one, _ in pairs), targets=tuple(two for _, two in pairs))
+        if self.kind in OTHER_WAY:
+            return replace(self, kind=OTHER_WAY[self.kind], sources=self.targets, targets=self.sources)
         return replace(self, sources=self.targets, targets=self.sources, offset=-self.offset)
 
 
@@ -141,6 +148,8 @@ class RuleWay:
         if found is None:
             return None
         index = next(k for k in range(len(self.sources)) if found.group(f"g{k}") is not None)
+        if self.rule.kind == "pair" and int(self._captured(found, index)) % 2 != self.rule.offset:
+            return None
         number = found.group(f"w{index}") if _WILD in self.sources[index] else ""
         new = head + rest.replace(found.group(0), self._replacement(found, index), 1)
         return NameMatch(new, index, number)
@@ -149,11 +158,18 @@ class RuleWay:
         target = self.targets[index if self.rule.kind == "group" else 0]
         if r"\1" not in target:
             return target
-        first = self._pattern.groupindex[f"g{index}"]
-        captured = found.group(first + 1) or ""
+        captured = self._captured(found, index)
         if self.rule.kind == "offset":
             captured = str(int(captured) + self.rule.offset)
+        elif self.rule.kind == "pair":
+            captured = str(int(captured) // 2)
+        elif self.rule.kind == "unpair":
+            captured = str(2 * int(captured) + self.rule.offset)
         return target.replace(r"\1", captured)
+
+    def _captured(self, found: re.Match[str], index: int) -> str:
+        """What the first group of a pattern has found."""
+        return found.group(self._pattern.groupindex[f"g{index}"] + 1) or ""
 
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")

@@ -1,6 +1,6 @@
 """Which rules a model of transformers has: its own, and those of the models that are parts of it.
 
-The table (tables/transformers_5_23.json) is made by docs/make_dialects.py from transformers' source and classes.
+The table (tables/transformers_5_24.json) is made by docs/make_dialects.py from transformers' source and classes.
 Which part's rules apply is decided as `get_model_conversion_mapping` does (conversion_mapping.py of 5.23.0, line 2630).
 """
 
@@ -18,7 +18,7 @@ from paramtool.dialects.renaming import NameRule, from_table
 from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
 
-TABLE = "transformers_5_23.json"
+TABLE = "transformers_5_24.json"
 
 
 @cache

@@ -8,7 +8,8 @@ memory, as `save_pretrained(save_original_format=False)` writes them: the expert
 Where transformers 5.23 writes the same tensors in both forms and the files that people have are others, the hub is what
 people have: OLMo-Hybrid's convolutions of unequal sizes, and the stacks of Qwen3-VL-MoE, [experts, in, out] in its own
 files and [experts, out, in] in memory.  A file that transformers 5 wrote with the original names of the latter is of
-`transformers-5`, as its shapes show; square stacks show nothing and are refused.
+`transformers-5`, as its shapes show; square stacks show nothing and are refused.  Dory's files have two blocks
+for each layer; transformers 5.24 writes its layers under the names in memory, and the rest under those of its files.
 
 Which rules a model has is in the table of `scopes`, sizes that no shape gives in `facts`.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from paramtool.dialects import chains, counts, scopes
 from paramtool.dialects.facts import NoFact
 from paramtool.dialects.operations import Misfit, MovedTensor, hub, stored
-from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told
+from paramtool.dialects.recognition import FIVE, FOUR, backwards, renamings, told, told_by
 from paramtool.dialects.renaming import NameRule, Renamed, RuleWay, natural
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.parts.pieces import Stored, whole
@@ -162,7 +163,7 @@ def _forward(hub_shapes: Shapes, rules: Sequence[NameRule], config: Config, want
     """The tensors of `transformers-5`; with the names that a file of them has, a name that is one of them stays."""
     renamed = renamings(hub_shapes, rules, config)
     if not wanted:
-        known = told(hub_shapes, config, renamed)
+        known = told_by(hub_shapes, rules, config, renamed)
         _refuse_mixed(known.five, [], len(known.four) + len(known.five))
     groups: dict[str, dict[int, list[tuple[str, Renamed]]]] = {}
     ways: dict[str, RuleWay] = {}
@@ -205,7 +206,13 @@ def _made(
     rule = way.rule
     lists: list[list[MovedTensor]] = []
     numbers: list[int] = []
-    for k, source in enumerate(rule.sources):
+    sources = rule.sources[:1] if chains.has_scales(rule) else rule.sources
+    if scales := [one for k in members if k >= len(sources) for one, _ in members[k]]:
+        raise LayoutError(
+            f"{scales[0]!r}: a scale of quantised experts, which transformers dequantises when it loads them",
+            hint="only experts that are not quantised are converted",
+        )
+    for k, source in enumerate(sources):
         if k not in members:
             have = next(one for each in members.values() for one, _ in each)
             raise LayoutError(f"{have!r}: {name!r} is made of it and {source!r}, which is not in the file", hint=PARTLY)

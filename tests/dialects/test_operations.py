@@ -54,6 +54,22 @@ def test_a_shuffle_and_a_window_of_it(data: st.DataObject) -> None:
 
 
 @given(st.data())
+def test_groups_of_an_axis_and_a_window_of_them(data: st.DataObject) -> None:
+    """Inkling2LoopMergeMessageQueries: two rows for each layer."""
+    shape = data.draw(SHAPES)
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    length = data.draw(st.sampled_from([k for k in range(1, shape[axis] + 1) if shape[axis] % k == 0]))
+    parts = numbered({"a": shape})
+    made = operations.unflattened(hub("a", shape), axis, length)
+    expected = parts["a"].reshape(*shape[:axis], -1, length, *shape[axis + 1 :])
+    holds(made, expected, parts)
+    first = data.draw(st.integers(0, length - 1))
+    holds(operations.window(made, axis + 1, first, 1), np.take(expected, [first], axis + 1), parts)
+    with pytest.raises(Misfit, match="without groups"):
+        operations.unflattened(hub("a", shape), axis, shape[axis] + 1)
+
+
+@given(st.data())
 def test_a_window_and_a_shuffle_of_it(data: st.DataObject) -> None:
     shape = data.draw(SHAPES)
     axis = data.draw(st.integers(0, len(shape) - 1))

@@ -28,10 +28,13 @@ CASES = [
     (rename(r"^model(?!\.(visual|text))", "model.text"), "model.norm", "model.text.norm"),
     (rename(r"(?<!model\.)layer\.", "model.layer."), "layer.0.w", "model.layer.0.w"),
     (rename(r"q\.(\d+)", r"layers.\1.q", "offset", offset=1), "q.3", "layers.4.q"),
+    (rename(r"layers\.(\d+)\.mixer", r"layers.\1.self_attn", "pair", offset=0), "layers.6.mixer.w",
+     "layers.3.self_attn.w"),
+    (rename(r"layers\.(\d+)\.mixer", r"layers.\1.mlp", "pair", offset=1), "layers.7.mixer.w", "layers.3.mlp.w"),
     (prefix(add="timm_model"), "stem.w", "timm_model.stem.w"),
     (prefix(remove="model", under="vlm"), "vlm.model.w", "vlm.w"),
     (prefix(add="text", under="model"), "model.w", "model.text.w"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule, old, new", CASES)
@@ -55,6 +58,12 @@ def test_within_a_scope(rule: NameRule, old: str, new: str) -> None:
 )
 def test_what_does_not_match(source: str, name: str) -> None:
     assert not Renaming([rename(source, "z")]).of([name])[name].changed
+
+
+@pytest.mark.parametrize("name", ["layers.7.mixer.w", "layers.6.mixers.w", "layers.6.norm.w"])
+def test_blocks_that_are_not_the_first_of_a_pair(name: str) -> None:
+    first = rename(r"layers\.(\d+)\.mixer", r"layers.\1.self_attn", "pair", offset=0)
+    assert not Renaming([first]).of([name])[name].changed
 
 
 def test_a_prefix_that_is_there_is_not_added() -> None:

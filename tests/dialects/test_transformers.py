@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.dialects import recognised, why_none
-from paramtool.dialects.transformers import dialects, read, write
+from paramtool.dialects.transformers import dialects, misnamed, read, write
 from paramtool.errors import LayoutError
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import joined
@@ -33,6 +33,8 @@ QWEN = {
     "text_config": {"model_type": "qwen3_vl_moe_text", "hidden_size": 8, "moe_intermediate_size": 6, "num_experts": 2},
 }  # fmt: skip
 ERNIE = {"architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe"}
+DORY = {"architectures": ["DoryForCausalLM"], "model_type": "dory"}
+LOOP = {"architectures": ["Inkling2LoopForCausalLM"], "model_type": "inkling2_loop_text"}
 INKLING = {"architectures": ["InklingForConditionalGeneration"], "model_type": "inkling_mm_model"}
 
 
@@ -175,6 +177,76 @@ def test_stacks_that_are_turned() -> None:
         write({name: (2, 9, 12)}, QWEN)
 
 
+def test_two_blocks_that_are_one_layer() -> None:
+    """Dory's files count attention and MLP apart."""
+    four = {
+        "backbone.embeddings.weight": (8, 2), "backbone.layers.2.mixer.q_proj.weight": (2, 2),
+        "backbone.layers.2.mixer.g_proj.weight": (2, 2), "backbone.layers.2.attn_alpha": (2,),
+        "backbone.layers.3.mixer.gate_proj.weight": (2, 2), "backbone.layers.3.mlp_alpha": (2,),
+    }  # fmt: skip
+    assert {one.name for one in write(four, DORY)} == {
+        "model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight",
+        "model.layers.1.self_attn.gate_proj.weight", "model.layers.1.lambda_1",
+        "model.layers.1.mlp.gate_proj.weight", "model.layers.1.lambda_2",
+    }  # fmt: skip
+    there_and_back(four, DORY)
+    assert dialects(four, DORY) == ("transformers-4",)
+    assert dialects(shapes_of(write(four, DORY)), DORY) == ("transformers-5",)
+
+
+def test_rows_of_four_queries_of_a_layer() -> None:
+    heads = [f"model.llm.middle_cycle_cross_pass_{part}" for part in ("queries", "kv_queries")]
+    four: Shapes = dict.fromkeys(heads, (6, 2))
+    made = there_and_back(four, LOOP)
+    queries, others = (numbered(four)[name].reshape(3, 2, 2) for name in heads)
+    assert (
+        made["model.message_input.query"] == np.stack([queries[:, 0], *others.swapaxes(0, 1), queries[:, 1]], 1)
+    ).all()
+    for shape in ((5, 2), (6, 3)):
+        with pytest.raises(LayoutError, match=r"without groups of 2|differ beside axis"):
+            write({**four, heads[0]: shape}, LOOP)
+    with pytest.raises(LayoutError, match=r"expected \[layers, 4, hidden\]"):
+        read({"model.message_input.query": (3, 3, 2)}, LOOP)
+
+
+def test_experts_that_transformers_dequantises() -> None:
+    """Without scales they are moved; with them, what transformers loads has other values."""
+    head = "model.llm.layers.0.mlp.experts"
+    four = {f"{head}.w13_weight": (2, 8, 4), f"{head}.w2_weight": (2, 4, 4)}
+    made = there_and_back(four, LOOP)
+    weight = numbered(four)[f"{head}.w13_weight"]
+    assert (
+        made["model.layers.0.mlp.experts.gate_up_proj"] == np.concatenate([weight[:, ::2], weight[:, 1::2]], 1)
+    ).all()
+    with pytest.raises(LayoutError, match="w13_weight_scale': a scale of quantised experts") as caught:
+        write({**four, f"{head}.w13_weight_scale": (2, 8, 1)}, LOOP)
+    assert "not quantised" in caught.value.hint
+
+
+def test_padded_rows_that_a_head_drops() -> None:
+    config = {**LOOP, "vocab_size": 8, "unpadded_vocab_size": 6}
+    assert shapes_of(write({"model.llm.unembed.weight": (6, 2)}, config)) == {"lm_head.weight": (6, 2)}
+    there_and_back({"model.llm.unembed.weight": (6, 2)}, config)
+    with pytest.raises(LayoutError, match=r"has 8 rows, of which the model keeps the first 6.*cut them first"):
+        write({"model.llm.unembed.weight": (8, 2)}, config)
+    with pytest.raises(LayoutError, match=r"config\.json does not say .unpadded_vocab_size"):
+        write({"model.llm.unembed.weight": (8, 2)}, LOOP)
+
+
+def test_one_projection_of_a_gated_delta_net() -> None:
+    config = {"architectures": ["LaraMiniForCausalLM"], "model_type": "lara_mini", "linear_num_key_heads": 2,
+              "linear_key_head_dim": 3, "linear_num_value_heads": 4, "linear_value_head_dim": 5}  # fmt: skip
+    name = "model.layers.0.linear_attn.in_proj.weight"
+    head = name.removesuffix(".weight")
+    assert shapes_of(write({name: (60, 2)}, config)) == {
+        f"{head}_qkv.weight": (32, 2), f"{head}_z.weight": (20, 2), f"{head}_b.weight": (4, 2),
+        f"{head}_a.weight": (4, 2),
+    }  # fmt: skip
+    there_and_back({name: (60, 2)}, config)
+    with pytest.raises(LayoutError, match=r"has 59 where the config says 32 \+ 20 \+ 4 \+ 4 = 60"):
+        write({name: (59, 2)}, config)
+
+
 # --- Refused ---------------------------------------------------------------------------------------------------------
 
 
@@ -303,3 +375,10 @@ def test_names_that_the_model_decides() -> None:
     config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}
     four = {"model.norm.weight": (4,), "layers.0.attn.norm.weight": (4,)}
     assert set(shapes_of(write(four, config))) == {"model.norm.weight", "layers.0.self_attn.kv_norm.weight"}
+
+
+def test_names_that_the_rules_alone_get_wrong() -> None:
+    """What docs/make_dialects.py puts into the table."""
+    config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}
+    five = {"model.norm.weight": (4,), "layers.0.self_attn.kv_norm.weight": (4,)}
+    assert misnamed(five, config) == {"model.kv_norm.weight": "model.norm.weight"}

@@ -15,8 +15,11 @@ from pathlib import Path
 from struct import pack
 from types import SimpleNamespace as Is
 
+import numpy as np
 import pytest
 
+import paramtool
+from paramtool.errors import FormatError
 from paramtool.formats.files import unreadable
 from tests.hostile import makers_sharded, makers_torch
 from tests.hostile.command import COMPARING, WRITING, Ran, command, contents, interrupted, quick, refused
@@ -103,6 +106,26 @@ def test_a_name_that_a_terminal_could_obey(tmp_path: Path) -> None:
         ran = refused(quick, "inspect", name, cwd=tmp_path, code=3, says=(f"error: {shown}: cannot be read",))
         assert "pattern" not in ran.err and ran.err.count("\n") == 1
     assert "no file matches the pattern" in unreadable("[ab].pt", FileNotFoundError(2, "No such file")).hint
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz", "pt"])
+def test_a_damaged_file_whose_name_has_a_line_break(suffix: str, tmp_path: Path) -> None:
+    """Its name is on one line, wherever the damage is found: in its first bytes, at its end, in a tensor."""
+    path, number = tmp_path / f"my\nmodel.{suffix}", np.full(16, 1.5, "f4")
+    if suffix == "npz":
+        np.savez(tmp_path / "m.npz", w=number)
+        whole = (tmp_path / "m.npz").read_bytes()
+        at = whole.index(number.tobytes())
+        damaged = [whole[:-40], whole[:at] + b"\1" + whole[at + 1 :]]
+    else:
+        damaged = [model(tmp_path).read_bytes()[:-1]]
+    for content in (b"xx", b"", *damaged):
+        path.write_bytes(content)
+        ran = quick("lock", path.name, "--force", cwd=tmp_path)
+        assert ran.code == 3 and ran.err.startswith(f"error: my\\nmodel.{suffix}: "), ran
+        with pytest.raises(FormatError) as error:
+            paramtool.lock([path], tmp_path / "m.lock", force=True)
+        assert "my\\nmodel" in error.value.message and "my\n" not in error.value.message
 
 
 def test_a_missing_shard(tmp_path: Path) -> None:

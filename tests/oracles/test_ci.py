@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from paramtool.findings import junit, markdown
 from paramtool.findings.report import CheckReport, kind, one_line
@@ -168,3 +170,62 @@ def test_pre_commit_passes_the_shards_of_a_model(hooked: Hooked) -> None:
     (own / "models" / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
     failed = hooked.hooked()
     assert failed.returncode == 1 and "pytorch_model.bin" in failed.stdout and "os.system" in failed.stdout, failed
+
+
+class Action:
+    """The steps of action.yml as a runner of GitHub runs them: from a checkout, with the defaults of the inputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.summary = folder / "work", folder / "summary.md"
+        checkout = folder / "checkout"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
+        action = yaml.safe_load((checkout / "action.yml").read_text(encoding="utf-8"))
+        self.steps = {step["name"]: step for step in action["runs"]["steps"]}
+        self.defaults = {name: one["default"] for name, one in action["inputs"].items()}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "INPUT_", "VIRTUAL"))}
+        self.environment = kept | {
+            "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTION_PATH": str(checkout),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_WORKSPACE": str(self.folder),
+            "RUNNER_TEMP": str(folder),
+        }
+        self.folder.mkdir()
+
+    def run(self, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
+        """A step, with some inputs."""
+        step, given = self.steps[name], {**self.defaults, **inputs}
+
+        def filled(text: str) -> str:
+            return re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], text)
+
+        script = self.folder.parent / "step.sh"
+        script.write_text(step["run"], encoding="utf-8")
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+            cwd=self.folder / filled(step.get("working-directory", ".")),
+            env=self.environment | {key: filled(value) for key, value in step.get("env", {}).items()},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+
+def test_the_action_installs_itself_and_checks(tmp_path: Path) -> None:
+    """In an empty environment, from a checkout: it passes, and says in annotations what it finds."""
+    action = Action(tmp_path)
+    installed = action.run("Install paramtool")
+    assert installed.returncode == 0 and (tmp_path / "paramtool" / "bin" / "paramtool").exists(), installed
+    weight, own = torch.arange(6.0), action.folder
+    torch.save({"a": weight, "b": weight}, own / "m.pt")
+    assert quick("lock", "m.pt", cwd=own).code == 0
+    passed = action.run("Check")
+    assert passed.returncode == 0 and "::error" not in passed.stdout, passed
+    torch.save({"a": weight, "b": weight.clone()}, own / "m.pt")
+    failed = action.run("Check", paths="m.pt\n", output="found.sarif")
+    assert failed.returncode == 1, failed
+    (line,) = (line for line in failed.stdout.splitlines() if line.startswith("::error "))
+    assert "PT101 tie-lost" in line and "file=paramtool.lock" in line, line
+    assert "PT101" in action.summary.read_text(encoding="utf-8")
+    assert json.loads((own / "found.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "PT101"
+    (own / "m.pt").write_bytes(b"nothing")
+    assert action.run("Check").returncode == 3

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from paramtool.findings import github
+from paramtool.findings import github, sarif
 from paramtool.findings.report import CheckReport, kind, one_line
 from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
 from tests.findings.samples import HOSTILE
+from tests.oracles.test_ci import reports
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "sarif-2.1.0-rtm.5.json"
 FETCHED = ROOT / "build" / "sarif" / "package" / "lib" / "schemas" / SCHEMA
+MULTITOOL = ROOT / "build" / "multitool" / "package" / "Sarif.Multitool"
 CORE = ROOT / "build" / "actions" / "package" / "lib" / "command.js"
 NODE = shutil.which("node") or ""
 ISSUED = """
@@ -30,6 +34,24 @@ for (const [name, values, message] of JSON.parse(require("fs").readFileSync(0, "
 def test_the_schema_is_that_of_the_package() -> None:
     """The copy by which tests/findings/test_sarif.py validates every document is byte for byte the package's."""
     assert FETCHED.read_bytes() == (ROOT / "tests" / "findings" / SCHEMA).read_bytes()
+
+
+@pytest.mark.skipif(not MULTITOOL.exists(), reason="make oracles fetches Microsoft's validator of SARIF")
+def test_microsoft_s_validator_finds_no_error(tmp_path: Path) -> None:
+    """In the document of each sample; and it finds what is wrong in one without rules."""
+    MULTITOOL.chmod(0o755)
+    for number, report in enumerate(reports()):
+        (tmp_path / f"{number}.sarif").write_text(sarif.text(report, "1.0.0"), encoding="ascii")
+    broken = json.loads((tmp_path / "0.sarif").read_text())
+    broken["runs"][0]["results"] = [{"message": {"text": "no rule"}}]
+    (tmp_path / "broken.sarif").write_text(json.dumps(broken))
+    made = subprocess.run(
+        [MULTITOOL, "validate", *sorted(tmp_path.glob("*.sarif"))],
+        capture_output=True, text=True, check=True, env={**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1"},
+    )  # fmt: skip
+    assert "Analysis completed successfully" in made.stdout, made
+    errors = re.findall(r"/([^/]*\.sarif)\([\d,]*\): error (\w+)", made.stdout)
+    assert errors == [("broken.sarif", "SARIF1010")], errors
 
 
 def issued(findings: list[Finding]) -> list[bytes]:

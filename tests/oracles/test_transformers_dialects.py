@@ -40,7 +40,10 @@ WRONG = {
     "Qwen3VLMoeModel": "stacks that are not turned back: the original files have [experts, in, out]",
     "Qwen3VLMoeForConditionalGeneration": "the same",
 }
-"""Classes of which transformers 5.23.0 writes other shapes than the original files have."""
+"""Classes of which transformers 5.24.0 writes other shapes than the original files have."""
+PAIRS = ("DoryForCausalLM", "DoryModel")
+"""Classes whose files have two blocks for each layer, and of which transformers 5.24.0 writes neither those names nor
+its own; tests/oracles/dialects/test_forms.py has what it opens."""
 
 
 def test_the_table_lacks_nothing() -> None:
@@ -89,6 +92,8 @@ def test_transformers_agrees(name: str) -> None:
     if name in WRONG:
         with pytest.raises(LayoutError, match=r"the config says|of transformers-5 already"):
             disagreements(model)
+    elif name in PAIRS:
+        assert {one.partition(": ")[0] for one in disagreements(model)} == {"file"}
     else:
         assert disagreements(model) == []
 

@@ -90,6 +90,17 @@ def test_model_types_whose_layers_differ() -> None:
         layers.check(modern, LLAMA)
 
 
+def test_two_blocks_that_are_one_layer() -> None:
+    """Dory's config counts the blocks of its files; in memory, two of them are one layer."""
+    config = {"model_type": "dory", "num_hidden_layers": 4, "layer_types": ["full_attention", "mlp"] * 2}
+    parts = ("q_proj", "up_proj")
+    file = [f"backbone.layers.{k}.mixer.{parts[k % 2]}.weight" for k in range(4)]
+    memory = [f"model.layers.{k}.{at}.weight" for k in range(2) for at in ("self_attn.q_proj", "mlp.up_proj")]
+    for names_of in (file, memory):
+        assert layers.check(names_of, config) == []
+        assert "config.json says" in layers.check(names_of[:-2], config)[0]
+
+
 def test_quantised_layers_may_be_left_as_they_are() -> None:
     own = names(1, 2, 3, own=("self_attn.k_scale",))
     config = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}

@@ -102,7 +102,7 @@ class _PolicyReader:
         except TypeError:
             text = f"{_name(key)} is {shown(value)}; expected {expected}"
         except PartError as error:
-            raise self.refuse((*key, error.part), f"{_name(key)}: {error}; expected {expected}") from None
+            raise self.refuse((*key, *error.part), f"{_name(key)}: {error}; expected {expected}") from None
         except ValueError as error:  # a UsageError is one
             said = error.message if isinstance(error, UsageError) else str(error)
             what = "" if said.startswith(shown(value)) else f" is {shown(value)}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from paramtool.commands._rule_numbers import Range, parse_range
 from paramtool.commands.check.policy import Setting, Settings
 from paramtool.commands.rules import KINDS, Rule
-from paramtool.errors import nearest
+from paramtool.errors import UsageError, nearest
 from paramtool.formats import policy as classes
 from paramtool.model.dtype import DTYPES
 from paramtool.model.finding import FileLine
@@ -50,10 +50,10 @@ def asked_rules(settings: Settings) -> list[AskedRule]:
 class PartError(ValueError):
     """What is wrong with one part of a value."""
 
-    def __init__(self, part: str | int, message: str) -> None:
+    def __init__(self, message: str, *part: str | int) -> None:
         super().__init__(message)
         self.part = part
-        """Its key, or its position in a list."""
+        """Its key, or its position in a list; of a list in a list, both positions."""
 
 
 MAX_SHOWN = 60
@@ -83,7 +83,7 @@ def strings(value: Any) -> tuple[str, ...]:
         raise TypeError
     for number, one in enumerate(value):
         if not isinstance(one, str) or not one:
-            raise PartError(number, f"{shown(one)} is {'empty' if one == '' else 'no string'}")
+            raise PartError(f"{shown(one)} is {'empty' if one == '' else 'no string'}", number)
     return tuple(value)
 
 
@@ -91,10 +91,13 @@ def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise TypeError
     for number, one in enumerate(value):
-        if not isinstance(one, list) or not all(isinstance(name, str) and name for name in one):
-            raise PartError(number, f"{shown(one)} is no list of names")
+        if not isinstance(one, list):
+            raise PartError(f"{shown(one)} is no list of names", number)
+        for place, name in enumerate(one):
+            if not isinstance(name, str) or not name:
+                raise PartError(f"{shown(one)} is no list of names: {shown(name)}", number, place)
         if len(set(one)) < 2:
-            raise PartError(number, f"{shown(one)} names fewer than two tensors")
+            raise PartError(f"{shown(one)} names fewer than two tensors", number)
     return tuple(map(tuple, value))
 
 
@@ -103,7 +106,7 @@ def _dtypes(value: Any) -> Mapping[str, str]:
         raise TypeError
     for pattern, dtype in value.items():
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise PartError(pattern, f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}")
+            raise PartError(f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}", pattern)
     return dict(value)
 
 
@@ -140,7 +143,13 @@ def _patterns_or_flag(value: Any) -> tuple[str, ...] | bool:
 
 
 def _classes(value: Any) -> tuple[str, ...]:
-    return classes.checked(strings(value))
+    found: list[str] = []
+    for number, name in enumerate(strings(value)):
+        try:
+            found += classes.checked(name)
+        except UsageError as error:
+            raise PartError(error.message, number) from None
+    return tuple(found)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ STACK = re.compile(r"((?:[A-Za-z_]\w*\.)*(?:layers|layer|h|blocks|block))\.([0-9
 """The layers of a model, the number of one, and what is in it."""
 ONE_LESS = ("mask2former",)
 """Model types whose layers are one less than a key says (transformers 5.23 modeling_mask2former.py)."""
+BLOCKS = ("dory",)
+"""Model types whose config counts attention and MLP apart: two of its layers are one of the model in memory
+(transformers 5.24, dory/configuration_dory.py, `to_dict`)."""
 STAGES = "depths"
 """A key of models whose layers are stages, which hold layers."""
 PREDICTING = re.compile(r"nextn|mtp")
@@ -40,7 +43,7 @@ DIFFERING: Mapping[str, tuple[str, ...]] = {
     "attn_norm": ("modernbert", "modernbert-decoder"),
     "crossattention": ("blip_2_qformer", "instructblip_qformer", "instructblipvideo_qformer"),
     "dense_bias": ("gpt_neox_japanese",),
-    "attention_input": ("inkling2_text",),
+    "attention_input": ("inkling2_text", "inkling2_loop_text"),
     "final_layernorm": ("fun_asr_nano_encoder",),
     "router_states_scale": ("zaya",),
     "indexer": ("dots3_note_text", "glm_moe_dsa", "deepseek_v32", "deepseek_v4", "hy_v4"),
@@ -104,7 +107,10 @@ def _stacks(names: Iterable[str], config: Mapping[str, Any]) -> Iterator[_LayerS
         tower = tower_of(f"{at}.0.", config)
         model_type, inner = config_of(config, tower) if tower is not None else ("", {})
         layers = {number: frozenset(own) for number, own in found[at].items()}
-        yield _LayerStack(at, model_type, inner, layers, *counts.get(at, (0, "")))
+        expected, said = counts.get(at, (0, ""))
+        if inner.get("model_type") in BLOCKS and any("self_attn" in name.split(".") for name in layers[min(layers)]):
+            expected //= 2
+        yield _LayerStack(at, model_type, inner, layers, expected, said)
 
 
 def _has_parts(names: Iterable[str]) -> bool:

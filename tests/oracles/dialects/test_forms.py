@@ -6,7 +6,9 @@ A few families here, all of `conversion_mapping` in `make oracles` (PARAMTOOL_EV
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +18,21 @@ from transformers.integrations import finegrained_fp8
 from tests.dialects.test_transformers_table import skip_if_outdated
 from tests.oracles.dialects import converting, families, forms
 from tests.oracles.dialects.forms import Wrong
+from tests.oracles.dialects.models import fill
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
 EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
-FEW = ("mixtral", "qwen3_vl_moe", "ernie4_5_vl_moe", "olmo_hybrid", "inkling2_text", "gte")
+FEW = (
+    "mixtral",
+    "qwen3_vl_moe",
+    "ernie4_5_vl_moe",
+    "olmo_hybrid",
+    "inkling2_text",
+    "gte",
+    "inkling2_loop_text",
+    "lara_mini",
+)
 KEYS = list(families.converted()) if EVERY else list(FEW)
 needs_converter = pytest.mark.skipif(not converting.FORMS, reason="this paramtool has no dialects")
 NOT_BUILT = {"inkling_mm_model": "No module named 'scipy'"}
@@ -66,6 +78,63 @@ def test_equal_thirds_are_refused(tmp_path: Path) -> None:
     one = made("olmo_hybrid", "odd", tmp_path)
     said = converting.refusal(converting.convert, one.four, out=tmp_path / "out", target=forms.FIVE)
     assert "conv1d" in said
+
+
+DORY = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 4, "n_input_layers": 1, "n_output_layers": 1}  # fmt: skip
+INKLING = {"vocab_size": 96, "unpadded_vocab_size": 90, "hidden_size": 16, "num_hidden_layers": 2, "head_dim": 4,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "swa_num_attention_heads": 4, "swa_head_dim": 4,
+           "swa_num_key_value_heads": 2, "d_rel": 4, "rel_extent": 16, "moe_intermediate_size": 12,
+           "n_routed_experts": 3, "num_experts_per_tok": 2, "n_layers_per_attn_res_block": 2,
+           "eos_token_id": 1}  # fmt: skip
+
+
+def of_class(name: str, settings: Mapping[str, Any], folder: Path) -> forms.Forms:
+    """A model of a class that is newer than some versions of transformers, in its two forms."""
+    skip_if_outdated()
+    config = getattr(transformers, f"{name}Config")(**settings)
+    model = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
+    fill(model, 0)
+    return forms.both(model, folder)
+
+
+@needs_converter
+def test_transformers_opens_two_blocks_for_each_layer(tmp_path: Path) -> None:
+    """Dory: transformers 5.24 opens the files that people have, and does not write them."""
+    one = of_class("Dory", DORY, tmp_path)
+    five = forms.tensors(one.five)
+    made = converting.convert(one.five, tmp_path / "made 4", forms.FOUR)
+    four = forms.tensors(made)
+    assert {int(name.split(".")[2]) for name in four if ".layers." in name} == set(range(6))
+    for k in range(3):
+        at = f"model.layers.{k}"
+        assert torch.equal(
+            four[f"backbone.layers.{2 * k}.mixer.g_proj.weight"], five[f"{at}.self_attn.gate_proj.weight"]
+        )
+        assert torch.equal(four[f"backbone.layers.{2 * k + 1}.mixer.up_proj.weight"], five[f"{at}.mlp.up_proj.weight"])
+        assert torch.equal(four[f"backbone.layers.{2 * k}.attn_alpha"], five[f"{at}.lambda_1"])
+        assert torch.equal(four[f"backbone.layers.{2 * k + 1}.mlp_alpha"], five[f"{at}.lambda_2"])
+    forms.opens(one.model, made, "two blocks for each layer")
+    back = converting.convert(made, tmp_path / "made 5", forms.FIVE)
+    forms.same(five, forms.tensors(back), "there and back")
+    forms.opens(one.model, back, "one block for each layer")
+
+
+@needs_converter
+def test_padded_rows_of_a_head(tmp_path: Path) -> None:
+    """Inkling 2: transformers 5.24 drops them, and writes zeros; it opens a head without them, too."""
+    one = of_class("Inkling2Text", INKLING, tmp_path)
+    padded = forms.tensors(one.four)["model.llm.unembed.weight"]
+    assert padded.shape[0] == 96 and not padded[90:].any()
+    assert "cut them first" in converting.refusal(
+        converting.convert, one.four, out=tmp_path / "refused", target=forms.FIVE
+    )
+    made = converting.convert(one.five, tmp_path / "made 4", forms.FOUR)
+    forms.opens(one.model, made, "without padded rows")
+    expected = {**forms.tensors(one.four), "model.llm.unembed.weight": padded[:90]}
+    forms.same(expected, forms.tensors(made), "but for the padded rows")
+    back = converting.convert(made, tmp_path / "made 5", forms.FIVE)
+    forms.same(forms.tensors(one.five), forms.tensors(back), "there and back")
 
 
 @pytest.mark.skipif(not EVERY, reason="make oracles")
