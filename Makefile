@@ -5,8 +5,8 @@
 #   make test     run every test; the tests of reflinks only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
 #   make check    run the linter, the formatter, the type checker and the import contracts
 #   make hard     test every fault instead of a sample: each system call of each command fails, each boundary gets each
-#                 signal, 2,000 kills at any moment, the heavy tests of hostile files, and every law with three times
-#                 the examples
+#                 signal, 2,000 kills at any moment, the heavy tests of hostile files, verify after each command with
+#                 every file, and every law with three times the examples
 #   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
 #                 findings, the exit status is 2 and build/fuzz/ has them
 #   make trials   compare COUNT=1000 random pairs of checkpoints whose truth NumPy knows, with the seeds from START=0: a

@@ -2,7 +2,7 @@
 
 coverage.py measures.  From Python 3.12 on, the interpreter reports each line once (sys.monitoring), which costs little,
 and every test counts.  Older Pythons call a function for each line, which more than doubles the time of a test: there,
-only the imports and the tests of ROOMS count, and the line that is printed says so.
+only the imports and the tests of ROOMS that are not marked as slow count, and the line that is printed says so.
 
 Not seen in either case: processes that tests start, such as commands in processes of their own, faults and fuzzing, and
 the reader of HDF5.  The figure is a lower bound.
@@ -71,10 +71,15 @@ class Covering:
             self.runs = on
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> None:
-        """What tests import besides paramtool, such as torch and transformers, is not traced where that is slow."""
+    def pytest_collection(self, session: pytest.Session) -> None:
+        """What tests import besides paramtool, such as torch and transformers, is not traced where that is slow.
+
+        Nor is anything imported in a process that only distributes the tests.
+        """
         if not IS_CHEAP:
             self.turn(False)
+            if session.config.getoption("dist", "no") != "no":
+                return
             with suppress(ImportError):
                 importlib.import_module("torch")
             self.turn(True)
@@ -83,9 +88,10 @@ class Covering:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """By the folder of the test."""
+        """By the folder of the test; what is slow without being traced runs the same lines again and again."""
         parts = item.path.parts
-        self.turn(IS_CHEAP or ("tests" in parts[:-1] and parts[parts.index("tests") + 1] in ROOMS))
+        is_here = "tests" in parts[:-1] and parts[parts.index("tests") + 1] in ROOMS
+        self.turn(IS_CHEAP or (is_here and item.get_closest_marker("slow") is None))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -104,7 +110,11 @@ class Covering:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The figure."""
-        of = "all tests" if IS_CHEAP else f"the tests of {', '.join(ROOMS)} alone (Python 3.12 counts all)"
+        of = (
+            "all tests"
+            if IS_CHEAP
+            else f"the tests of {', '.join(ROOMS)} alone, not slow ones (Python 3.12 counts all)"
+        )
         line = f"coverage: {self.total:.1f} % of paramtool's lines, by {of}, without processes that tests start"
         terminalreporter.write_line(f"{line}; build/coverage/report.txt")
         if self.failed:

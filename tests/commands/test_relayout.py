@@ -742,6 +742,7 @@ def test_a_sum_beyond_the_type_is_refused(dtype: torch.dtype, tmp_path: Path) ->
     assert relayout_command.convert(path, tmp_path / A, target="mxnet").written
 
 
+@pytest.mark.slow
 def test_very_many_layers_are_refused_and_not_cut(tmp_path: Path) -> None:
     """A stack beyond the limit is an error, not a shorter stack."""
     tensors = state(nn.LSTM(1, 1, 2), "rnn")

@@ -128,6 +128,7 @@ def test_the_same_twice_is_shown_once(checkpoint: Path) -> None:
     assert titles[0] == "How B differs from A" and all(one.endswith(" (A and B)") for one in titles[1:])
 
 
+@pytest.mark.slow
 def test_columns_that_changed_are_drawn_as_cells(tmp_path: Path) -> None:
     """The keys of GPT-2's c_attn are a third of its columns: rows alone would show that all of it changed."""
     a = {"c_attn.weight": torch.zeros(96, 288), "rows.weight": torch.zeros(50, 20)}
@@ -357,12 +358,14 @@ def test_blocks_of_a_long_row_are_put_together(tmp_path: Path) -> None:
 # --- bounds, strangers' names, places ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_thousand_tensors_are_two_megabytes(tmp_path: Path) -> None:
     page = page_of(headers_only(tmp_path / "a.safetensors", 1000))
     assert len(page.encode()) < 2_000_000
     check(page)
 
 
+@pytest.mark.slow
 def test_very_many_tensors_become_one_in_their_module(tmp_path: Path) -> None:
     """All are counted, the smallest are one rectangle that says how many, and the page stays small."""
     count = 100_000 if IS_HARD else 20_000

@@ -380,6 +380,7 @@ def test_a_path_that_is_not_there_is_named_once_on_one_line(path: str, at: Path)
         assert not any(line.startswith("::") for line in ran.err.splitlines()), ran
 
 
+@pytest.mark.slow
 def test_ten_thousand_findings(at: Path) -> None:
     """The text is bounded for each rule and file and counts the others; the document has all; exit 1 as with one."""
     save_file({f"t{k}": torch.zeros(1) for k in range(10_000)}, "many.safetensors")
@@ -396,6 +397,7 @@ def test_ten_thousand_findings(at: Path) -> None:
     validate("check", json.dumps(document))
 
 
+@pytest.mark.slow
 def test_many_changed_tensors_are_readable(at: Path) -> None:
     """One row for what is the same of many, also with an exception; other rows are bounded for each kind."""
     state = {f"t{k:04}": torch.full((1 + k % 2,), float(k)) for k in range(1000)} | {"tied.a": A, "tied.b": A, "wt": A}
