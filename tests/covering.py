@@ -2,7 +2,8 @@
 
 coverage.py measures.  From Python 3.12 on, the interpreter reports each line once (sys.monitoring), which costs little,
 and every test counts.  Older Pythons call a function for each line, which more than doubles the time of a test: there,
-only the imports and the tests of ROOMS that are not marked as slow count, and the line that is printed says so.
+only the imports and, of the tests of ROOMS that are not marked as slow, the first case of each in each process count,
+and the line that is printed says so.
 
 Not seen in either case: processes that tests start, such as commands in processes of their own, faults and fuzzing, and
 the reader of HDF5.  The figure is a lower bound.
@@ -63,6 +64,7 @@ class Covering:
         self.found.start()
         self.runs = True
         self.failed = False
+        self.seen: set[tuple[Path, str]] = set()
 
     def turn(self, on: bool) -> None:
         """Measure from here on, or do not."""
@@ -88,10 +90,12 @@ class Covering:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """By the folder of the test; what is slow without being traced runs the same lines again and again."""
+        """By the folder of the test; other cases, and what is slow without being traced, run the same lines again."""
         parts = item.path.parts
         is_here = "tests" in parts[:-1] and parts[parts.index("tests") + 1] in ROOMS
-        self.turn(IS_CHEAP or (is_here and item.get_closest_marker("slow") is None))
+        name = (item.path, item.nodeid.partition("[")[0])
+        self.turn(IS_CHEAP or (is_here and name not in self.seen and item.get_closest_marker("slow") is None))
+        self.seen.add(name)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -113,7 +117,7 @@ class Covering:
         of = (
             "all tests"
             if IS_CHEAP
-            else f"the tests of {', '.join(ROOMS)} alone, not slow ones (Python 3.12 counts all)"
+            else f"first cases of the tests of {', '.join(ROOMS)} that are not slow (Python 3.12 counts all)"
         )
         line = f"coverage: {self.total:.1f} % of paramtool's lines, by {of}, without processes that tests start"
         terminalreporter.write_line(f"{line}; build/coverage/report.txt")

@@ -149,7 +149,7 @@ SAME = {"value_dim": "head_dim"}
 """{axis: the axis that it is as long as, if it is not known}"""
 
 
-class _Laid(NamedTuple):
+class _BlockAxes(NamedTuple):
     """What a pattern says of the shape of its tensor."""
 
     blocks: tuple[tuple[tuple[str, ...], ...], ...]
@@ -159,11 +159,11 @@ class _Laid(NamedTuple):
 
 
 @lru_cache(maxsize=KEPT)
-def _laid(content: str, along: int) -> _Laid:
+def _laid(content: str, along: int) -> _BlockAxes:
     items = parse(content, WORDS)
     every = tuple(block.axes for block in blocks(items))
     known = all(along < len(axes) for axes in every)
-    return _Laid(every, tuple(counted(items, along)) if known else ())
+    return _BlockAxes(every, tuple(counted(items, along)) if known else ())
 
 
 def _lacking(counted: Iterable[tuple[str, ...]], sizes: Sizes) -> list[str]:
