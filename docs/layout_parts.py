@@ -13,6 +13,7 @@ from paramtool.parts.layout import FusedRow, PartLayout, all_part_layouts, group
 from paramtool.parts.pieces import Piece
 from paramtool.parts.proofs import proofs
 from paramtool.parts.sizes import MEANINGS, Sizes
+from paramtool.passes.parts import fused_names
 
 GROUPED = {
     "heads": 4, "kv_heads": 2, "head_dim": 2, "value_dim": 2, "rotary": 2, "chunks": 2, "ffn": 2, "experts": 2,
@@ -85,6 +86,9 @@ def _section(layout: PartLayout) -> Iterator[str]:
     for row in layout.tensors:
         along = f", blocks along axis {row.along}" if row.along else ""
         yield f"| `{row.name}` | `{row.content}`{along} |"
+    if others := fused_names.variants_of(layout)[1:]:
+        called = ", ".join(" + ".join(f"`{name}`" for name in names) for names in others)
+        yield from ("", f"Other names of the same: {called}.")
     yield from ("", "```", *(line for row in layout.tensors for line in _picture(row)), "```")
 
 

@@ -37,6 +37,7 @@ _FUSED: tuple[tuple[str, int, str], ...] = (
     ("gate-up", IN_FAMILIES, "ff_proj dense_h_to_4h input_linear weights_in Wi"),
     ("gate-up", WHERE_SAID, "linear_fc1"),
     ("convs", WHERE_SAID, "conv1d"),
+    ("latent-heads", WHERE_SAID, "kv_b_proj attn_kv_b"),
 )
 """(kind of a group, when, what files call the tensor that holds it); docs/layouts.md says who."""
 FUSED_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -82,7 +83,10 @@ LAYER_STACKS = ("input_linear", "output_linear")
 CHILDREN = frozenset([*(name for ways in APART.values() for names in ways for name in names), *FUSED, *OF_FAMILIES,
                       *LAYER_STACKS])  # fmt: skip
 """What parts and fused tensors are called that are layers."""
-STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {STACKS[0]: (("w13", "w2"), LAYER_STACKS)}
+STACK_NAMES: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
+    STACKS[0]: (("w13", "w2"), LAYER_STACKS),
+    ("k_b_proj", "v_b_proj"): (("embed_q", "unembed_out"), ("attn_k_b", "attn_v_b")),
+}
 """{the stacks of a layout: what other files call them}"""
 WEIGHTS = ("weight", "qweight", "weight_packed", "blocks", "base_layer.weight")
 """What the weight of a layer is called, quantised or not, or beside factors of PEFT."""

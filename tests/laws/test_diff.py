@@ -111,7 +111,7 @@ def test_rows_that_are_nowhere_are_told(place: Path, seed: int, lost: int) -> No
     old = np.random.default_rng(seed).normal(size=(8, WIDTH)).astype("f4")
     found = compared(place, {"a.weight": old}, {"b.weight": old[lost:]})
     assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED]
-    assert found.tensors[1].how == f"{lost * WIDTH} of {8 * WIDTH} elements in no tensor of B"
+    assert found.tensors[1].how == f"{lost * WIDTH} of {8 * WIDTH} elements not found in B"
     assert not found.is_same()
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+import paramtool
 from paramtool.errors import LayoutError
 from paramtool.model.diff import LAYOUT, RENAMED, SAME, TensorDiff
 from paramtool.parts import patterns, solving
@@ -206,3 +208,40 @@ def test_what_is_beside_a_matrix_follows_its_map(end: str, by_table: bool, tmp_p
         kinds = {name: one.kind for one in found.tensors for name in one.b}
         assert kinds[f"{made}.weight"] == LAYOUT
         assert (kinds[f"{made}{end}"] == LAYOUT) is not wrong and found.is_same() is not wrong
+
+
+REAL_NAMES = {
+    "mla-kv-b-stacks": [
+        ("mla-kv-b", {"k_b_proj": "embed_q", "v_b_proj": "unembed_out"}),
+        ("mla-kv-b", {"k_b_proj": "attn_k_b", "v_b_proj": "attn_v_b", "kv_b_proj": "attn_kv_b"}),
+    ],
+}  # fmt: skip
+"""{layout: another of its group, and what files call the tensors of both}: MLX and GGUF"""
+
+
+@pytest.mark.parametrize(
+    "name, other, called", [(name, other, called) for name, ways in REAL_NAMES.items() for other, called in ways]
+)
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+def test_the_names_that_files_have_are_those_of_a_layout(
+    name: str, other: str, called: Mapping[str, str], back: bool, tmp_path: Path
+) -> None:
+    """Under them a map is found and named, and `unfuse` takes the tensors apart."""
+    layouts = {one.name: one for one in LAYOUTS}
+
+    def renamed(arrays: Arrays) -> Arrays:
+        words = {key: key.split(".") for key in arrays}
+        return {".".join(called.get(word, word) for word in words[key]): one for key, one in arrays.items()}
+
+    (parts, one), (_, two) = (planted(layouts[own], "weight", "h.3.self_attn") for own in (name, other))
+    a, b = renamed(two), renamed(one)
+    found = compared(tmp_path, *((b, a) if back else (a, b)))
+    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert {one.layout for one in found.tensors if one.kind != SAME} == {other if back else name}
+    sizes = " ".join(f"{word}={sizes_of(layouts[name])[word]}" for word in layouts[other].facts())
+    paramtool.unfuse(
+        tmp_path / "b.safetensors", tmp_path / "apart.safetensors", layout=other if back else name,
+        spec=f"{layouts[name].group} {sizes}",
+    )  # fmt: skip
+    apart = load_file(tmp_path / "apart.safetensors")
+    assert apart.keys() == parts.keys() and all(np.array_equal(apart[key], parts[key]) for key in parts)

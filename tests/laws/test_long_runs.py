@@ -54,7 +54,7 @@ def test_a_slice_is_found_and_the_rest_is_missing(place: Path, kind: str, size: 
     assume(stop - start < size)
     found = compared(place, {"x": vector}, {"y": vector[start:stop]})
     assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same()
-    assert found.tensors[1].how == f"{size - (stop - start)} of {size} elements in no tensor of B"
+    assert found.tensors[1].how == f"{size - (stop - start)} of {size} elements not found in B"
 
 
 @law

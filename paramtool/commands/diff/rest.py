@@ -77,7 +77,7 @@ class Rest:
         state = self.state
         for name in state.used:
             if name in state.a and (lost := state.unread(name)):
-                how = f"{lost} of {plural(state.a[name].numel, 'element')} in no tensor of B"
+                how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
                 state.gone.append(TensorDiff(REMOVED, (name,), (), how=how))
         moved = {state.a[old]: new for new, one in state.found.items() for old in one.a}
         for name, view in list(state.left_a.items()):
