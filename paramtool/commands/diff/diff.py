@@ -15,7 +15,9 @@ from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import plural
+from paramtool.errors import plural, some
+from paramtool.formats import OTHER_FORM
+from paramtool.formats.folder.weight_names import Weights
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -107,7 +109,8 @@ def diff(
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
-    first, second = (opened(path, None, progress, allowed).checkpoint for path in (a, b))
+    found = [opened(path, None, progress, allowed) for path in (a, b)]
+    first, second = (one.checkpoint for one in found)
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
@@ -129,10 +132,16 @@ def diff(
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *warnings(tensors, tied.without_room)),
+        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors, tied.without_room)),
         nbytes,
         time.monotonic() - began,
     )
+
+
+def _not_looked_at(*sides: Weights) -> Iterator[str]:
+    for side, one in zip("AB", sides, strict=True):
+        if one.forms:
+            yield f"{side}: not looked at: {some(one.forms, 3)}, which {OTHER_FORM}"
 
 
 def _of_sides(text: str) -> str:
