@@ -92,10 +92,11 @@ class Settled:
     def cut_with_others(self) -> None:
         """CHANGED also where a table makes such a tensor, and others of the same tensors are cut elsewhere."""
         cut = {old for one in self.found.values() if one.kind == CHANGED and one.how.startswith(CUT) for old in one.a}
-        for new, one in self.found.items():
-            if one.layout and one.kind in LED_BACK and new in one.a and not cut.isdisjoint(one.a):
-                if self.a[new].numel != self.b[new].numel:
-                    self.found[new] = self._cut(one)
+        tables = [one for new, one in self.found.items() if one.layout and one.kind in LED_BACK and new in one.a]
+        for one in tables:
+            (new,) = one.b
+            if self.a[new].numel != self.b[new].numel and not cut.isdisjoint(one.a):
+                self.found[new] = self._cut(one)
 
     def _cut(self, one: TensorDiff) -> TensorDiff:
         (new,) = one.b
