@@ -179,6 +179,21 @@ RULES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("max-unused = 0", 1), ("max-duplicate = 7999", 1), ("max-unused = 0\nseverity = {unused-bytes = 'warning'}", 0),
+     ("", 0)],
+)  # fmt: skip
+def test_a_limit_that_was_written_fails(text: str, code: int, at: Path) -> None:
+    """As `inspect --fail-on` does, unless its severity says otherwise; the limits of no configuration are warnings."""
+    waste = {"a": torch.zeros(1100)[:1000], "b": torch.ones(2000), "c": torch.ones(2000)}
+    torch.save(waste, "waste.pt")
+    if text:
+        (at / "paramtool.toml").write_text(text)
+    found = paramtool.check(["waste.pt"])
+    assert found.findings and found.exit_code == code
+
+
 @pytest.mark.parametrize("text", RULES)
 def test_each_rule(text: str, at: Path) -> None:
     """A file with two names of one tensor, its copy, a NaN, and a storage that is mostly unused."""
