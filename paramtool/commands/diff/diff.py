@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
+from paramtool.commands.diff.tied_parts import Sources
 from paramtool.commands.diff.ties import ties
 from paramtool.commands.diff.warned import warnings
 from paramtool.commands.opening import Allowed, opened
@@ -116,6 +117,7 @@ def diff(
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
+    tied = ties(first, second, tensors, (os.fspath(a), os.fspath(b)), Sources(work.sources, frozenset(work.copied)))
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
@@ -124,13 +126,13 @@ def diff(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        tuple(ties(first, second, tensors, (os.fspath(a), os.fspath(b)))),
+        tied.differences,
         (
             *(_of_sides(text) for text in objects.differences if text not in metadata),
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors)),
+        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors, tied.without_room)),
         nbytes,
         time.monotonic() - began,
     )

@@ -53,6 +53,10 @@ class Settled:
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
+        self.sources: dict[str, Sequence[View]] = {}
+        """{name in the second: the windows on the first that it is made of}"""
+        self.copied: set[str] = set()
+        """Tensors of the first with lines that are found in place of equal ones, which were taken more than once."""
 
     @cached_property
     def networks(self) -> tuple[Sequence[Found], Sequence[Found]]:
@@ -66,6 +70,8 @@ class Settled:
         view, old = self.b[new], self.a[names[0]]
         shapes = (old.shape if len(names) == 1 else None, view.shape)
         one = TensorDiff(kind, names, (new,), (old.dtype.name, view.dtype.name), shapes, nbytes=view.nbytes)
+        if new not in self.sources and sum(self.a[name].numel for name in names) == view.numel:
+            self.sources[new] = [self.a[name] for name in names]
         self.found[new] = self._unless_cut_elsewhere(replace(one, **more))  # type: ignore[arg-type]
         self.left_b.pop(new, None)
         for name in names:

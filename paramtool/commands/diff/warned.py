@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands.diff.settled import LED_BACK
+from paramtool.commands.diff.tied_parts import LostTie
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.errors import plural, some
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
@@ -18,11 +19,24 @@ SHOWN = 3
 """How many names a warning shows."""
 
 
-def warnings(tensors: Sequence[TensorDiff]) -> Iterator[str]:
-    """The warnings, in sentences."""
+def warnings(tensors: Sequence[TensorDiff], without_room: Sequence[LostTie]) -> Iterator[str]:
+    """The warnings, in sentences; `without_room` are ties that one of the two has no room for."""
+    yield from _without_room(without_room)
     yield from _moved_in_place(tensors)
     yield from _unlike_others(tensors)
     yield from _exchanged(tensors)
+
+
+def _without_room(lost: Sequence[LostTie]) -> Iterator[str]:
+    """Ties of tensors that one tensor of the other side holds."""
+    for side, other in (("A", "B"), ("B", "A")):
+        names = [f"{one.olds[0]} = {one.olds[1]}" if one.olds else f"{one.other} = {one.name}"
+                 for one in lost if one.where == side]  # fmt: skip
+        if names:
+            yield (
+                f"{plural(len(names), f'tie of {side} is', f'ties of {side} are')} not in {other}, which has the"
+                f" numbers of both in one tensor and no room for a tie (--strict refuses them): {some(names, SHOWN)}"
+            )
 
 
 def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
