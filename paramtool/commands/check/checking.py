@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paramtool import formats
 from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
-from paramtool.commands.check.report import CheckedFile
+from paramtool.commands.check.report import CheckedFile, OtherModelError
 from paramtool.commands.check.settings import AskedRule, asked_rules
 from paramtool.commands.check.targets import CheckTarget, inside
 from paramtool.commands.check.uses import PolicyUses
@@ -65,6 +65,7 @@ class Checking:
         """One checkpoint, or those in a folder that is none itself."""
         found = self.file(target)
         is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError))
+        is_refused = is_refused and not isinstance(found.error, OtherModelError)
         is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models
         if is_refused and not is_named and is_folder(target.path) and (inner := inside(target.path)):
             yield from (self.file(CheckTarget(path)) for path in inner)
