@@ -117,7 +117,9 @@ def diff(
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
-    tied = ties(first, second, tensors, (os.fspath(a), os.fspath(b)), Sources(work.sources, frozenset(work.copied)))
+    tied = ties(
+        first, second, tensors, (os.fspath(a), os.fspath(b)), made=Sources(work.sources, frozenset(work.copied))
+    )
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)

@@ -64,7 +64,7 @@ class TiedParts:
     def __init__(self, a: SharedNames, b: SharedNames, rows: Mapping[str, TensorDiff], made: Sources) -> None:
         """`rows` are {name in the second: its verdict}."""
         self.a, self.b, self.rows, self.copied = a, b, rows, made.copied
-        known = {name: views for name, views in made.windows.items() if name in b.sets and name in rows}
+        known = {name: made.windows[name] for name in b.sets if name in rows and name in made.windows}
         self.sources = {name: [one for view in views for one in _each(view)] for name, views in known.items()}
         self.by_storage: dict[object, list[str]] = {}
         """{storage of the first: its names}"""

@@ -39,7 +39,7 @@ class Ties(NamedTuple):
 
 
 def ties(
-    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], made: Sources
+    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], *, made: Sources
 ) -> Ties:  # fmt: skip
     """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares."""
     renamed = _renamed(a, tensors)

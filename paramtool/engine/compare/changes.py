@@ -72,7 +72,7 @@ class Measure:
             wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
             p, q = x.astype(wide), y.astype(wide)
             apart = np.abs(p - q)
-            _measure_exactly(x, y, p, q, apart)
+            _measure_exactly(x, y, p, q, apart=apart)
             equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
             apart[equal] = 0
             differs = ~equal
@@ -124,7 +124,7 @@ class Measure:
         )
 
 
-def _measure_exactly(x: Array, y: Array, p: Array, q: Array, apart: Array) -> None:
+def _measure_exactly(x: Array, y: Array, p: Array, q: Array, *, apart: Array) -> None:
     """The differences of integers and floating point, both of which float64 has no room for; `p` and `q` are float64.
 
     Such a number of a floating-point type is a whole one.
