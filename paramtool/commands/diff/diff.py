@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 
-from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
+from paramtool.commands._differences import ONLY_THERE, WITH_METADATA, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
 from paramtool.commands.diff.ties import ties
 from paramtool.commands.diff.warned import warnings
@@ -15,6 +15,7 @@ from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural
+from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -29,6 +30,7 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.passes.nesting import nesting_differences
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,6 +118,9 @@ def diff(
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
+    if _says_nesting(first) and _says_nesting(second):
+        nesting = nesting_differences(second.objects, first.objects)
+        objects.differences += [text for text in nesting if text not in objects.differences]
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
     return Diffed(
         os.fspath(a),
@@ -131,6 +136,17 @@ def diff(
         nbytes,
         time.monotonic() - began,
     )
+
+
+def _says_nesting(checkpoint: Checkpoint) -> bool:
+    """Whether the keys of its tensors are those that a program gave them.
+
+    Formats without objects have only names, those with an alias record only what names do not say, and in DCP a flat
+    folder may be one whose planner wrote no paths.
+    """
+    if checkpoint.format.startswith("torch"):
+        return True
+    return checkpoint.format.startswith(WITH_METADATA) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
 
 
 def _of_sides(text: str) -> str:
