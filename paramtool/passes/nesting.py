@@ -6,7 +6,7 @@ name, and a program that reads one of them fails on the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -31,13 +31,14 @@ class Step(NamedTuple):
         return self.container, identity(self.key)
 
 
-def nesting_differences(found: Node, expected: Node) -> Iterator[str]:
+def nesting_differences(found: Node, expected: Node, said: Collection[str] = ()) -> Iterator[str]:
     """What differs of the places of the tensors that both trees name, as sentences of `Comparison`.
 
-    One for each pair of containers, of types of keys, and of ways to nest, however many tensors it is true of.
+    One for each pair of containers, of types of keys, and of ways to nest, however many tensors it is true of; `said` is
+    what `Comparison` said already.
     """
     mine, theirs = dict(_paths(found)), dict(_paths(expected))
-    containers: dict[str, None] = {}
+    containers: dict[tuple[str, str], dict[str, None]] = {}
     keys: dict[tuple[str, str], dict[tuple[str, Key, Key], None]] = {}
     nested: list[str] = []
     for name, path in mine.items():
@@ -48,22 +49,30 @@ def nesting_differences(found: Node, expected: Node) -> Iterator[str]:
         if here is None or there is None:
             nested.append(name)
         elif here.container != there.container:
-            containers[f"object {place or 'at the top'!r}: is {here.spoken}; the source has {there.spoken}"] = None
+            if _other_container(place, here.spoken, there.spoken) not in said:
+                containers.setdefault((here.spoken, there.spoken), {})[place] = None
         elif word(here.key) == word(there.key):
             types = type(here.key).__name__, type(there.key).__name__
             keys.setdefault(types, {})[place, here.key, there.key] = None
         else:
             nested.append(name)
-    yield from containers
+    for (one, two), places in containers.items():
+        first, *rest = places
+        yield _other_container(first, one, two) + (f" (and {plural(len(rest), 'more place')})" if rest else "")
     for changed in keys.values():
-        (place, one, two), *rest = changed
+        (place, mine_key, their_key), *rest = changed
         more = f" (and {plural(len(rest), 'more key')})" if rest else ""
-        key = f"key {word(one)!r:.60} is {_type(one)}"
-        yield f"object {place or 'at the top'!r}: {key}; the source has {_type(two)}{more}"
+        key = f"key {word(mine_key)!r:.60} is {_type(mine_key)}"
+        yield f"object {place or 'at the top'!r}: {key}; the source has {_type(their_key)}{more}"
     if nested:
         name = nested[0]
         more = f" (and {plural(len(nested) - 1, 'more tensor')})" if len(nested) > 1 else ""
         yield f"object {name!r}: is {_under(mine[name])}; the source has it {_under(theirs[name])}{more}"
+
+
+def _other_container(place: str, one: str, two: str) -> str:
+    """As `Comparison` says it."""
+    return f"object {place or 'at the top'!r}: is {one}; the source has {two}"
 
 
 def _paths(tree: Node) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -103,5 +112,7 @@ def _type(key: Key) -> str:
 
 
 def _under(path: tuple[Step, ...]) -> str:
+    if not path:
+        return "at the top"
     words = [repr(word(one.key)) for one in path]
     return f"under the keys {', '.join(words)}" if len(words) > 1 else f"under the key {''.join(words)}"

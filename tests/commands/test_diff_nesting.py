@@ -61,6 +61,9 @@ def test_many_tensors_are_one_row(tmp_path: Path) -> None:
     many = {f"layers.{k}.weight": torch.randn(2) for k in range(100)}
     found = of(tmp_path, many, {"layers": {str(k): {"weight": many[f"layers.{k}.weight"]} for k in range(100)}})
     assert len(found.objects) == 1 and found.objects[0].endswith("(and 99 more tensors)")
+    listed = {f"m{k}": [torch.randn(2)] for k in range(100)}
+    found = of(tmp_path, listed, {key: tuple(held) for key, held in listed.items()})
+    assert found.objects == ("object 'm0': is a tuple; A has a list (and 99 more places)",)
 
 
 @pytest.mark.parametrize(

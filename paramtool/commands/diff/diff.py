@@ -119,8 +119,7 @@ def diff(
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
     if _says_nesting(first) and _says_nesting(second):
-        nesting = nesting_differences(second.objects, first.objects)
-        objects.differences += [text for text in nesting if text not in objects.differences]
+        objects.differences += [*nesting_differences(second.objects, first.objects, tuple(objects.differences))]
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
     return Diffed(
         os.fspath(a),
