@@ -34,8 +34,8 @@ class Step(NamedTuple):
 def nesting_differences(found: Node, expected: Node, said: Collection[str] = ()) -> Iterator[str]:
     """What differs of the places of the tensors that both trees name, as sentences of `Comparison`.
 
-    One for each pair of containers, of types of keys, and of ways to nest, however many tensors it is true of; `said` is
-    what `Comparison` said already.
+    One for each pair of containers, of types of keys, and of ways to nest, however many tensors it is true of;
+    `said` is what `Comparison` said already.
     """
     mine, theirs = dict(_paths(found)), dict(_paths(expected))
     containers: dict[tuple[str, str], dict[str, None]] = {}
@@ -60,8 +60,8 @@ def nesting_differences(found: Node, expected: Node, said: Collection[str] = ())
         first, *rest = places
         yield _other_container(first, one, two) + (f" (and {plural(len(rest), 'more place')})" if rest else "")
     for changed in keys.values():
-        (place, mine_key, their_key), *rest = changed
-        more = f" (and {plural(len(rest), 'more key')})" if rest else ""
+        (place, mine_key, their_key), *others = changed
+        more = f" (and {plural(len(others), 'more key')})" if others else ""
         key = f"key {word(mine_key)!r:.60} is {_type(mine_key)}"
         yield f"object {place or 'at the top'!r}: {key}; the source has {_type(their_key)}{more}"
     if nested:
