@@ -36,16 +36,20 @@ MAX_SPANS = 8
 """The most spans of rows that are written out."""
 
 
-def rows(found: Diffed, *, stat: bool, rows: bool) -> Iterator[Row]:
-    """The verdict and counts; without `stat` also what differs, and with `rows` which rows."""
+def rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Iterator[Row]:
+    """The verdict and counts; without `stat` also what differs, and with `rows` which rows.
+
+    What gives exit code 1 is among them in any case: ties and objects, with `strict` also metadata.
+    """
     yield "verdict", verdict(found)
     for kind, count in counts(found.tensors).items():
         if stat or kind == SAME:
             yield LABELS[kind], plural(count, "tensor")
     if not stat:
         yield from _tensors(found.tensors, rows)
-        yield from (("ties", text) for text in found.ties)
-        yield from (("objects", text.removeprefix("object ")) for text in found.objects)
+    yield from (("ties", text) for text in found.ties)
+    yield from (("objects", text.removeprefix("object ")) for text in found.objects)
+    if strict or not stat:
         yield from (("metadata", text.removeprefix("metadata ")) for text in found.metadata)
     yield "note", whole(f"read {size(found.nbytes_read)} in {found.seconds:.1f} s")
 
@@ -90,7 +94,7 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
             names = _listed([(one.b or one.a)[0] for one in members])
         elif len(members) == 1:
             names = _names(first, numbers=True)
-        yield LABELS[kind], plural(len(members), "tensor"), names, _detail(members)
+        yield LABELS[kind], plural(len(members), "tensor"), names, _detail(members, with_mean=rows)
         if rows:
             for one in members:
                 if one.change and one.change.rows:
@@ -114,8 +118,8 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _detail(members: list[TensorDiff]) -> str:
-    """The map, or how far the numbers are apart: the largest of all."""
+def _detail(members: list[TensorDiff], *, with_mean: bool) -> str:
+    """The map, or how far the numbers are apart: the largest of all, and the mean of all."""
     first = members[0]
     parts = [_how(members)] if first.how else []
     if not first.is_unique:
@@ -126,7 +130,7 @@ def _detail(members: list[TensorDiff]) -> str:
         parts.append(f"{list(first.shapes[0] or ())} -> {list(first.shapes[1] or ())}")
     changes = [one.change for one in members if one.change]
     if changes:
-        parts.append(_apart(changes))
+        parts += [_apart(changes), *(_mean(changes) if with_mean else ())]
     return ", ".join(parts)
 
 
@@ -146,6 +150,14 @@ def _apart(changes: list[Distance]) -> str:
     if relative and not any(one.nan_only_a or one.nan_only_b for one in changes):
         words.append(f"relative {max(relative):.2g}")
     return ", ".join(words)
+
+
+def _mean(changes: list[Distance]) -> Iterator[str]:
+    """The mean absolute difference of all elements, where all have one."""
+    numel = sum(one.numel for one in changes)
+    total = sum(one.mean * one.numel for one in changes if one.mean is not None)
+    if numel and not any(one.mean is None for one in changes):
+        yield f"mean difference {total / numel:.3g}"
 
 
 def _spans(change: Distance) -> str:

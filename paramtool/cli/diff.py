@@ -23,8 +23,8 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
     "--find-base", metavar="X", type=FILE,
     help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
 )  # fmt: skip
-@click.option("--stat", is_flag=True, help="Print the verdict and counts only.")
-@click.option("--rows", is_flag=True, help="Say which rows of each changed tensor differ.")
+@click.option("--stat", is_flag=True, help="Print the verdict and counts only, and ties and objects that differ.")
+@click.option("--rows", is_flag=True, help="Say which rows of each changed tensor differ, and the mean difference.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where A and B are not the same weights.")
 @click.option(
     "--strict",
@@ -79,7 +79,7 @@ def command(
 
         _render.json_text(_json.diffed(found))
     else:
-        _render.rows(_diff_rows.rows(found, stat=stat, rows=rows))
+        _render.rows(_diff_rows.rows(found, stat=stat, rows=rows, strict=strict))
     return 1 if exit_code and not found.is_same(strict=strict, tolerance=tolerance) else 0
 
 

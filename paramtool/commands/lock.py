@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import UsageError, refuse_string, some
-from paramtool.formats import policy
+from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import read, write
@@ -76,12 +76,16 @@ def lock(
         warnings = LOCK.write(
             where, text.encode(), force=force, inputs=inputs_of(paths, _read_files(paths, models.values()))
         )
-    copies = (
-        f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
-        for name, one in models.items()
-        if one.unlocked
-    )
-    return Locked(where, tuple(models.values()), text, (*warnings, *copies))
+    return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)))
+
+
+def _not_locked(models: Mapping[str, LockedModel]) -> Iterator[str]:
+    """What of the models' folders no lock holds, in sentences."""
+    for name, one in models.items():
+        if one.unlocked:
+            yield f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
+        if one.forms:
+            yield f"{name}: not locked, and not compared: {some(one.forms, 3)}, which {OTHER_FORM}"
 
 
 def _read_files(paths: Sequence[Path], models: Iterable[LockedModel]) -> Iterator[str]:

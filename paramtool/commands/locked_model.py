@@ -59,8 +59,8 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     """
     found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
-    copies = [os.path.basename(copy.path) for copy in found.copies]
-    return replace(made, unlocked=tuple(copies))
+    copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
+    return replace(made, unlocked=tuple(copies), forms=found.forms)
 
 
 def described(

@@ -83,11 +83,15 @@ def describe(
 
 def copies_note(found: Weights) -> str:
     """What is not looked at of a folder, beside the set of weights that was taken; empty where there is nothing."""
-    names = [os.path.basename(copy.path) for copy in found.copies]
-    if not names:
-        return ""
+    names = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
     taken = os.path.basename(found.path)
-    return f"not looked at: {some(names, 3)}, with tensors of the names and shapes of {taken}"
+    alike = [f"{some(names, 3)}, with tensors of the names and shapes of {taken}"] if names else []
+    other = [f"{some(found.forms, 3)}, which {OTHER_FORM}"] if found.forms else []
+    return f"not looked at: {'; '.join([*alike, *other])}" if alike or other else ""
+
+
+OTHER_FORM = "has no tensor name in common with it; by the file's name it is the model for another framework"
+"""What is known of another form of a model in the same folder."""
 
 
 def looked_at(

@@ -110,6 +110,8 @@ class LockedModel:
     lines: Mapping[str, int] = field(default_factory=dict)
     """{word: line} of `content`, `unnamed` and `dialect`."""
 
+    forms: tuple[str, ...] = ()
+    """Files of its folder that are the model for another framework by their names, not compared and not locked."""
     unlocked: tuple[str, ...] = ()
     """Files of its folder that hold the same tensors once more, compared and not locked; never in a lock file."""
 

@@ -81,28 +81,36 @@ class Sizes:
     def __init__(self, given: Mapping[str, int]) -> None:
         """`given` are lengths that are known."""
         self.known = dict(given)
+        self._calculated: dict[str, int] = {}
+        self._lacking: set[str] = set()
 
     def of(self, word: str) -> int:
         """The length of an axis; UnknownSize if it is not known, LayoutError if it is no whole number."""
-        if word.isdigit():
-            return int(word)
-        if word not in self.known:
+        if (found := self.known.get(word)) is not None:
+            return found
+        if (found := self._calculated.get(word)) is None:
+            if word.isdigit():
+                return int(word)
             if word not in _DERIVED:
                 raise UnknownSize(word)
-            return _DERIVED[word](self)
-        return self.known[word]
+            found = self._calculated[word] = _DERIVED[word](self)
+        return found
 
     def knows(self, word: str) -> bool:
         """Whether a length is given or follows."""
-        if word in self.known or word.isdigit():
-            return True
-        if word not in _DERIVED:
-            return False
+        return self.find(word) is not None
+
+    def find(self, word: str) -> int | None:
+        """The length of an axis, or None if it is not known; LayoutError as of `of`."""
+        if (found := self.known.get(word)) is not None:
+            return found
+        if word in self._lacking or (word not in _DERIVED and not word.isdigit()):
+            return None
         try:
-            self.of(word)
+            return self.of(word)
         except UnknownSize:
-            return False
-        return True
+            self._lacking.add(word)
+            return None
 
     def with_one(self, word: str, length: int) -> Sizes:
         """The same with one more."""

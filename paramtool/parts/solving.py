@@ -132,10 +132,14 @@ def can_fit(content: str, along: int, shape: tuple[int, ...], *, sizes: Sizes) -
     total, lacking = 0, set()
     try:
         for group in laid.counted:
-            unknown = tuple(SAME.get(word, word) for word in group if not sizes.knows(word))
-            lacking.add(unknown)
-            if "rest" not in unknown:  # it can be 0
-                total += prod(sizes.of(word) for word in group if sizes.knows(word))
+            size, unknown = 1, []
+            for word in group:
+                if (found := sizes.find(word)) is None:
+                    unknown.append(SAME.get(word, word))
+                else:
+                    size *= found
+            lacking.add(tuple(unknown))
+            total += 0 if "rest" in unknown else size  # it can be 0
     except LayoutError:
         return False
     if lacking == {()}:

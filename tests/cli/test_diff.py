@@ -65,6 +65,8 @@ def test_a_change_is_measured_and_its_rows_are_told(folder: Path) -> None:
     ran = quick("diff", "base.safetensors", "changed.safetensors", "--rows", cwd=folder)
     assert "changed  1 tensor  h.1.w  8 of 128 elements, largest difference 0.5, relative" in ran.out, ran
     assert "changed  h.1.w  8 rows: 0-7\n" in ran.out
+    assert ", mean difference 0.031" in ran.out  # 0.5 in one of 16 columns
+    assert "mean" not in quick("diff", "base.safetensors", "changed.safetensors", cwd=folder).out
     assert quick("diff", "base.safetensors", "changed.safetensors", "--stat", cwd=folder).out.startswith(
         "verdict  different weights\nsame  2 tensors\nchanged  1 tensor\n"
     )
@@ -114,6 +116,8 @@ def test_a_tie_that_is_lost(tmp_path: Path) -> None:
     ran = quick("diff", "tied.pt", "apart.pt", "--exit-code", cwd=tmp_path)
     assert ran.code == 1 and "ties  'head': shares memory with 'wte' in A only\n" in ran.out, ran
     assert ran.out.startswith("verdict  same weights, tied otherwise\n")
+    ran = quick("diff", "tied.pt", "apart.pt", "--exit-code", "--stat", cwd=tmp_path)
+    assert ran.code == 1 and "ties  'head': shares memory with 'wte' in A only\n" in ran.out, ran
     assert quick("diff", "tied.pt", "tied.pt", "--exit-code", "--strict", cwd=tmp_path).code == 0
 
 
@@ -122,6 +126,8 @@ def test_objects_are_compared(tmp_path: Path) -> None:
     for name, epoch in (("a", 1), ("b", 2)):
         torch.save({"model": {"w": weight}, "epoch": epoch}, tmp_path / f"{name}.pt")
     ran = quick("diff", "a.pt", "b.pt", "--exit-code", cwd=tmp_path)
+    assert ran.code == 1 and "objects  'epoch': is " in ran.out, ran
+    ran = quick("diff", "a.pt", "b.pt", "--exit-code", "--stat", cwd=tmp_path)
     assert ran.code == 1 and "objects  'epoch': is " in ran.out, ran
     assert quick("diff", "a.pt", "b.pt", "--exit-code", "--only", "model", cwd=tmp_path).code == 0
 
@@ -135,6 +141,8 @@ def test_metadata_that_one_side_lacks(folder: Path) -> None:
     ):
         ran = quick("diff", f"{one}.safetensors", f"{other}.safetensors", "--exit-code", "--strict", cwd=folder)
         assert ran.code == 1 and row in ran.out, ran
+        stat = ("diff", f"{one}.safetensors", f"{other}.safetensors", "--exit-code", "--stat")
+        assert row in quick(*stat, "--strict", cwd=folder).out and row not in quick(*stat, cwd=folder).out
 
 
 def test_a_file_that_cannot_be_read(folder: Path) -> None:

@@ -55,3 +55,25 @@ def test_rows_are_read_again_only_where_some_were_never_taken(tmp_path: Path, mo
     save_file({"x": torch.cat([ROWS, ROWS]).flip(0)}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert found.is_same() and [one.kind for one in found.tensors] == [LAYOUT] and not read
+
+
+W, V = torch.randn(16, 8), torch.randn(200)
+MOVED = {
+    "rows": (W, W[torch.randperm(16)]),
+    "columns": (W, W.flip(1)),
+    "halves": (W, W.roll(8, 0)),
+    "a vector": (V, V.roll(100)),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_equal_tensors_that_moved_alike_under_their_names(case: str, tmp_path: Path) -> None:
+    """Either could be made of the first one: each is tried with its own name first."""
+    for name, tensor in zip("ab", MOVED[case], strict=True):
+        save_file({"x": tensor.contiguous(), "y": tensor.clone()}, tmp_path / f"{name}.safetensors")
+    for pair in (("a", "b"), ("b", "a")):
+        found = diff(*(tmp_path / f"{name}.safetensors" for name in pair))
+        assert [(one.kind, one.a, one.b) for one in found.tensors] == [
+            (LAYOUT, (name,), (name,)) for name in ("x", "y")
+        ], found
+        assert found.is_same() and not any(one.is_unique for one in found.tensors)

@@ -134,3 +134,104 @@ def test_numpy_says_which_elements_are_shared(seed: int) -> None:
     injective = all(len({*elements(view).reshape(-1).tolist()}) == view.numel for pair in (a, b) for view in pair)
     assert found == is_alike or (not injective and not found)
     assert shape == one.shape and shape_of_other == other.shape
+
+
+Q, K, V = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(1))
+JOINED = torch.cat([Q, V, K])
+MOVED_Q = Q.flip(0)
+
+
+def layers(*parts: tuple[str, torch.Tensor]) -> State:
+    return {f"l.{k}.{name}": tensor for k in range(2) for name, tensor in parts}
+
+
+KINDS = {"gate": (12, 8), "up": (12, 8), "down": (8, 12)}
+
+
+def experts() -> State:
+    """Two experts that share all their tensors, and one more."""
+    chance = torch.Generator().manual_seed(2)
+    apart = {kind: torch.randn(2, *shape, generator=chance) for kind, shape in KINDS.items()}
+    memory = {kind: [each[0].clone(), each[1].clone()] for kind, each in apart.items()}
+    return {f"m.experts.{k}.{kind}_proj.weight": memory[kind][k // 2] for k in range(3) for kind in KINDS}
+
+
+def stacked(state: State) -> State:
+    gate, up, down = ([state[f"m.experts.{k}.{kind}_proj.weight"] for k in range(3)] for kind in KINDS)
+    both = [torch.cat(pair) for pair in zip(gate, up, strict=True)]
+    return {"m.experts.gate_up_proj": torch.stack(both), "m.experts.down_proj": torch.stack(down)}
+
+
+QKV = tuple((f"{name}_proj.weight", one) for name, one in zip("qkv", (Q, K, V), strict=True))
+PARTS = layers(*QKV)
+LOST: dict[str, tuple[State, State, str, str]] = {
+    "rows in another order": (
+        {"a": Q, "b": Q}, {"a": MOVED_Q, "b": MOVED_Q.clone()},
+        "'b': shares memory with 'a' in A only", "'b': shares memory with 'a' in B only",
+    ),
+    "layers of a fused tensor": (
+        PARTS, {f"l.{k}.qkv_proj.weight": torch.cat([Q, K, V]) for k in range(2)},
+        "'l.1.qkv_proj.weight': shares memory with 'l.0.qkv_proj.weight' in A only, as 'l.1.q_proj.weight' and"
+        " 'l.0.q_proj.weight'",
+        "'l.1.q_proj.weight': shares memory with 'l.0.q_proj.weight' in B only",
+    ),
+    "layers of joined rows": (
+        layers(("x", Q), ("y", K), ("z", V)), {f"l.{k}.t": JOINED.clone() for k in range(2)},
+        "'l.1.t': shares memory with 'l.0.t' in A only, as 'l.1.x' and 'l.0.x'",
+        "'l.1.x': shares memory with 'l.0.x' in B only",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_ties_of_tensors_that_are_made_of_several(case: str, tmp_path: Path) -> None:
+    a, b, there, back = LOST[case]
+    found = compared(tmp_path, a, b)
+    assert there in found.ties and not found.is_same(), found
+    found = compared(tmp_path, b, a)
+    assert back in found.ties and not found.is_same(), found
+
+
+@pytest.mark.parametrize("name", ["qkv_proj.weight", "t"])
+def test_layers_that_share_a_joined_tensor_keep_their_ties(name: str, tmp_path: Path) -> None:
+    joined = torch.cat([Q, K, V])
+    for pair in ((PARTS, layers((name, joined))), (layers((name, joined)), PARTS)):
+        assert not compared(tmp_path, *pair).ties
+
+
+def test_parts_of_a_tied_tensor_that_are_tied_in_part(tmp_path: Path) -> None:
+    """Only the keys of the two layers share memory in B."""
+    names = [f"{name}_proj.weight" for name in "qkv"]
+    parts = {f"l.{k}.{name}": one if name[0] == "k" else one.clone() for k in range(2) for name, one in QKV}
+    found = compared(tmp_path, layers(("qkv_proj.weight", torch.cat([Q, K, V]))), parts)
+    assert found.ties == tuple(f"'l.1.{n}': shares memory with 'l.0.{n}' in A only, as 'l.1.qkv_proj.weight' and"
+                               " 'l.0.qkv_proj.weight'" for n in (names[0], names[2]))  # fmt: skip
+
+
+WITHIN: dict[str, tuple[State, State, str]] = {
+    "queries and keys": (
+        {f"a.{name}_proj.weight": Q if name != "v" else V for name in "qkv"},
+        {"a.qkv_proj.weight": torch.cat([Q, Q, V])},
+        "'a.q_proj.weight = a.k_proj.weight'",
+    ),
+    "experts": (experts(), stacked(experts()), "'m.experts.0.gate_proj.weight = m.experts.1.gate_proj.weight'"),
+    "rows": ({"x": Q, "y": Q, "z": V}, {"t": torch.cat([Q, V, Q])}, "'x = y'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITHIN)
+def test_ties_inside_one_tensor_are_a_warning(case: str, tmp_path: Path) -> None:
+    a, b, names = WITHIN[case]
+    for pair, side in (((a, b), "A"), ((b, a), "B")):
+        found = compared(tmp_path, *pair)
+        assert not found.ties and not found.is_same(strict=True)
+        assert any(f" of {side} " in one and "no room for a tie" in one and names in one for one in found.notes), found
+        assert found.is_same() or case == "rows"  # y is in no tensor of B
+
+
+def test_one_tensor_that_is_two_in_the_other_is_no_tie(tmp_path: Path) -> None:
+    for pair in (
+        ({"x": Q}, {"x": MOVED_Q, "y": MOVED_Q.clone()}),
+        ({"f": JOINED}, {"s": JOINED[:24], "t": JOINED[16:]}),
+    ):
+        assert not compared(tmp_path, *pair).ties

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME
@@ -235,3 +235,28 @@ def test_a_nan_is_the_cast_of_any_nan(dtype: torch.dtype, tmp_path: Path) -> Non
     torch.save({"w": other}, tmp_path / "d.pt")
     (changed,) = diff(tmp_path / "d.pt", tmp_path / "b.pt").tensors
     assert changed.kind == "changed"
+
+
+@pytest.mark.parametrize("first, dtype", [(1 << 24, "f4"), ((1 << 62) + 1, "f8"), (2049, "f2")])
+def test_integers_that_are_rounded(first: int, dtype: str, tmp_path: Path) -> None:
+    """Beyond the last integer that a type has; also where float64 has not all integers."""
+    whole = np.full(64, first) + np.arange(64) * (1 if first < 1 << 60 else 4)
+    save_file({"w": whole}, tmp_path / "a.safetensors")
+    save_file({"w": whole.astype(dtype)}, tmp_path / "b.safetensors")
+    for pair in (("a", "b"), ("b", "a")):
+        found = diff(*(tmp_path / f"{name}.safetensors" for name in pair))
+        (one,) = found.tensors
+        most = max(abs(int(x) - int(y)) for x, y in zip(whole, whole.astype(dtype), strict=True))
+        assert (one.kind, one.change and one.change.largest) == (ROUNDED, most), one
+        assert found.is_same(tolerance=most) and not found.is_same(tolerance=most - 1) and most
+
+
+@pytest.mark.parametrize("old, new", [("f4", "i4"), ("i8", "i4"), ("i4", "u2")])
+def test_what_wraps_around_or_is_cut_off_is_changed(old: str, new: str, tmp_path: Path) -> None:
+    one = (np.arange(64) * 70001.75).astype(old)
+    one[1] = 2**33 + 1 if old == "i8" else one[1]
+    with np.errstate(all="ignore"):
+        save_file({"w": one}, tmp_path / "a.safetensors")
+        save_file({"w": one.astype(new)}, tmp_path / "b.safetensors")
+    for pair in (("a", "b"), ("b", "a")):
+        assert [x.kind for x in diff(*(tmp_path / f"{name}.safetensors" for name in pair)).tensors] == [CHANGED]

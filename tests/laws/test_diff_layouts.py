@@ -69,8 +69,13 @@ def has_bias(layout: PartLayout) -> bool:
 
 
 def is_named(one: TensorDiff, layout: str) -> bool:
-    """Whether a verdict names a layout; one whose map is that of another by certain sizes is named second."""
-    return one.layout == layout or layout in one.how.partition("the same map as ")[2].split(", ")
+    """Whether a verdict names a layout; one whose map is that of another by certain sizes is named second.
+
+    Either of two layouts that have a tensor of the same rows may be named.
+    """
+    rows = {each.name: {*each.tensors} for each in LAYOUTS}
+    is_shared = one.layout in rows and not rows[one.layout].isdisjoint(rows[layout])
+    return one.layout == layout or is_shared or layout in one.how.partition("the same map as ")[2].split(", ")
 
 
 @by_layout
@@ -210,13 +215,15 @@ def test_what_is_beside_a_matrix_follows_its_map(end: str, by_table: bool, tmp_p
         assert (kinds[f"{made}{end}"] == LAYOUT) is not wrong and found.is_same() is not wrong
 
 
-REAL_NAMES = {
+REAL_NAMES: Mapping[str, list[tuple[str, dict[str, str]]]] = {
     "mla-kv-b-stacks": [
         ("mla-kv-b", {"k_b_proj": "embed_q", "v_b_proj": "unembed_out"}),
         ("mla-kv-b", {"k_b_proj": "attn_k_b", "v_b_proj": "attn_v_b", "kv_b_proj": "attn_kv_b"}),
     ],
+    "qkvz-per-head": [("linear-qkv-z", {})],
+    "qkvz": [("linear-qkv-z", {}), ("qkvz-per-head", {})],
 }  # fmt: skip
-"""{layout: another of its group, and what files call the tensors of both}: MLX and GGUF"""
+"""{layout: another of its group, and what files call the tensors of both}: MLX, GGUF, Qwen3-Next, Qwen3.5, vLLM"""
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,11 @@ def _shared_experts(s: Any, gate: Experts, up: Experts, down: Experts) -> list[A
     return [np.stack([_in_turn(*both) for both in zip(gate, up, strict=True)]), np.stack(down)]
 
 
+@reference("linear-qkv-z")
+def _linear_qkv_z(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
+    return [np.concatenate([linear_q, linear_k, linear_v]), linear_z]
+
+
 @reference("qkvz")
 def _qkvz(s: Any, linear_q: Array, linear_k: Array, linear_v: Array, linear_z: Array) -> list[Array]:
     return [np.concatenate([linear_q, linear_k, linear_v, linear_z])]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from paramtool.commands.check.report import OtherModelError
 from paramtool.commands.lock import name_in
 from paramtool.commands.locked_model import LockReading, described
 from paramtool.commands.pointed import pointed
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 MANY = 6
 """How many models of a lock a message names."""
+
+FIRST = 3
+"""How many names of each of two models a message has."""
 
 
 def place_of(lock: Lock, name: str) -> str:
@@ -66,8 +70,28 @@ def pointers(path: str, locked: LockedModel, lock: Lock) -> tuple[str, Iterator[
 def differences(
     found: Inspection, locked: LockedModel, lock: Lock, *, content_only: bool, progress: Progress
 ) -> Iterator[Finding]:
-    """What differs from the lock; a lock that was made of headers reads no tensor."""
+    """What differs from the lock; a lock that was made of headers reads no tensor.
+
+    OtherModelError where that would be everything.
+    """
     has_hashes = not content_only and all(file.sha256 for file in locked.files)
     reading = LockReading(locked.is_headers_only, hash_files=has_hashes)
     now = described(found.checkpoint, found.path, locked.path, reading, progress=progress)
+    _refuse_other(locked, now, lock, found.path)
     yield from compare.findings(locked, now, lock.path, content_only=content_only)
+
+
+def _refuse_other(locked: LockedModel, now: LockedModel, lock: Lock, path: str) -> None:
+    """OtherModelError where a checkpoint and its model in the lock have no name and not all numbers in common."""
+    if not locked.tensors or not now.tensors or now.unnamed == locked.unnamed:
+        return
+    if locked.tensors.keys().isdisjoint(now.tensors):
+        here, there = (
+            f"{plural(len(one), 'tensor')} ({some(list(one), FIRST)})" for one in (now.tensors, locked.tensors)
+        )
+        raise OtherModelError(
+            f"{path}: {lock.path} has another model: none of the names here, {here}, is one of {locked.path!r:.200}, "
+            f"{there}, and the digests without names differ, too",
+            hint="--lock FILE compares with its own lock; if the model was replaced on purpose, `paramtool lock` with "
+            "all paths, -o and --force makes the lock anew",
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paramtool import formats
 from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
-from paramtool.commands.check.report import CheckedFile
+from paramtool.commands.check.report import CheckedFile, OtherModelError
 from paramtool.commands.check.settings import AskedRule, asked_rules
 from paramtool.commands.check.targets import CheckTarget, inside
 from paramtool.commands.check.uses import PolicyUses
@@ -19,7 +19,7 @@ from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, pr
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.finding import OFF, Finding
+from paramtool.model.finding import ERROR, OFF, FileLine, Finding
 from paramtool.model.rule_ids import BY_ID, BY_NAME
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Checking:
         """One checkpoint, or those in a folder that is none itself."""
         found = self.file(target)
         is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError))
+        is_refused = is_refused and not isinstance(found.error, OtherModelError)
         is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models
         if is_refused and not is_named and is_folder(target.path) and (inner := inside(target.path)):
             yield from (self.file(CheckTarget(path)) for path in inner)
@@ -110,7 +111,7 @@ class Checking:
         found = self._inspected(path, settings, asked)
         draft.notes += found.checkpoint.notes
         for rule, place in asked:
-            usual = (replace(one, place=place, severity=BY_ID[one.id].severity) for one in rule.findings(found))
+            usual = (replace(one, place=place, severity=_severity(one, place)) for one in rule.findings(found))
             self._add(draft, usual, settings)
             draft.notes += rule.assumptions(found)
             if place is not None and (patterns := rule.kind.patterns(rule.asked)):
@@ -191,6 +192,15 @@ class Checking:
         if missed := [name for name in self.lock.models if name not in seen]:
             first = ", ".join(repr(name)[:200] for name in missed[:4]) + (", ..." if len(missed) > 4 else "")
             yield f"{self.lock.path} names {plural(len(missed), 'other model')}, for which no path was given: {first}"
+
+
+LIMITS = ("PT204", "PT205")
+"""Kinds of findings that are warnings where nobody wrote the limit, and errors where the configuration has it."""
+
+
+def _severity(finding: Finding, place: FileLine | None) -> str:
+    """The severity of a rule's finding, where no `[severity]` says another; `place` is that of the rule, if written."""
+    return ERROR if place is not None and finding.id in LIMITS else BY_ID[finding.id].severity
 
 
 def _name(lock: Lock, path: str) -> str:

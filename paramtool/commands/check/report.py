@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from paramtool.errors import ParamtoolError, plural
+from paramtool.errors import ParamtoolError, UsageError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+
+
+class OtherModelError(UsageError):
+    """A checkpoint that was read, and is not the model that the lock has for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class Comparing(Settled):
             self._by_reasons()
             folds(self)
             tiny(self)
+        self.cut_with_others()
         stored_once(self)
         rest.settle()
         made.strays()

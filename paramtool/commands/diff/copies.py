@@ -58,6 +58,7 @@ def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedL
         if name in work.left_a and len(taken) < lines.total:
             continue  # a tensor that nothing was taken of: all of it, or it is lost
         surplus.subtract(found)
+        work.copied.add(name)
         work.use(name, [lines.part(start, stop - start) for start, stop in spans(taken)])
         if name in work.left_a:
             work.settle_only_a(LAYOUT, name, "rows that B has as copies of equal rows")

@@ -6,15 +6,18 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 
-from paramtool.commands._differences import ONLY_THERE, WITH_METADATA, named_objects, object_differences
+from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
+from paramtool.commands.diff.tied_parts import Sources
 from paramtool.commands.diff.ties import ties
 from paramtool.commands.diff.warned import warnings
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import plural
+from paramtool.errors import plural, some
+from paramtool.formats import OTHER_FORM
+from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
@@ -31,6 +34,9 @@ from paramtool.model.diff import (
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.passes.nesting import nesting_differences
+
+RECORDED = ("safetensors", "sharded")
+"""What the names of formats with an alias record begin with."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,13 +114,15 @@ def diff(
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
-    first, second = (opened(path, None, progress, allowed).checkpoint for path in (a, b))
+    found = [opened(path, None, progress, allowed) for path in (a, b)]
+    first, second = (one.checkpoint for one in found)
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:
         work = Comparing(first, second, sides, memory)
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
+    tied = ties(first, second, tensors, (os.fspath(a), os.fspath(b)), Sources(work.sources, frozenset(work.copied)))
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
@@ -125,13 +133,13 @@ def diff(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        tuple(ties(first, second, tensors, (os.fspath(a), os.fspath(b)))),
+        tied.differences,
         (
             *(_of_sides(text) for text in objects.differences if text not in metadata),
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *warnings(tensors)),
+        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors, tied.without_room)),
         nbytes,
         time.monotonic() - began,
     )
@@ -140,12 +148,18 @@ def diff(
 def _says_nesting(checkpoint: Checkpoint) -> bool:
     """Whether the keys of its tensors are those that a program gave them.
 
-    Formats without objects have only names, those with an alias record only what names do not say, and in DCP a flat
-    folder may be one whose planner wrote no paths.
+    Other formats than torch's and those with an alias record have only names, or make keys of them: DCP turns numbers
+    into text.  A record has the keys that names do not say.
     """
     if checkpoint.format.startswith("torch"):
         return True
-    return checkpoint.format.startswith(WITH_METADATA) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+    return checkpoint.format.startswith(RECORDED) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+
+
+def _not_looked_at(*sides: Weights) -> Iterator[str]:
+    for side, one in zip("AB", sides, strict=True):
+        if one.forms:
+            yield f"{side}: not looked at: {some(one.forms, 3)}, which {OTHER_FORM}"
 
 
 def _of_sides(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -80,6 +81,17 @@ class FoundMap(NamedTuple):
         for number, start, count in self.map.runs.covered():
             name, lines = self.lines[number]
             yield name, lines.part(start, count)
+
+    def sources(self) -> Iterator[View]:
+        """The windows that are read, each as often as its lines are taken."""
+        import numpy as np
+
+        runs, parts = self.map.runs, list(self.map.runs.covered())
+        taken, covered = np.bincount(runs.tensor, runs.length), Counter[int]()
+        for number, _, count in parts:
+            covered[number] += count
+        for number, start, count in parts:
+            yield from [self.lines[number][1].part(start, count)] * max(1, int(taken[number]) // covered[number])
 
     def pairs(self) -> list[CastPair]:
         """Each run as a window of the first and one of the second."""

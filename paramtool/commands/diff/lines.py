@@ -37,13 +37,14 @@ def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
         for one in search.found(advance):
             if _is_new(one, work):
                 maps.append(one)
-                _settle(one, work, search)
-                _follow(one, work, made, names)
+                named = _under_own_name(one, work)
+                _settle(named, work, search)
+                _follow(named, work, made, names)
     give_copies(work, maps, search.firsts)
     runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
     for one in runs.found():
         if _is_new(one, work):
-            _settle(one, work, search)
+            _settle(_under_own_name(one, work), work, search)
     if not search.is_complete:
         _undecided(work, [name for name, view in work.left_b.items() if has_lines(view)])
     _undecided(work, runs.missed)
@@ -55,6 +56,13 @@ def _left(varied: Mapping[str, View], work: Settled) -> dict[str, View]:
 
 def _is_new(one: FoundMap, work: Settled) -> bool:
     return one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds)
+
+
+def _under_own_name(one: FoundMap, work: Settled) -> FoundMap:
+    """A map of a tensor of several names by the name that the second has, too: lines are looked for under the first."""
+    own = work.a.get(one.name)
+    lines = {k: (one.name if work.a[old] == own else old, lines) for k, (old, lines) in one.lines.items()}
+    return one._replace(lines=lines)
 
 
 def _open(work: Settled) -> dict[str, View]:
@@ -81,6 +89,7 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
     found = list(search.beside(one, work.left_b))
     for old, window in one.used():
         work.use(old, [window])
+    work.sources[one.name] = list(one.sources())
     pairs = one.pairs() if one.kind == ROUNDED and len(one.map.runs) <= MAX_MEASURED else ()
     lost = work.lost(one.kind, pairs) if pairs else None
     unique, moves = one.map.is_unique, one.moves()

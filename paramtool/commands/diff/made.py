@@ -103,6 +103,7 @@ class MadeByTables:
             state.settle(RENAMED if kind == LAYOUT else kind, names, name, change=lost)
             return
         self._use(one.target)
+        state.sources[name] = [pair.a for pair in made.pairs]
         for repeated in one.repeats:
             if self._kind(repeated):
                 self._use(repeated)
@@ -138,6 +139,7 @@ class MadeByTables:
             if kind := state.proved(pairs):
                 for old, pair in followed.pairs:
                     state.use(old, [pair.a])
+                state.sources[followed.name] = [pair.a for _, pair in followed.pairs]
                 olds = dict.fromkeys(old for old, _ in followed.pairs)
                 how, lost = f"{one.how}, as {one.b[0]!r}", state.lost(kind, pairs)
                 state.settle(kind, olds, followed.name, how=how, layout=one.layout, change=lost)

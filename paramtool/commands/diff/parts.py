@@ -134,7 +134,8 @@ class PartSearch:
             for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
                 theirs = _shape(one, there)
                 shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
-                if part_maps.is_of_rows(theirs, shapes[0]) and not self._may_share_rows(other.tensors[0].name, there):
+                held = [mine.name for mine in other.tensors]
+                if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
                     continue
                 names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
                 maps = part_maps.between(shapes, theirs)
@@ -149,7 +150,7 @@ class PartSearch:
         ]  # fmt: skip
         for other in self._near(group.at, others):
             shape = _shape(other, self.a[other.name])
-            if part_maps.keeps_rows(shape, term) and not self._may_share_rows(other.name, self.b[name]):
+            if part_maps.keeps_rows(shape, term) and not self._may_share_rows([other.name], self.b[name]):
                 continue
             maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
             yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
@@ -166,19 +167,23 @@ class PartSearch:
         view = self.a[name]
         return bool(view.numel) and _are_numbers(view, there) and self._is_element(view, 0, there, 0)
 
-    def _may_share_rows(self, name: str, there: View) -> bool:
-        """Whether rows of a tensor of the second can be rows of one of the first, by how some begin."""
-        view = self.a[name]
-        if not view.numel or not _are_numbers(view, there):
+    def _may_share_rows(self, names: Sequence[str], there: View) -> bool:
+        """Whether rows of a tensor of the second can be rows of some of the first, by how a few begin."""
+        views = [self.a[name] for name in names]
+        if not all(view.numel and _are_numbers(view, there) for view in views):
             return False
-        if len(view.shape) != 2 or len(there.shape) != 2 or view.shape[1] != there.shape[1]:
+        if len(there.shape) != 2 or any(len(view.shape) != 2 or view.shape[1] != there.shape[1] for view in views):
             return True
-        dtype = narrow(view.dtype, there.dtype)
+        sampled = [_begin(there, there.shape[0] * k // SAMPLED_ROWS) for k in range(SAMPLED_ROWS)]
+        return all(any(self._has_row(name, row) for name in names) for row in sampled)
+
+    def _has_row(self, name: str, row: View) -> bool:
+        """Whether a row of a matrix of the first begins like one of the second."""
+        view = self.a[name]
+        dtype = narrow(view.dtype, row.dtype)
         if (name, dtype) not in self._rows:
             self._rows[name, dtype] = frozenset(_begins(self.sides.a.source, view, dtype))
-        sampled = (there.shape[0] * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS))
-        rows = (_cast_begin(self._sample(1, _begin(there, k)), there, dtype) for k in sampled)
-        return all(row.tobytes() in self._rows[name, dtype] for row in rows)
+        return _cast_begin(self._sample(1, row), row, dtype).tobytes() in self._rows[name, dtype]
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""

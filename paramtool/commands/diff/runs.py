@@ -33,6 +33,8 @@ class RunSearch:
         """Tensors of the second for which the lines of the first did not fit into memory."""
         self._memory = memory
         self._lines: list[NamedLines] = []
+        self._numbers: dict[View, list[int]] = {}
+        """{tensor of the first: its numbers}"""
         self._windows: dict[LineKind, Windows] = {}
         self._ways = self._wanted()
 
@@ -73,6 +75,7 @@ class RunSearch:
                     if way.kind in wanted:
                         is_whole = not lines.is_columns and not has_short_rows(view)
                         found.setdefault(way.kind, []).append(ShortLines(len(self._lines), way, is_whole))
+                self._numbers.setdefault(view, []).append(len(self._lines))
                 self._lines.append((name, lines))
         return found
 
@@ -91,9 +94,10 @@ class RunSearch:
             self._windows[kind] = Windows(size, hashes, parts)
 
     def _of(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
+        own = self._numbers.get(self.a[name], ()) if name in self.a else ()
         for way in self._ways[name]:
             windows = self._windows.get(way.kind)
-            made = windows.find(a_source, b_source, way) if windows is not None else None
+            made = windows.find(a_source, b_source, way, own) if windows is not None else None
             if found := named_map((a_source, b_source), made, way, self._lines, memory=self._memory):
                 return found
         return None

@@ -5,7 +5,7 @@ Rows first, then what the rows left: columns, and rows that are columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -57,6 +57,8 @@ class Search:
         self._index = LineIndex(memory)
         self.firsts: list[NamedLines] = []
         """The tensors of the first as lines; their positions are the numbers in the index."""
+        self._numbers: dict[View, list[int]] = {}
+        """{tensor of the first: its numbers}"""
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
 
     @property
@@ -118,6 +120,7 @@ class Search:
         every = [Added(len(self.firsts), way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
         if wanted and self._index.has_room(sum(one.entries for one in wanted)):
+            self._numbers.setdefault(self.a[name], []).append(len(self.firsts))
             self.firsts.append((name, lines))
             yield from wanted
 
@@ -145,12 +148,18 @@ class Search:
 
     def _as_rows(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
         ways = (way for way in self._ways[name] if not way.lines.is_across)
-        found = ((self._index.find(a_source, b_source, way), way) for way in ways)
+        own = self._own(name)
+        found = ((self._index.find(a_source, b_source, way, own), way) for way in ways)
         return self._first(a_source, b_source, found)
 
     def _as_columns(self, a_source: Source, b_source: Source, name: str) -> ProvedMap | None:
-        found = ((self._index.find_across(a_source, b_source, way), way) for way in self._ways[name])
+        own = self._own(name)
+        found = ((self._index.find_across(a_source, b_source, way, own), way) for way in self._ways[name])
         return self._first(a_source, b_source, found)
+
+    def _own(self, name: str) -> Sequence[int]:
+        """The numbers of what the first has under the name of a tensor of the second."""
+        return self._numbers.get(self.a[name], ()) if name in self.a else ()
 
     def _first(
         self, a_source: Source, b_source: Source, every: Iterable[tuple[LineMap | None, LineWay]]

@@ -23,6 +23,8 @@ from paramtool.passes.rnn.find import Found
 SURE_NBYTES = 64
 """Equal tensors of fewer bytes are equal by chance: a step counter, a scale."""
 
+CUT = "cut elsewhere: "
+"""In front of a map of a tensor that has more or fewer elements than the same name has in the first."""
 LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
 """Verdicts of tensors whose numbers both checkpoints have."""
 
@@ -53,6 +55,10 @@ class Settled:
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
+        self.sources: dict[str, Sequence[View]] = {}
+        """{name in the second: the windows on the first that it is made of}"""
+        self.copied: set[str] = set()
+        """Tensors of the first with lines that are found in place of equal ones, which were taken more than once."""
 
     @cached_property
     def networks(self) -> tuple[Sequence[Found], Sequence[Found]]:
@@ -66,6 +72,8 @@ class Settled:
         view, old = self.b[new], self.a[names[0]]
         shapes = (old.shape if len(names) == 1 else None, view.shape)
         one = TensorDiff(kind, names, (new,), (old.dtype.name, view.dtype.name), shapes, nbytes=view.nbytes)
+        if new not in self.sources and sum(self.a[name].numel for name in names) == view.numel:
+            self.sources[new] = [self.a[name] for name in names]
         self.found[new] = self._unless_cut_elsewhere(replace(one, **more))  # type: ignore[arg-type]
         self.left_b.pop(new, None)
         for name in names:
@@ -79,8 +87,21 @@ class Settled:
         (new,) = one.b
         if one.layout or one.kind not in LED_BACK or new not in self.a or self.a[new].numel == self.b[new].numel:
             return one
+        return self._cut(one)
+
+    def cut_with_others(self) -> None:
+        """CHANGED also where a table makes such a tensor, and others of the same tensors are cut elsewhere."""
+        cut = {old for one in self.found.values() if one.kind == CHANGED and one.how.startswith(CUT) for old in one.a}
+        tables = [one for new, one in self.found.items() if one.layout and one.kind in LED_BACK and new in one.a]
+        for one in tables:
+            (new,) = one.b
+            if self.a[new].numel != self.b[new].numel and not cut.isdisjoint(one.a):
+                self.found[new] = self._cut(one)
+
+    def _cut(self, one: TensorDiff) -> TensorDiff:
+        (new,) = one.b
         shapes = (self.a[new].shape, self.b[new].shape)
-        return replace(one, kind=CHANGED, how=f"cut elsewhere: {one.how}", shapes=shapes, change=None)
+        return replace(one, kind=CHANGED, how=f"{CUT}{one.how}", layout="", shapes=shapes, change=None)
 
     def settle_only_a(self, kind: str, name: str, how: str, layout: str = "") -> None:
         """A verdict on a tensor that only the first has, or whose absence in the second changes nothing."""

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
 from paramtool.commands._differences import declared_names
+from paramtool.commands.diff.tied_parts import MAX_NAMES, LostTie, SharedNames, Sources, TiedParts
 from paramtool.engine.compare.shared_elements import TiedPair, share_alike
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, pending
 from paramtool.model.diff import TensorDiff
 from paramtool.model.view import View, overlaps
-
-MAX_NAMES = 32
-"""The most names of one alias set that are compared in pairs; of more, each with the first."""
-
-
-@dataclass
-class SharedNames:
-    """The names of a checkpoint by the memory that they share."""
-
-    sets: Mapping[str, str]
-    """{name: the first name of its alias set}"""
-    windows: Mapping[str, View]
 
 
 def memory_of(checkpoint: Checkpoint) -> SharedNames:
@@ -40,20 +30,61 @@ def memory_of(checkpoint: Checkpoint) -> SharedNames:
     return SharedNames(sets, {**windows, **signed})  # type: ignore[dict-item]
 
 
-def ties(a: Checkpoint, b: Checkpoint, tensors: Iterable[TensorDiff], paths: tuple[str, str]) -> Iterator[str]:
+class Ties(NamedTuple):
+    """The ties that differ."""
+
+    differences: tuple[str, ...]
+    without_room: tuple[LostTie, ...]
+    """Ties that the other side cannot have, since one tensor holds what is tied."""
+
+
+def ties(
+    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], made: Sources
+) -> Ties:  # fmt: skip
     """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares."""
-    renamed = {one.a[0]: one.b[0] for one in tensors if len(one.a) == len(one.b) == 1}
+    renamed = _renamed(a, tensors)
     for name, entry in a.entries.items():  # a pending sign that both have is compared by what is below it
         new = renamed.get(f"{name}/data", "").removesuffix("/data")
         if new in b.entries and pending(entry.value) and pending(b.entries[new].value):
             renamed[name] = new
     mine, theirs = memory_of(a), memory_of(b)
-    yield from _sets(mine, theirs, renamed)
-    yield from _shared_elements(mine, theirs, renamed)
-    yield from _declared((a, paths[0]), (b, paths[1]), renamed)
+    sets = list(_sets(mine, theirs, renamed))
+    known = {frozenset((one.name, one.other, one.where)) for one in sets}
+    parts = list(TiedParts(mine, theirs, {one.b[0]: one for one in tensors if one.a and one.b}, made).lost())
+    sets += [one for one in parts if one.has_room and frozenset((one.name, one.other, one.where)) not in known]
+    differences = (
+        *map(_told, sets),
+        *_shared_elements(mine, theirs, renamed),
+        *_declared((a, paths[0]), (b, paths[1]), renamed),
+    )
+    return Ties(differences, tuple(one for one in parts if not one.has_room))
 
 
-def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:
+def _renamed(a: Checkpoint, tensors: Iterable[TensorDiff]) -> dict[str, str]:
+    """{name in the first: name in the second} of whole tensors; of several, its own name where the second has it."""
+    found: dict[str, str] = {}
+    for one in tensors:
+        is_whole = len(one.a) == len(one.b) == 1 and (one.a == one.b or _numel(one.shapes[0]) == _numel(one.shapes[1]))
+        if is_whole:
+            (old,), (new,) = one.a, one.b
+            if old == new:
+                found[old] = new
+            else:
+                found.setdefault(old, new)
+    return found
+
+
+def _numel(shape: Sequence[int] | None) -> int:
+    return prod(shape) if shape is not None else -1
+
+
+def _told(one: LostTie) -> str:
+    """A tie that is in one of the two only, in words."""
+    olds = f", as {one.olds[0]!r} and {one.olds[1]!r}" if one.olds else ""
+    return f"{one.name!r}: shares memory with {one.other!r} in {one.where} only{olds}"
+
+
+def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[LostTie]:
     """Names that share memory in one checkpoint and not in the other, of those that both have."""
     mine = {renamed[name]: renamed.get(head, head) for name, head in a.sets.items() if name in renamed}
     theirs = {name: head for name, head in b.sets.items() if name in mine}
@@ -62,7 +93,7 @@ def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterato
         for name in one:
             head = first.setdefault(one[name], name)
             if other.get(name) != other.get(head):
-                yield f"{name!r}: shares memory with {head!r} in {where} only"
+                yield LostTie(name, head, where=where)
 
 
 def _shared_elements(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands.diff.settled import LED_BACK
+from paramtool.commands.diff.tied_parts import LostTie
 from paramtool.dialects import NAMES as DIALECTS
+from paramtool.engine.compare.cast_verdicts import ROUNDING
 from paramtool.errors import plural, some
+from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.names import NUMBER
@@ -18,11 +21,25 @@ SHOWN = 3
 """How many names a warning shows."""
 
 
-def warnings(tensors: Sequence[TensorDiff]) -> Iterator[str]:
-    """The warnings, in sentences."""
+def warnings(tensors: Sequence[TensorDiff], without_room: Sequence[LostTie]) -> Iterator[str]:
+    """The warnings, in sentences; `without_room` are ties that one of the two has no room for."""
+    yield from _without_room(without_room)
     yield from _moved_in_place(tensors)
     yield from _unlike_others(tensors)
     yield from _exchanged(tensors)
+    yield from _calculated_with(tensors)
+
+
+def _without_room(lost: Sequence[LostTie]) -> Iterator[str]:
+    """Ties of tensors that one tensor of the other side holds."""
+    for side, other in (("A", "B"), ("B", "A")):
+        names = [f"{one.olds[0]} = {one.olds[1]}" if one.olds else f"{one.other} = {one.name}"
+                 for one in lost if one.where == side]  # fmt: skip
+        if names:
+            yield (
+                f"{plural(len(names), f'tie of {side} is', f'ties of {side} are')} not in {other}, which has the"
+                f" numbers of both in one tensor and no room for a tie (--strict refuses them): {some(names, SHOWN)}"
+            )
 
 
 def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
@@ -52,6 +69,21 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     if names:
         many = plural(len(names), "tensor is", "tensors are")
         yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+
+
+def _calculated_with(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Floating point of two graphs under one name that differs, and is no weight: a scale, a limit."""
+    names = [
+        one.b[0]
+        for one in tensors
+        if one.kind == GRAPH and one.change and one.change.largest and one.dtypes[1].startswith(ROUNDING)
+    ]
+    if names and all(one.kind in (*LED_BACK, GRAPH) for one in tensors):
+        many = plural(len(names), "number of the graph differs", "numbers of the graph differ")
+        yield (
+            f"{many}: the weights are the same, the model computes something else (--strict refuses it):"
+            f" {some(names, SHOWN)}"
+        )
 
 
 def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:

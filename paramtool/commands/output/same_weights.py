@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from paramtool.formats.folder.copies import MAIN, VARIANT
-from paramtool.formats.table import SUFFIXES
+from paramtool.formats.folder.stems import INDEX, SHARD, STEMS, stem
 
-STEMS = (
-    ("model", "pytorch_model", "tf_model", "flax_model", "rust_model", "model_state", "consolidated"),
-    ("diffusion_pytorch_model", "diffusion_flax_model"),
-    ("open_clip_model", "open_clip_pytorch_model"),
-)
-"""Stems under which libraries look for one model in several formats.
-
-The first are those of transformers (`utils/__init__.py`; version 5 has no TensorFlow and Flax), rust-bert
-(`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
-those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
-"""
-ANY_OBJECT = (".pkl", ".pickle", ".pdopt")
-"""Files that hold weights at times, and more often something else: their names do not say."""
-SAME_SUFFIXES = (*(suffix for suffix in SUFFIXES if suffix not in ANY_OBJECT), ".ot")
-"""How the names of a model's weights end, whatever format they are in."""
-INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
-"""`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
-SHARD = re.compile(r"-\d+-of-\d+")
 EXPORTS = (
     (
         "the weights as another program takes them",
@@ -53,35 +33,12 @@ def is_export(name: str) -> bool:
 
     The stems are those of models: `original/consolidated.00.pth` is one, and `onnx/calibration.npz` is something else.
     """
-    return any(_stem(name) in group for group in STEMS) or bool(_matched(name, EXPORTS)) or is_any(name, EXPORT_DATA)
+    return any(stem(name) in group for group in STEMS) or bool(_matched(name, EXPORTS)) or is_any(name, EXPORT_DATA)
 
 
 def is_any(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name matches one of some patterns of lower-case names."""
     return any(fnmatchcase(name.lower(), pattern) for pattern in patterns)
-
-
-def stems(read: Iterable[str]) -> frozenset[str]:
-    """The stems of the files of a checkpoint, with those under which libraries look for it in other formats.
-
-    >>> sorted(stems(["a/pytorch_lora_weights.safetensors"]))
-    ['pytorch_lora_weights']
-    >>> "tf_model" in stems(["model-00001-of-00002.safetensors"])
-    True
-    """
-    own = {stem for path in read if (stem := _stem(os.path.basename(path)))}
-    return frozenset(own.union(*(group for group in STEMS if own.intersection(group))))
-
-
-def _stem(name: str) -> str:
-    """What of the name of a weights file or index is the same in every format; empty for other names.
-
-    >>> _stem("model-00001-of-00002.fp16.safetensors"), _stem("tf_model.h5.index.json"), _stem("model.json")
-    ('model', 'tf_model', '')
-    """
-    if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
-        return ""
-    return SHARD.sub("", name).split(".")[0]
 
 
 def same_weights(name: str, stems: Iterable[str]) -> str:
@@ -94,7 +51,7 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
     ('', '')
     """
-    if _stem(name) not in stems:
+    if stem(name) not in stems:
         return _matched(name, EXPORTS)
     if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
         return ""

@@ -25,12 +25,13 @@ import stat
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import field, replace
 
-from paramtool.commands.output.same_weights import INDEX, SAME_SUFFIXES, is_any, is_export, same_weights, stems
+from paramtool.commands.output.same_weights import is_any, is_export, same_weights
 from paramtool.commands.progress import Progress
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.writer import copy_whole
 from paramtool.errors import FormatError, plural, some
 from paramtool.formats.files import unreadable
+from paramtool.formats.folder.stems import INDEX, SAME_SUFFIXES, stems
 from paramtool.formats.folder.training_files import is_of_training, is_training_state, optimizer_of
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index

@@ -70,12 +70,13 @@ class CastTask(NamedTuple):
 def cast_verdict(a_source: Source, b_source: Source, task: CastTask) -> str:
     """CAST, ROUNDED or CHANGED: all pairs together, since one tensor is either the cast of others or their source."""
     ways = {CastWay(back, wide) for back in (False, True) for wide in (False, True)}
-    are_rounding = True
+    results = dict.fromkeys(ways, True)
+    """Whether what a way calculates is of types to which numbers are rounded; integers wrap around."""
     for pair in task.pairs:
         types, kinds = CastTypes(pair.a.dtype, pair.b.dtype), number_types(pair.a, pair.b)
         if kinds is None or not _may_be_cast(types):
             return CHANGED
-        are_rounding = are_rounding and is_rounding(pair.a.dtype) and is_rounding(pair.b.dtype)
+        results = {way: is_all and is_rounding(types.of(way)[1]) for way, is_all in results.items()}
         ways &= types.ways()
         for x, y in _blocks((a_source, b_source), pair, kinds, task.block_nbytes):
             ways = {way for way in ways if _holds(way, x, y, types)} if _same_signs(x, y) else set()
@@ -83,7 +84,7 @@ def cast_verdict(a_source: Source, b_source: Source, task: CastTask) -> str:
                 return CHANGED
     if {CastWay(), CastWay(is_back=True)} <= ways:
         return CAST
-    return ROUNDED if are_rounding else CHANGED
+    return ROUNDED if any(results[way] for way in ways) else CHANGED
 
 
 def _rounds_twice(old: DType, new: DType) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements that are compared at a time: eight arrays of float64 are 16 MB."""
+EXACT = 1 << 53
+"""From here on not every integer is a float64."""
 MAX_SPANS = 64
 """The most spans of rows that are kept of one tensor; all rows are counted."""
 
@@ -70,7 +72,8 @@ class Measure:
             wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
             p, q = x.astype(wide), y.astype(wide)
             apart = np.abs(p - q)
-            equal = (p == q) | (np.isnan(p) & np.isnan(q))
+            _measure_exactly(x, y, p, q, apart)
+            equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
             apart[equal] = 0
             differs = ~equal
             if x.dtype == y.dtype:  # 0.0 and -0.0 are equal numbers, and other bytes; large integers round in float64
@@ -119,6 +122,21 @@ class Measure:
             self.nan_only_a,
             self.nan_only_b,
         )
+
+
+def _measure_exactly(x: Array, y: Array, p: Array, q: Array, apart: Array) -> None:
+    """The differences of integers and floating point, both of which float64 has no room for; `p` and `q` are float64.
+
+    Such a number of a floating-point type is a whole one.
+    """
+    import numpy as np
+
+    if {x.dtype.kind in "iu", y.dtype.kind in "iu"} != {True, False} or p.dtype.kind == "c":
+        return
+    large = (np.abs(p) >= EXACT) & (np.abs(q) >= EXACT) & np.isfinite(p) & np.isfinite(q)
+    pairs = zip((x if x.dtype.kind in "iu" else p)[large].tolist(), (y if y.dtype.kind in "iu" else q)[large].tolist(),
+                strict=True)  # fmt: skip
+    apart[large] = [float(abs(int(one) - int(other))) for one, other in pairs]
 
 
 def _other_bits(x: Array, y: Array) -> Array:

@@ -9,7 +9,7 @@ be proved; else the sums of whole lines decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,16 +83,21 @@ class LineIndex:
                 among, some = parts.popitem()
                 tables[among] = LineTable(some)
 
-    def find(self, a_source: Source, b_source: Source, way: LineWay) -> LineMap | None:
-        """The map that gives a tensor's lines as rows of the first, every byte compared; None if there is none."""
+    def find(self, a_source: Source, b_source: Source, way: LineWay, own: Collection[int] = ()) -> LineMap | None:
+        """The map that gives a tensor's lines as rows of the first, every byte compared; None if there is none.
+
+        Of several maps, that of a tensor of `own`: the numbers of what has the same name.
+        """
         among = Among(way.kind, is_across=False)
         table = self._tables.get(among)
         if table is None or not all(table.has(self.hashes.of_rows(row)) for row in _some_rows(b_source, way)):
             return None
-        found = table.find(self.hashes.whole(b_source, way))
+        found = table.find(self.hashes.whole(b_source, way), own)
         return self._proved(a_source, b_source, self._claim(way, among, found))
 
-    def find_across(self, a_source: Source, b_source: Source, way: LineWay) -> LineMap | None:
+    def find_across(
+        self, a_source: Source, b_source: Source, way: LineWay, own: Collection[int] = ()
+    ) -> LineMap | None:
         """The same of lines of which at least one side is stored across."""
         for is_across in (True, False) if way.lines.is_across else (True,):
             among = Among(way.kind, is_across)
@@ -100,7 +105,7 @@ class LineIndex:
             found = None if table is None else self._sampled(b_source, way, table)
             if found is not None and not found.is_unique:
                 whole = self._whole(a_source, among)
-                found = None if whole is None else whole.find(self.hashes.whole(b_source, way))
+                found = None if whole is None else whole.find(self.hashes.whole(b_source, way), own)
             proved = self._proved(a_source, b_source, self._claim(way, among, found))
             if proved is not None:
                 return proved

@@ -75,14 +75,22 @@ class LineTable:
                 return np.where((at <= last) & is_same, at, -1)
             at = at + passed
 
-    def find(self, hashes: Array) -> LineMap | None:
-        """The map that the hashes of a tensor's lines propose; None where one is not there."""
+    def find(self, hashes: Array, own: Iterable[int] = ()) -> LineMap | None:
+        """The map that the hashes of a tensor's lines propose; None where one is not there.
+
+        Where lines are in several places, and a tensor of `own` has all of them, the map is of that tensor.
+        """
         found = self._found(hashes)
         if (found < 0).any():
             return None
         if (self._count[found] > 1).any():
             known: dict[int, list[Place]] = {}
-            return found_in([known.get(one) or self._places(known, one) for one in found.tolist()])
+            every = [known.get(one) or self._places(known, one) for one in found.tolist()]
+            for number in own:
+                mine = {one: _of(places, number) for one, places in known.items()}
+                if all(mine.values()):
+                    return found_in([mine[one] for one in found.tolist()])._replace(is_unique=False)
+            return found_in(every)
         return self._only(found)
 
     def find_only(self, hashes: Array) -> LineMap | None:
@@ -134,6 +142,11 @@ def found_in(lines: Iterable[Sequence[Place]]) -> LineMap:
             tensor, start = _next_of(places, runs, sure)
             runs.append(LineRun(tensor, start, 1, to))
     return LineMap(Runs.of(runs), is_unique)
+
+
+def _of(places: Sequence[Place], number: int) -> Sequence[Place]:
+    """The places in one tensor, of some that are sorted."""
+    return places[bisect_left(places, (number, 0)) : bisect_left(places, (number + 1, 0))]
 
 
 def _has(places: Sequence[Place], wanted: Place) -> bool:

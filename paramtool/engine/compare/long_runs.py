@@ -12,7 +12,7 @@ A run counts only if it is long and varied, or a whole tensor: zeros are everywh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.line_content import are_varied
@@ -90,9 +90,12 @@ class Windows:
         self.ways: Mapping[int, LineWay] = {one.number: one.way for one, _ in listed}
         self.table = LineTable((one.number, blocks) for one, blocks in listed)
 
-    def find(self, a_source: Source, b_source: Source, way: LineWay) -> LineMap | None:
-        """The runs that a tensor of the second is made of, every byte compared; None if it is not made of runs."""
-        found = _RunsOfOne(self, (a_source, b_source), way).runs()
+    def find(self, a_source: Source, b_source: Source, way: LineWay, own: Collection[int] = ()) -> LineMap | None:
+        """The runs that a tensor of the second is made of, every byte compared; None if it is not made of runs.
+
+        Of equal runs, that of a tensor of `own`: the numbers of what has the same name.
+        """
+        found = _RunsOfOne(self, (a_source, b_source), way, own).runs()
         if found is not None:
             b_source.prove_later(int(way.lines.view.storage))
             for number in found.runs.tensors():
@@ -105,8 +108,8 @@ class Windows:
 class _RunsOfOne:
     """The search for the runs of one tensor."""
 
-    def __init__(self, windows: Windows, sources: tuple[Source, Source], way: LineWay) -> None:
-        self.windows, self.way = windows, way
+    def __init__(self, windows: Windows, sources: tuple[Source, Source], way: LineWay, own: Collection[int]) -> None:
+        self.windows, self.way, self.own = windows, way, own
         self.a_source, self.b_source = sources
         self.least = -(-RUN_NBYTES // way.nbytes)
         """How many lines a run has."""
@@ -134,7 +137,7 @@ class _RunsOfOne:
         best = max(map(self._rank, runs))
         same = [run for run in runs if self._rank(run) == best]
         self.is_unique = self.is_unique and len(same) == 1
-        return same[0]
+        return next((run for run in same if run.tensor in self.own), same[0])
 
     def _rank(self, run: LineRun) -> tuple[int, bool]:
         return run.to + run.length, self._is_tensor(run)

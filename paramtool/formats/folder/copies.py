@@ -2,7 +2,9 @@
 
 the same tensors, and nothing else                   a copy
 the same tensors, and objects or metadata            something else, copied to the output
-no weights, or no common names                       something else, unless a library looks for the file
+no weights                                           something else
+no common names, in a file of another framework      another form of the model, which is not compared
+no common names in another file                      something else, or another set if a library looks for the file
 other bytes, another dtype, an additional tensor     another set
 """
 
@@ -15,6 +17,7 @@ from dataclasses import replace
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import open_source, read_bytes
+from paramtool.formats.folder.stems import stem, stems
 from paramtool.formats.folder.weight_names import Pair, Weights, is_index_name
 from paramtool.formats.object_tree import is_flat
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -86,8 +89,8 @@ def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
         return f"a different name from {first}, which another program looks for"
     mine, theirs = one.checkpoint.entries, other.checkpoint.entries
     common = [name for name in theirs if name in mine]
-    if not common:  # other frameworks have other names for the same tensors
-        return () if not is_main(other.path) else f"no name in common with {first}"
+    if not common:
+        return () if _is_another_form(one.path, other.path) else f"no name in common with {first}"
     for name in common:
         if difference := _difference(name, mine[name], theirs[name], first):
             return difference
@@ -100,6 +103,17 @@ def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
             return f"{name!r} is not in {first}"
         pairs += [(twin, name)] if twin else []
     return tuple(pairs)
+
+
+def _is_another_form(path: str, other: str) -> bool:
+    """Whether a file has the model for another framework, which has names of its own, as far as file names say.
+
+    >>> _is_another_form("model.safetensors", "tf_model.h5"), _is_another_form("m.hdf5", "n.th")
+    (True, False)
+    """
+    if is_main(other):
+        return False
+    return other.endswith(".onnx") or stem(os.path.basename(other)) in stems([path])
 
 
 def _difference(name: str, mine: Entry, theirs: Entry, first: str) -> str:

@@ -115,11 +115,12 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class WeightsCopy:
-    """A set of weights with the names, shapes, dtypes and first bytes of another."""
+    """A set of weights with the names, shapes, dtypes and first bytes of another, or another form of the model."""
 
     path: str
     checkpoint: Checkpoint
     pairs: tuple[Pair, ...]
+    """Empty where no name is in common: it may be the same model for another framework."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,13 @@ class Weights:
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The files of copies that have tensors in common with this set; other copies may be something else."""
+        """The files of copies that have tensors in common with this set."""
         return tuple(file.path for copy in self.copies if copy.pairs for file in copy.checkpoint.files)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The names of files that have the model for another framework by their names: nothing of them is compared."""
+        return tuple(os.path.basename(copy.path) for copy in self.copies if not copy.pairs)
 
 
 def of_file(path: str) -> WeightsName:

@@ -29,6 +29,7 @@ GROUPS = (
         "linear-gates",
         "linear attention: how much each head learns and forgets",
         {"linear_b": "b_proj", "linear_a": "a_proj"},
+        (("in_proj_b", "in_proj_a"),),
     ),
 )
 _Q, _K = "linear_q[(linear_key_heads linear_key_dim) in]", "linear_k[(linear_key_heads linear_key_dim) in]"
@@ -53,6 +54,14 @@ LAYOUTS = (
         "linear-qkv",
         "queries, then keys, then values, which may be of unequal number",
         (FusedRow("in_proj_qkv", f"{_Q} {_K} {_V}"),),
+        models="files of Qwen3.5 and Qwen4-exp",
+        source="transformers `qwen3_5` 539; Megatron-Bridge 2355, 3609-3715",
+    ),
+    PartLayout(
+        "linear-qkv-z",
+        "linear",
+        "queries, then keys, then values; and the gates in a tensor of their own",
+        (FusedRow("in_proj_qkv", f"{_Q} {_K} {_V}"), FusedRow("in_proj_z", _Z)),
         models="files of Qwen3.5 and Qwen4-exp",
         source="transformers `qwen3_5` 539; Megatron-Bridge 2355, 3609-3715",
     ),

@@ -33,6 +33,8 @@ POINTS = 8
 """Elements that are looked at before a map is made."""
 KEPT = 256
 """Answers for this number of kinds of tensors are remembered: a model has many tensors of few shapes."""
+KEPT_STORED = 8192
+"""Fused tensors of certain sizes, and divisors of numbers, are remembered."""
 MAX_DIVISORS = 48
 """The most lengths that are tried for one size; most numbers of heads and widths have fewer divisors."""
 MAX_HEADS = 128
@@ -266,8 +268,14 @@ class _Laid(NamedTuple):
 
 def _alone(way: _Laid, sizes: Sizes) -> Stored:
     """A fused tensor without its parts, which are called like the terms of its pattern."""
+    return _of_sizes(way, tuple(solving.used(way.content, sizes).items()))
+
+
+@lru_cache(maxsize=KEPT_STORED)
+def _of_sizes(way: _Laid, known: tuple[tuple[str, int], ...]) -> Stored:
+    """As `_alone`: the other layouts with which a layout is tried ask for the same sizes again."""
     content = way.content
-    sizes = solving.per_head(content, sizes)
+    sizes = solving.per_head(content, Sizes(dict(known)))
     count = sizes.of(patterns.EXPERTS) if patterns.has_experts(content) else 1
     parts = {
         term: tuple(PartTensor(f"{term} {k}", axes, solving.part_shape(axes, sizes)) for k in range(count))
@@ -322,12 +330,13 @@ def _rotary(head: int) -> Sequence[int]:
     return list(dict.fromkeys(size for size in (head, head // 2, head // 4, 3 * head // 4) if size and not size % 2))
 
 
+@lru_cache(maxsize=KEPT_STORED)
 def divisors(number: int) -> Sequence[int]:
     """The divisors of a number, the smallest first, without itself and 1 at the end.
 
     >>> divisors(12)
-    [2, 3, 4, 6, 12, 1]
+    (2, 3, 4, 6, 12, 1)
     """
     low = [k for k in range(1, min(number, 1 << 16) + 1) if k * k <= number and not number % k]
     every = sorted({*low, *(number // k for k in low)})
-    return [*every[1:], *every[:1]][:MAX_DIVISORS]
+    return (*every[1:], *every[:1])[:MAX_DIVISORS]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import paramtool
 from paramtool.errors import FormatError, UnsafeError, UsageError
@@ -179,6 +179,21 @@ RULES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("max-unused = 0", 1), ("max-duplicate = 7999", 1), ("max-unused = 0\nseverity = {unused-bytes = 'warning'}", 0),
+     ("", 0)],
+)  # fmt: skip
+def test_a_limit_that_was_written_fails(text: str, code: int, at: Path) -> None:
+    """As `inspect --fail-on` does, unless its severity says otherwise; the limits of no configuration are warnings."""
+    waste = {"a": torch.zeros(1100)[:1000], "b": torch.ones(2000), "c": torch.ones(2000)}
+    torch.save(waste, "waste.pt")
+    if text:
+        (at / "paramtool.toml").write_text(text)
+    found = paramtool.check(["waste.pt"])
+    assert found.findings and found.exit_code == code
+
+
 @pytest.mark.parametrize("text", RULES)
 def test_each_rule(text: str, at: Path) -> None:
     """A file with two names of one tensor, its copy, a NaN, and a storage that is mostly unused."""
@@ -305,6 +320,34 @@ def test_the_models_of_a_lock(at: Path) -> None:
     assert file.exit_code == 2 and file.error is not None and "'plain.safetensors', 'tied.pt'" in file.error.message
     policy(at, '[[paths]]\nmatch = ["other*"]\nchanged = false')
     assert paramtool.check(["other.safetensors"]).exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["text", "github", "sarif", "junit", "markdown", "json"])
+@pytest.mark.parametrize("path", ["another.safetensors", "another"])
+def test_a_lock_of_another_model_is_one_error(path: str, form: str, at: Path) -> None:
+    """Neither a name nor all numbers are those of the lock: no finding for each tensor, and other paths are checked."""
+    paramtool.lock(["plain.safetensors"])
+    (at / "another").mkdir()
+    for place in ("another.safetensors", "another/model.safetensors"):
+        save_file({f"layer.{k}": A + k for k in range(30)}, place)
+    ran = quick("check", path, "plain.safetensors", "--format", form, cwd=at)
+    assert ran.code == 2 and "PT202" not in ran.out.replace('"id": "PT202"', "").partition('"invocations"')[2], ran
+    assert "paramtool.lock has another model" in ran.err and "30 tensors ('layer.0'" in ran.err, ran
+    assert "'plain.safetensors'" in ran.err and "hint: --lock FILE" in ran.err, ran
+    found = paramtool.check([path, "plain.safetensors"])
+    assert [(file.path, file.exit_code) for file in found.files] == [(path, 2), ("plain.safetensors", 0)]
+    assert found.findings == ()
+
+
+def test_other_names_of_the_same_tensors_are_no_other_model(at: Path) -> None:
+    """The same bytes under other names are PT210; one name in common is compared by name."""
+    paramtool.lock(["plain.safetensors"])
+    old = load_file("plain.safetensors")
+    save_file({f"new.{name}": one for name, one in old.items()}, "renamed.safetensors")
+    assert {one.id for one in paramtool.check(["renamed.safetensors"]).findings} >= {"PT210"}
+    save_file({next(iter(old)): A + 5, "more": A}, "some.safetensors")
+    found = paramtool.check(["some.safetensors"])
+    assert found.exit_code == 1 and {one.id for one in found.findings} >= {"PT201", "PT203"}
 
 
 def test_what_a_lock_names_and_nobody_gave(at: Path) -> None:
