@@ -114,7 +114,8 @@ class PartSearch:
         for groups in parts.values():
             for group in groups:
                 if (group.suffix == WEIGHT) == is_weight:
-                    for term, names in group.tensors.items():
+                    # queries are first in most layouts: what keys and values show names them, too
+                    for term, names in sorted(group.tensors.items(), key=lambda item: item[0].startswith("q")):
                         for k, name in enumerate(names):
                             yield name, partial(self._of_part, name, group, f"{term} {k}")
 
