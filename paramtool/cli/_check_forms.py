@@ -142,17 +142,18 @@ def form_of(output: str) -> str:
 def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, ...]:
     """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given.
 
-    What is given back is what was done about the leftovers of runs that were killed.
+    With `force` only a file in that form is replaced.  What is given back is what was done about the leftovers of runs
+    that were killed.
     """
+    from paramtool.commands.earlier_output import CHECKED
     from paramtool.commands.model_files import inputs_of
-    from paramtool.engine.write.small import write_small
 
     data = "".join(FORMS[form](found)) + "\n"
     if isinstance(found, Checked):
         paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
     else:
         paths = found.inputs
-    return write_small(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths, ()))
+    return CHECKED[form].write(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths, ()))
 
 
 def add_summary(found: Result) -> str:

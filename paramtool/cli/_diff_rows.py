@@ -62,8 +62,9 @@ def verdict(found: Diffed) -> str:
     if UNDECIDED in kinds:  # what only A has may be what is undecided
         return "undecided"
     more = [text for text, holds in _said(found) if holds]
-    tied = ", tied otherwise" if found.ties else ""
-    return " ".join(["same weights", ", ".join(more)]).rstrip() + tied
+    others = [", tied otherwise"] if found.ties else []
+    others += [", other objects"] if found.objects else []
+    return "".join([" ".join(["same weights", ", ".join(more)]).rstrip(), *others])
 
 
 def _said(found: Diffed) -> Iterator[tuple[str, bool]]:

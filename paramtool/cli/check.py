@@ -80,7 +80,7 @@ def _complain(error: ParamtoolError | None) -> None:
 @click.option("-o", "--output", type=OUTPUT_FILE,
               help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
               ".txt), and print the usual one.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("--force", is_flag=True, help="Replace an earlier output in the same form, and no other kind of file.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md).")
 @allowing
 @_display.options

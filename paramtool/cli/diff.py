@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import click
@@ -65,8 +66,8 @@ def command(
     $ paramtool diff --find-base finetuned/ candidate-1/ candidate-2/
     """
     _check(paths, find_base, exit_code, strict or tolerance is not None)
-    if tolerance is not None and not tolerance >= 0:
-        raise click.UsageError(f"--tolerance is {tolerance:g}; expected a difference, which is 0 or more")
+    if tolerance is not None and not 0 <= tolerance < inf:
+        raise click.UsageError(f"--tolerance is {tolerance:g}; expected a finite difference, which is 0 or more")
     if find_base is not None and (stat or rows):
         raise click.UsageError("--stat and --rows are about two checkpoints, and not about --find-base")
     if find_base is not None:

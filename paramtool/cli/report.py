@@ -27,7 +27,7 @@ from paramtool.commands.report.write import PageReport, report
     "-o", "--output", type=OUTPUT_FILE, metavar="PAGE.html",
     help="Where to write the page.  [default: <stem>.report.html beside PATH]",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite an existing page.")
+@click.option("--force", is_flag=True, help="Overwrite an existing page, and no other kind of file.")
 @click.option("--equal", is_flag=True, help="Read all tensors and look for equal bytes in separate storages.")
 @click.option(
     "--only", metavar="SECTION", shell_complete=_completion.sections, help="Show this section of a training checkpoint."

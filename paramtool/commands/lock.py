@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.engine.write.small import write_small
-from paramtool.errors import OutputError, UsageError, refuse_string, some
+from paramtool.errors import UsageError, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -53,14 +53,15 @@ def lock(
     """Write a lock file of checkpoints, files or folders; `output` is `-` for text that is returned and not written.
 
     `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock exists, without
-    `force`; UsageError where no path is given, or one twice; FormatError and UnsafeError as of `read`.
+    `force`, and where the output is a file of another kind; UsageError where no path is given, or one twice;
+    FormatError and UnsafeError as of `read`.
     """
     refuse_string("paths", paths)
     if not paths:
         raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")
     where = os.fspath(output)
-    if where != "-" and not force and os.path.lexists(where):
-        raise OutputError(f"{where} exists already", hint="--force replaces it")
+    if where != "-":
+        LOCK.check(where, force=force, inputs=inputs_of(paths, ()))
     reading = LockReading(headers, allow_class=policy.checked(allow_class), allow_unknown=allow_unknown)
     models: dict[str, LockedModel] = {}
     for path in paths:
@@ -72,7 +73,7 @@ def lock(
     read.parse(text, where)  # what we could not read again is never written
     warnings: tuple[str, ...] = ()
     if where != "-":
-        warnings = write_small(
+        warnings = LOCK.write(
             where, text.encode(), force=force, inputs=inputs_of(paths, _read_files(paths, models.values()))
         )
     return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)))

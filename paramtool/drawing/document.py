@@ -13,6 +13,11 @@ from paramtool.drawing import palette
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, readable, tag, written
 from paramtool.drawing.treemap import TreemapNode, as_data, picture
 
+BEGINS = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+"""How every page begins."""
+MADE_BY = "Made by paramtool from "
+"""In the foot of every page."""
+
 
 class PageSection(NamedTuple):
     """A chapter of a page."""
@@ -44,8 +49,7 @@ def page(title: str, head: Markup, sections: Sequence[PageSection], foot: Markup
         Markup(f"<script>{script}</script>"),
     ))  # fmt: skip
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
-        f"{tag('meta', http_equiv='Content-Security-Policy', content=_policy(style, script))}\n"
+        f"{BEGINS}{tag('meta', http_equiv='Content-Security-Policy', content=_policy(style, script))}\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         '<meta name="referrer" content="no-referrer"/>\n'
         f"{tag('title', name)}\n<style>{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"

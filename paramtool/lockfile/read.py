@@ -32,6 +32,8 @@ from paramtool.lockfile.words import count_of, shape_of, shape_text, split, unqu
 from paramtool.lockfile.write import FIRST_LINE
 
 AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
+NO_LOCK = "name a file that `paramtool lock` wrote; a damaged lock can be restored from git"
+"""The hint for a file that is not a lock."""
 _VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:.+-]*")
@@ -47,7 +49,7 @@ def read(path: str) -> Lock:
     """The lock file at a path; FormatError says the line, what was found and what was expected."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for its writer
-            raise FormatError("is not a file; expected a lock", AGAIN).at(path)
+            raise FormatError("is not a file; expected a lock", NO_LOCK).at(path)
         with open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:
@@ -60,6 +62,15 @@ def read(path: str) -> Lock:
         _check_version(data[:MAX_FIRST].decode("ascii", "backslashreplace").split("\n")[0], path)
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError("a byte that is not ASCII; `paramtool lock` escapes names", AGAIN).at(path, line) from None
+
+
+def begins_lock(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a lock, of any version, damaged or not.
+
+    >>> begins_lock(b"# paramtool.lock, version 1: ..."), begins_lock(b"PK")
+    (True, False)
+    """
+    return _VERSION.match(head[:MAX_FIRST].decode("latin-1")) is not None
 
 
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
@@ -85,7 +96,7 @@ def _check_version(line: str, path: str) -> None:
     found = _VERSION.match(line)
     if found is None:
         what = f"not a lock of paramtool: found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
-        raise FormatError(what, AGAIN).at(path, 1)
+        raise FormatError(what, NO_LOCK if line else AGAIN).at(path, 1)
     if int(found[1]) != VERSION:
         hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
         what = f"a lock of version {int(found[1])}; this paramtool reads version {VERSION}"

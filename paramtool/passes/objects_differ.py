@@ -139,14 +139,14 @@ class Comparison:
             self._differ(path, f"is a {found.kind}; the source has a {expected.kind}")
             return
         self._all(found.args, expected.args, f"{path}.args")
-        mine, theirs = ({_identity(key): (key, child) for key, child in node.items} for node in (found, expected))
-        for identity, (key, child) in theirs.items():
-            if identity in mine:
-                self._node(mine[identity][1], child, _below(path, _word(key)))
+        mine, theirs = ({identity(key): (key, child) for key, child in node.items} for node in (found, expected))
+        for known, (key, child) in theirs.items():
+            if known in mine:
+                self._node(mine[known][1], child, _below(path, _word(key)))
             else:
                 self._differ(_below(path, _word(key)), f"is missing; the source has {_spoken(child)}")
-        for identity, (key, child) in mine.items():
-            if identity not in theirs:
+        for known, (key, child) in mine.items():
+            if known not in theirs:
                 self._differ(_below(path, _word(key)), f"is {_spoken(child)}; the source does not have it")
         if (found.attributes is None) != (expected.attributes is None):
             where = "in the source" if found.attributes is None else "in the output"
@@ -255,10 +255,10 @@ def _same(a: Scalar, b: Scalar) -> bool:
     return a == b
 
 
-def _identity(key: Key) -> object:
+def identity(key: Key) -> object:
     """A key with its type, which Python's equality ignores; tensors are compared by name."""
     if isinstance(key, tuple):
-        return tuple(map(_identity, key))
+        return tuple(map(identity, key))
     if isinstance(key, (Opaque, Sequence)):
         return _text(key)
     return (type(key).__name__, "nan" if key != key else key)

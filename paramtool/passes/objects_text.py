@@ -124,12 +124,12 @@ def _pieces(node: Node, left: list[int]) -> Iterator[str]:
             yield f"<{name}>"
         case Array(dtype, shape):
             yield f"{dtype} {list(shape)}"
-        case Sequence(_, items):
-            yield "["
+        case Sequence(kind, items):
+            yield "(" if kind == "tuple" else "["
             for at, item in enumerate(items[:MAX_WORDS]):
                 yield ", " if at else ""
                 yield from _pieces(item, left)
-            yield "]"
+            yield ("," if len(items) == 1 else "") + ")" if kind == "tuple" else "]"
         case Mapping(_, pairs):
             yield "{"
             for at, (name, child) in enumerate(sorted(((_name(key), child) for key, child in pairs), key=_first)):

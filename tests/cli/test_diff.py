@@ -72,6 +72,18 @@ def test_a_change_is_measured_and_its_rows_are_told(folder: Path) -> None:
     )
 
 
+def test_other_objects_are_in_the_verdict(folder: Path) -> None:
+    """Of the same weights, and of tied ones."""
+    weight = torch.ones(4)
+    torch.save({"model": {"w": weight, "v": weight}, "epoch": 3}, folder / "three.pt")
+    torch.save({"model": {"w": weight, "v": weight}, "epoch": 4}, folder / "four.pt")
+    torch.save({"model": {"w": weight, "v": weight.clone()}, "epoch": 4}, folder / "untied.pt")
+    for other, verdict in (("four", "same weights, other objects"),
+                           ("untied", "same weights, tied otherwise, other objects")):  # fmt: skip
+        ran = quick("diff", "three.pt", f"{other}.pt", "--exit-code", cwd=folder)
+        assert ran.code == 1 and ran.out.startswith(f"verdict  {verdict}\n"), ran
+
+
 def test_a_tolerance_covers_rounding_alone(folder: Path) -> None:
     """The largest absolute difference decides; changed numbers are never covered."""
     rounded = ("diff", "base.safetensors", "rounded.safetensors", "--exit-code", "--tolerance")
@@ -152,10 +164,10 @@ def test_too_little_memory_is_undecided(folder: Path) -> None:
     assert ran.code == 1 and "undecided  1 tensor  b  --memory was too small for the rows of A" in ran.out, ran
 
 
-@pytest.mark.parametrize("number", ["-1", "nan"])
+@pytest.mark.parametrize("number", ["-1", "nan", "inf", "1e400"])
 def test_a_tolerance_that_is_no_difference(number: str, folder: Path) -> None:
     ran = quick("diff", "base.safetensors", "rounded.safetensors", "--exit-code", f"--tolerance={number}", cwd=folder)
-    assert ran.code == 2 and "expected a difference, which is 0 or more" in ran.err, ran
+    assert ran.code == 2 and "expected a finite difference, which is 0 or more" in ran.err, ran
 
 
 def test_the_base_of_a_fine_tune(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`check`, `report` and `lock` never write over a file of the model that they read, also not with --force."""
+"""What `check`, `report` and `lock` replace with --force: what they wrote before, and nothing else."""
 
 from __future__ import annotations
 
@@ -49,14 +49,70 @@ def test_no_file_of_the_model_is_overwritten(place: Path, command: str) -> None:
     assert before == {path: path.read_bytes() for path in before}
 
 
-@pytest.mark.parametrize("command", ["check", "report", "lock"])
-def test_other_files_of_the_folder_are_outputs(place: Path, command: str) -> None:
-    """What paramtool does not read may be replaced with --force, and only with it."""
-    words = (*COMMANDS[command], "-o", "m/README.md")
-    assert quick(*words, cwd=place).code == 7
-    assert (place / "m" / "README.md").read_text() == "mine\n"
-    assert quick(*words, "--force", cwd=place).code in (0, 1)
-    assert (place / "m" / "README.md").read_text() != "mine\n"
+FORMS = {
+    **{form: ("check", "m", "--format", form) for form in ("text", "github", "sarif", "junit", "markdown", "json")},
+    "report": ("report", "m"),
+    "lock": ("lock", "m"),
+}
+OTHERS = {
+    "m/README.md": "a file of another kind",
+    "other.safetensors": "a checkpoint (safetensors)",
+    "other.pt": "a checkpoint (torch)",
+    "other.index.json": "the index of a checkpoint",
+    "m.lock": "a lock of paramtool",
+    "page.html": "an HTML page",
+    "pointer": "a git-LFS pointer",
+    "config.json": "JSON text without weights: the config of a model",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_other_files_are_never_replaced(place: Path, form: str) -> None:
+    """--force replaces an earlier output of the same form, and an empty file."""
+    torch.save({"a": torch.ones(2)}, place / "other.pt")
+    (place / "other.index.json").write_bytes((place / "m" / "model.safetensors.index.json").read_bytes())
+    (place / "page.html").write_text("<!DOCTYPE html>\n<title>mine</title>\n")
+    (place / "pointer").write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n")
+    (place / "config.json").write_text('{"model_type": "of_nobody"}\n')
+    for name, what in OTHERS.items():
+        if (form, name) == ("lock", "m.lock"):
+            continue
+        before = (place / name).read_bytes()
+        for flags in ((), ("--force",)):
+            ran = quick(*FORMS[form], "-o", name, *flags, cwd=place)
+            assert (ran.code, (place / name).read_bytes()) == (7, before)
+            assert f"error: {name}: exists and is {what}, not " in ran.err
+            assert "choose another -o, or delete the file first" in ran.err
+    (place / "out").touch()
+    for flags, code in (((), 7), (("--force",), 0), ((), 7), (("--force",), 0)):
+        before = (place / "out").read_bytes()
+        ran = quick(*FORMS[form], "-o", "out", *flags, cwd=place)
+        assert ran.code == code, ran.err
+        assert ((place / "out").read_bytes() == before) == (before != b"" or code == 7)
+
+
+def test_the_output_of_a_failed_check_is_replaced(place: Path) -> None:
+    """Where nothing was checked, each form says why; the next run replaces it."""
+    for form in ("text", "github", "sarif", "junit", "markdown", "json"):
+        for lock in ("m/README.md", "m.lock"):
+            ran = quick(*FORMS[form], "--lock", lock, "-o", f"out.{form}", "--force", cwd=place)
+            assert ran.code == (3 if lock == "m/README.md" else 0), ran.err
+
+
+def test_an_output_name_that_a_pattern_gives(place: Path) -> None:
+    """`lock --force -o *.pt`: the shell makes the first checkpoint the output."""
+    for name in "ab":
+        torch.save({"w": torch.ones(2)}, place / f"{name}.pt")
+    before = (place / "a.pt").read_bytes()
+    ran = quick("lock", "--force", "-o", "a.pt", "b.pt", cwd=place)
+    assert (ran.code, (place / "a.pt").read_bytes()) == (7, before)
+
+
+def test_what_never_was_a_lock_is_not_made_again(place: Path) -> None:
+    ran = quick("check", "m", "--lock", "other.safetensors", cwd=place)
+    assert ran.code == 3
+    assert "name a file that `paramtool lock` wrote" in ran.err
+    assert "lock --force" not in ran.err
 
 
 @pytest.mark.parametrize("command", ["check", "report", "lock"])

@@ -232,7 +232,7 @@ def test_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = paramtool.lock(["models/m.pt", "models/m.safetensors"])
     assert made.text == Path("paramtool.lock").read_text()
     assert [*read.read("paramtool.lock").models] == ["models/m.pt", "models/m.safetensors"]
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match=r"paramtool\.lock: exists"):
         paramtool.lock(["models/m.pt"])
     paramtool.lock(["models/m.safetensors", "models/m.pt"], force=True)
     assert made.text == Path("paramtool.lock").read_text()

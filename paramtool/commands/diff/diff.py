@@ -18,6 +18,7 @@ from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -32,6 +33,10 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.passes.nesting import nesting_differences
+
+RECORDED = ("safetensors", "sharded")
+"""What the names of formats with an alias record begin with."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,6 +128,8 @@ def diff(
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
+    if _says_nesting(first) and _says_nesting(second):
+        objects.differences += [*nesting_differences(second.objects, first.objects, tuple(objects.differences))]
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
     return Diffed(
         os.fspath(a),
@@ -138,6 +145,17 @@ def diff(
         nbytes,
         time.monotonic() - began,
     )
+
+
+def _says_nesting(checkpoint: Checkpoint) -> bool:
+    """Whether the keys of its tensors are those that a program gave them.
+
+    Other formats than torch's and those with an alias record have only names, or make keys of them: DCP turns numbers
+    into text.  A record has the keys that names do not say.
+    """
+    if checkpoint.format.startswith("torch"):
+        return True
+    return checkpoint.format.startswith(RECORDED) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:

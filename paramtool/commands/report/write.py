@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from paramtool.commands import inspect as inspect_command
+from paramtool.commands.earlier_output import PAGE
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
@@ -15,10 +16,8 @@ from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
 from paramtool.commands.report.facts import fact_list, fact_table
 from paramtool.commands.report.sides import both
-from paramtool.drawing.document import PageSection, page
+from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
-from paramtool.engine.write.places import check_place
-from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, size
@@ -67,11 +66,11 @@ def report(
 ) -> PageReport:
     """Write one page of HTML about a checkpoint, or about how `other` differs from it; it needs no network.
 
-    `output` is by default the path with `.report.html`; OutputError where it exists, without `force`.  Tensors are read
-    for `equal`, which looks for equal bytes in separate storages, for rules of `fail_on` that compare bytes, and for
-    `other`.  `config`, `fail_on` and `only` as of `inspect`; `lock` is a lock file that `path` is compared with, as
-    `check` does, by its configuration.  All findings are on the page, and nothing fails.
-    Errors, `allow_class` and `allow_unknown` as of `read`.
+    `output` is by default the path with `.report.html`; OutputError where it exists, without `force`, and where it is a
+    file of another kind.  Tensors are read for `equal`, which looks for equal bytes in separate storages, for rules of
+    `fail_on` that compare bytes, and for `other`.  `config`, `fail_on` and `only` as of `inspect`; `lock` is a lock
+    file that `path` is compared with, as `check` does, by its configuration.  All findings are on the page, and nothing
+    fails.  Errors, `allow_class` and `allow_unknown` as of `read`.
     """
     place = default_output(path) if output is None else os.fspath(output)
     looked = partial(
@@ -94,7 +93,7 @@ def report(
         ]
     text = page(_title(found, second), _head(found, second), made, _foot(found, second))
     content = text.encode("utf-8", "backslashreplace")
-    write_small(place, content, force=force, inputs=inputs)
+    PAGE.write(place, content, force=force, inputs=inputs)
     return PageReport(
         place, len(content), found, tuple(one.title for one in made), "" if second is None else second.path
     )
@@ -140,7 +139,7 @@ def default_output(path: Path) -> str:
 
 def _check_place(place: str, force: bool, inputs: Sequence[str]) -> None:
     """OutputError if the page cannot be written there; checked before anything is compared."""
-    check_place(place, False, force, inputs)
+    PAGE.check(place, force=force, inputs=inputs)
     if os.path.isdir(place):
         raise OutputError(f"{place}: is a folder; expected a file", hint="-o report.html")
 
@@ -192,4 +191,4 @@ def _foot(*found: Inspection | None) -> Markup:
         for one in found
         if one
     ]
-    return tag("p", f"Made by paramtool from {' and '.join(files)}.  Nothing in them was run.")
+    return tag("p", f"{MADE_BY}{' and '.join(files)}.  Nothing in them was run.")

@@ -15,6 +15,8 @@ from paramtool.passes.lock import places
 
 MANY = 4
 """The most names that a message lists."""
+TOP = "at the top"
+"""What messages call the object that is not below a key."""
 MAX_TRIED = 1000
 """The most names of an alias set that are tried as the partner of one."""
 SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
@@ -202,19 +204,19 @@ class _Judge:
         """Keys that are not tensors and have another value; one finding where none is there at all."""
         was, now = self.locked.objects, self.now.objects
         if was and not now:
-            line, names = next(iter(was.values())).line, some(list(was), MANY)
+            line, names = next(iter(was.values())).line, some([key or TOP for key in was], MANY)
             yield self.find("objects-changed", line, f"no objects are there; the lock has {names}")
             return
         for key, one in was.items():
             found = now.get(key)
             if found is None:
-                yield self.find("objects-changed", one.line, f"object {key!r} is not there; it was {one.words}")
-            elif found[:3] != one[:3]:
+                yield self.find("objects-changed", one.line, f"object {key or TOP!r} is not there; it was {one.words}")
+            elif found.digest != one.digest:
                 values = f"was {one.words}, is {found.words}" if one.words != found.words else f"({one.words})"
-                yield self.find("objects-changed", one.line, f"object {key!r} has another value: {values}")
+                yield self.find("objects-changed", one.line, f"object {key or TOP!r} has another value: {values}")
         for key, found in now.items():
             if key not in was:
-                yield self.find("objects-changed", 0, f"object {key!r} is not in the lock; it is {found.words}")
+                yield self.find("objects-changed", 0, f"object {key or TOP!r} is not in the lock; it is {found.words}")
 
     def dialect(self) -> Iterator[Finding]:
         """Names of another dialect."""
