@@ -15,7 +15,7 @@ from paramtool.model.objects import Key, Mapping, Node, Opaque, Sequence, Tensor
 from paramtool.passes.objects_differ import identity
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A container above a tensor, and where it goes on in it."""
 
     container: str
@@ -75,28 +75,29 @@ def _other_container(place: str, one: str, two: str) -> str:
     return f"object {place or 'at the top'!r}: is {one}; the source has {two}"
 
 
-def _paths(tree: Node) -> Iterator[tuple[str, tuple[Step, ...]]]:
+def _paths(tree: Node) -> Iterator[tuple[str, tuple[PathStep, ...]]]:
     """(name of a tensor, the steps to it), in the order of the tree."""
-    todo: list[tuple[Node, tuple[Step, ...]]] = [(tree, ())]
+    todo: list[tuple[Node, tuple[PathStep, ...]]] = [(tree, ())]
     while todo:
         node, path = todo.pop()
         match node:
             case TensorRef(name):
                 yield name, path
             case Mapping(kind, items):
-                todo += [(child, (*path, Step("a mapping", f"a {kind}", key))) for key, child in reversed(items)]
+                todo += [(child, (*path, PathStep("a mapping", f"a {kind}", key))) for key, child in reversed(items)]
             case Sequence(kind, items):
                 todo += [
-                    (child, (*path, Step(f"a {kind}", f"a {kind}", k))) for k, child in reversed([*enumerate(items)])
+                    (child, (*path, PathStep(f"a {kind}", f"a {kind}", k)))
+                    for k, child in reversed([*enumerate(items)])
                 ]
             case Opaque(kind, parts):
                 spoken = f"an object of {kind}"
-                todo += [(child, (*path, Step(spoken, spoken, label))) for label, child in reversed(parts)]
+                todo += [(child, (*path, PathStep(spoken, spoken, label))) for label, child in reversed(parts)]
             case _:
                 todo += [(child, path) for child in reversed(children(node))]
 
 
-def _parting(path: tuple[Step, ...], other: tuple[Step, ...]) -> tuple[str, Step | None, Step | None]:
+def _parting(path: tuple[PathStep, ...], other: tuple[PathStep, ...]) -> tuple[str, PathStep | None, PathStep | None]:
     """The path to the container in which two paths part, and the step of each from there; None where it has ended."""
     words: list[str] = []
     for one, two in zip_longest(path, other):
@@ -111,7 +112,7 @@ def _type(key: Key) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _under(path: tuple[Step, ...]) -> str:
+def _under(path: tuple[PathStep, ...]) -> str:
     if not path:
         return "at the top"
     words = [repr(word(one.key)) for one in path]

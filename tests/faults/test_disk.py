@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from paramtool.lockfile.write import FIRST_LINE
 from tests.faults.judging import BAD_WORDS
 from tests.faults.picking import HARD
 from tests.faults.serving import ROOT
@@ -101,7 +102,9 @@ def test_the_disk_is_full_while_a_lock_or_a_report_is_written(tmp_path: Path, wo
     place, left = tmp_path / "disk", tmp_path / "left"
     place.mkdir()
     name = {"lock": "out.lock", "check": "out.json"}[words[0]]
-    begin = f"echo old > {place}/{name} && " if old else ""
+    before = {"lock": f"{FIRST_LINE}\n", "check": '{"schema": "paramtool.check/1"}\n'}[words[0]]
+    (tmp_path / "old").write_text(before)
+    begin = f"cp old {place}/{name} && " if old else ""
     command = f'{begin}"$0" "$@" ; code=$? ; test -e {place}/{name} && cat {place}/{name} ; exit $code'
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_A_SMALL_DISK, str(place), "200k",
@@ -112,7 +115,7 @@ def test_the_disk_is_full_while_a_lock_or_a_report_is_written(tmp_path: Path, wo
     assert done.returncode == 7, done
     assert name in done.stderr and "No space left on device" in done.stderr, done
     assert not any(word in done.stderr for word in BAD_WORDS), done
-    assert done.stdout.endswith("old\n") if old else True
+    assert done.stdout.endswith(before) if old else True
     assert left.read_text() == (f"{name}\n" if old else ""), "something was left on the disk"
 
 

@@ -99,7 +99,8 @@ def test_layers_of_two_kinds_have_the_heads_that_the_facts_say(
     for name, module in model.named_modules():
         if name.startswith("layers.") and name.endswith("self_attn"):
             facts = known.facts(f"model.{name}").sizes
-            rows = {key: one.weight.shape[0] for key, one in module.named_children() if key in QKV}
+            parts = {key: getattr(one, "linear", one) for key, one in module.named_children() if key in QKV}
+            rows = {key: one.weight.shape[0] for key, one in parts.items()}
             assert rows["q_proj"] == facts["heads"] * facts["head_dim"], name
             assert rows["k_proj"] == facts["kv_heads"] * facts["head_dim"], name
             assert rows["v_proj"] == facts["kv_heads"] * facts["value_dim"], name

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
-from paramtool.commands.diff.tied_parts import Sources
+from paramtool.commands.diff.tied_parts import MadeFrom
 from paramtool.commands.diff.ties import ties
 from paramtool.commands.diff.warned import warnings
 from paramtool.commands.opening import Allowed, opened
@@ -123,7 +123,7 @@ def diff(
         tensors = work.all(progress)
         nbytes = sides.nbytes_read
     tied = ties(
-        first, second, tensors, (os.fspath(a), os.fspath(b)), made=Sources(work.sources, frozenset(work.copied))
+        first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
     objects = object_differences(second, first, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads

@@ -36,7 +36,7 @@ class SharedNames:
     windows: Mapping[str, View]
 
 
-class Sources(NamedTuple):
+class MadeFrom(NamedTuple):
     """What tensors of the second checkpoint are made of."""
 
     windows: Mapping[str, Sequence[View]]
@@ -61,7 +61,7 @@ class LostTie(NamedTuple):
 class TiedParts:
     """The ties of what tensors of the second are made of."""
 
-    def __init__(self, a: SharedNames, b: SharedNames, rows: Mapping[str, TensorDiff], made: Sources) -> None:
+    def __init__(self, a: SharedNames, b: SharedNames, rows: Mapping[str, TensorDiff], made: MadeFrom) -> None:
         """`rows` are {name in the second: its verdict}."""
         self.a, self.b, self.rows, self.copied = a, b, rows, made.copied
         known = {name: made.windows[name] for name in b.sets if name in rows and name in made.windows}

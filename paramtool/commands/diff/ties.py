@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.commands._differences import declared_names
-from paramtool.commands.diff.tied_parts import MAX_NAMES, LostTie, SharedNames, Sources, TiedParts
+from paramtool.commands.diff.tied_parts import MAX_NAMES, LostTie, MadeFrom, SharedNames, TiedParts
 from paramtool.engine.compare.shared_elements import TiedPair, share_alike
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, pending
@@ -39,7 +39,7 @@ class Ties(NamedTuple):
 
 
 def ties(
-    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], *, made: Sources
+    a: Checkpoint, b: Checkpoint, tensors: Sequence[TensorDiff], paths: tuple[str, str], *, made: MadeFrom
 ) -> Ties:  # fmt: skip
     """What is tied in one checkpoint and not in the other, or in another way; what a config.json declares."""
     renamed = _renamed(a, tensors)
