@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections.abc import Iterator
+from inspect import signature
 
 import numpy as np
 
@@ -140,6 +141,11 @@ def _of_layout(one: TensorDiff, module: Module, planted: Planted, is_same: bool)
     numbers = {name: starts[name] + np.arange(apart[name].size).reshape(apart[name].shape) for name in parts}
     labels = {term: [numbers[name] for name in own] if isinstance(own, list) else numbers[own]
               for term, own in planted.parts.items()}  # fmt: skip
+    known = signature(REFERENCES[one.layout]).parameters  # `linear-qkv` has no gates; `linear-qkv-z` has them apart
+    others = {term for term in labels if term not in known and f"{term}_" not in known}
+    if not {*wanted}.isdisjoint(name for term in others for name in np.atleast_1d(planted.parts[term])):
+        return f"{one.layout} has no place for {' and '.join(sorted(others))}"
+    labels = {term: own for term, own in labels.items() if term not in others}
     try:
         made = rebuilt(one.layout, labels, sizes)
     except (ValueError, KeyError, TypeError):
