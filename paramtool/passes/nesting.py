@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.model.objects import Key, Mapping, Node, Opaque, Sequence, TensorRef, children, word
-from paramtool.passes.objects_differ import identity
+from paramtool.passes.objects_differ import TOP, identity
 
 
 class PathStep(NamedTuple):
@@ -63,7 +63,7 @@ def nesting_differences(found: Node, expected: Node, said: Collection[str] = ())
         (place, mine_key, their_key), *others = changed
         more = f" (and {plural(len(others), 'more key')})" if others else ""
         key = f"key {word(mine_key)!r:.60} is {_type(mine_key)}"
-        yield f"object {place or 'at the top'!r}: {key}; the source has {_type(their_key)}{more}"
+        yield f"object {place or TOP!r}: {key}; the source has {_type(their_key)}{more}"
     if nested:
         name = nested[0]
         more = f" (and {plural(len(nested) - 1, 'more tensor')})" if len(nested) > 1 else ""
@@ -72,7 +72,7 @@ def nesting_differences(found: Node, expected: Node, said: Collection[str] = ())
 
 def _other_container(place: str, one: str, two: str) -> str:
     """As `Comparison` says it."""
-    return f"object {place or 'at the top'!r}: is {one}; the source has {two}"
+    return f"object {place or TOP!r}: is {one}; the source has {two}"
 
 
 def _paths(tree: Node) -> Iterator[tuple[str, tuple[PathStep, ...]]]:
@@ -114,6 +114,6 @@ def _type(key: Key) -> str:
 
 def _under(path: tuple[PathStep, ...]) -> str:
     if not path:
-        return "at the top"
+        return TOP
     words = [repr(word(one.key)) for one in path]
     return f"under the keys {', '.join(words)}" if len(words) > 1 else f"under the key {''.join(words)}"

@@ -29,6 +29,8 @@ from paramtool.model.objects import (
     word,
 )
 
+TOP = "at the top"
+"""What messages call the object that is not below a key."""
 SAME = {
     "numpy.core.": "numpy._core.",  # NumPy 1 and 2
     "pathlib._local.": "pathlib.",  # Python 3.13 and others
@@ -56,7 +58,7 @@ class Comparison:
         return self
 
     def _differ(self, path: str, what: str) -> None:
-        self.differences.append(f"object {path or 'at the top'!r}: {what}")
+        self.differences.append(f"object {path or TOP!r}: {what}")
 
     def _node(self, found: Node, expected: Node, path: str) -> None:
         if isinstance(found, Opaque) and found.path == LEFT_OUT:

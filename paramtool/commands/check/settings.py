@@ -92,10 +92,10 @@ def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
         raise TypeError
     for number, one in enumerate(value):
         if not isinstance(one, list):
-            raise PartError(f"{shown(one)} is no list of names", number)
+            raise PartError(f"{shown(one)} is not a list of names", number)
         for place, name in enumerate(one):
             if not isinstance(name, str) or not name:
-                raise PartError(f"{shown(one)} is no list of names: {shown(name)}", number, place)
+                raise PartError(f"{shown(one)} is not a list of names: {shown(name)}", number, place)
         if len(set(one)) < 2:
             raise PartError(f"{shown(one)} names fewer than two tensors", number)
     return tuple(map(tuple, value))

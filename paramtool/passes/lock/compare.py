@@ -12,11 +12,10 @@ from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
 from paramtool.passes.lock import places
+from paramtool.passes.objects_differ import TOP
 
 MANY = 4
 """The most names that a message lists."""
-TOP = "at the top"
-"""What messages call the object that is not below a key."""
 MAX_TRIED = 1000
 """The most names of an alias set that are tried as the partner of one."""
 SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
