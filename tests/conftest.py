@@ -15,7 +15,7 @@ from tests.covering import COVERING  # before the first import of paramtool
 
 # isort: split
 from paramtool import layouts
-from tests import recording
+from tests import recording, sampling
 from tests.examples import examples
 
 # Before NumPy and torch are imported: each worker has a core, and threads that wait for each other's small products
@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if COVERING is not None:
         config.pluginmanager.register(COVERING)
     config.pluginmanager.register(recording)
+    config.pluginmanager.register(sampling)
 
 
 @pytest.hookimpl(hookwrapper=True)
