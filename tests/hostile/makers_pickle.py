@@ -103,9 +103,10 @@ def text_compare_bomb() -> bytes:
     return PROTO + long + b"q\x000" + long + b"q\x010}" + b"h\x00Nsh\x01Ns" * 50_000 + b"."
 
 
-def colliding_keys(bits: int = 17 if IS_HARD else 13) -> bytes:
+def colliding_keys() -> bytes:
     """Tuples of -1 and -2 have one hash: a dict of them takes quadratic time."""
     minus = (b"J" + pack("<i", -1), b"J" + pack("<i", -2))
+    bits = 17 if IS_HARD else 13
     keys = (b"(" + b"".join(minus[i >> bit & 1] for bit in range(bits)) + b"t" for i in range(1 << bits))
     return PROTO + b"}(" + b"".join(key + b"N" for key in keys) + b"u."
 
