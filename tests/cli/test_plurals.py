@@ -28,7 +28,7 @@ ONE_OF_MANY = re.compile(rf"(?<![\d.,:='\-])1 (?:(?:more|other|stored|lacking|we
 MANY_OF_ONE = re.compile(
     rf"(?<![\d.,:'\-])(?:0|[2-9]|\d\d+) (?:(?:more|other|stored|lacking) )?({'|'.join(WORDS)})\b(?! [a-z]+=)"
 )
-BEHIND_A_VALUE = re.compile(rf"""\}}(?:["']\s*f?["'])? (?:more )?(?:{'|'.join(MANY)})\b""")
+BEHIND_A_VALUE = re.compile(rf"""\}}(?:["']\s*f?["'])? (?:more )?(?:{"|".join(MANY)})\b""")
 """Source in which an f-string may have a plural behind a value, in the same literal or in the next line's."""
 T = torch.arange(2999.0)
 """A prime number of elements: few networks have as many, so that `guess` is quick."""

@@ -112,7 +112,7 @@ def test_the_record_is_the_document(wrong: Path, tmp_path: Path) -> None:
 
 
 def test_the_record_is_named(tmp_path: Path) -> None:
-    """Where it was written, and --force writes it again; of a library that answers soonest, since it has no networks."""
+    """Where it was written, and --force writes it again; a library without networks answers soonest."""
     compiled(tmp_path, "-DREFUSES=2")
     assert words(ask("-o", "r.json", cwd=tmp_path), "record") == ["r.json"]
     (tmp_path / "r.json").write_text("old")
