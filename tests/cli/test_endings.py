@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_writing_leaves_nothing(number: int, tmp_path: Path) -> None:
     """Exit 128 + n without a word, and no temporary file."""
-    torch.save({str(k): torch.full((8_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
+    torch.save({str(k): torch.full((1_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
     ran = interrupted(number, WRITING, "dedup", "model.pt", cwd=tmp_path)
     assert ran == (128 + number, "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
