@@ -176,6 +176,7 @@ class TestLayout:
             found = [tensor.name for tensor in stored(layout, layout.form(spec, chosen), spec, chosen)]
             assert sorted(set(found)) == sorted(found), spec
 
+    @pytest.mark.sample(45)
     @pytest.mark.parametrize("at", ["enc", ""])
     def test_reads_back(self, name: str, options: dict[str, str], at: str) -> None:
         """Names, shapes and what these cannot say give the network again, with each tensor in its place."""

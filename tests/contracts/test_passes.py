@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ HEAVY = {"torch", "numpy", "safetensors", "paramtool"}
 """`import paramtool` alone is the whole library: files are read there."""
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports, with what it takes from each."""
     found: set[str] = set()

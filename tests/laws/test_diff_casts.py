@@ -42,6 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("casts")
 
 
+@pytest.mark.sample(70)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
 @pytest.mark.parametrize("end", ["weight", "bias"])
@@ -81,6 +82,7 @@ def test_a_layout_and_a_wider_type(layout: PartLayout, tmp_path: Path) -> None:
     assert not compared(tmp_path, a, b).is_same()
 
 
+@pytest.mark.sample(70)
 @pytest.mark.parametrize("name, spec", CASES, ids=[f"{name}-{spec.kind}" for name, spec in CASES])
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
 @pytest.mark.parametrize("dtype", ["f2", "f8"])

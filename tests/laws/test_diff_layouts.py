@@ -78,6 +78,7 @@ def is_named(one: TensorDiff, layout: str) -> bool:
     return one.layout == layout or is_shared or layout in one.how.partition("the same map as ")[2].split(", ")
 
 
+@pytest.mark.sample(102)
 @by_layout
 @pytest.mark.parametrize("at", ["model.layers.3.attn", "transformer.h.3.self"])
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
@@ -127,6 +128,7 @@ def test_unusual_sizes(layout: PartLayout, sizes: dict[str, int], back: bool, tm
     assert all(one.kind == LAYOUT and one.layout for one in told), [(one.kind, one.layout, one.how) for one in told]
 
 
+@pytest.mark.sample(50)
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if has_bias(one)], ids=lambda layout: layout.name)
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
 def test_biases_follow(layout: PartLayout, back: bool, tmp_path: Path) -> None:
@@ -153,6 +155,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sample(36)
 @pytest.mark.parametrize("one, other", PAIRS, ids=lambda layout: layout.name)
 def test_a_fused_tensor_in_another_layout(one: PartLayout, other: PartLayout, tmp_path: Path) -> None:
     """Neither has parts of its own: every size is unknown, and is a divisor of the shape.
