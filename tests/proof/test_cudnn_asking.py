@@ -14,6 +14,7 @@ from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.proof import record_file
 from paramtool.proof.cudnn import asking, compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Unsupported
+from tests.examples import IS_HARD
 from tests.proof.fake_cudnn import Fake
 from tests.proof.stub_cudnn import compiled
 
@@ -37,7 +38,7 @@ def test_a_library_that_keeps_gates_otherwise(tmp_path: Path) -> None:
     """The answers differ from the table where they should: in LSTMs."""
     asked = asking.ask(str(compiled(tmp_path, "-DEXCHANGED")), quick=True)
     layout = layouts.find("cudnn")
-    for case, found in asked.answers:
+    for case, found in [*asked.answers][:: 1 if IS_HARD else 7]:
         assert isinstance(found, Answer)
         differs = bool(list(compare.differences(case, table.answer(layout, case), found)))
         assert differs is (case.spec.kind == "lstm"), case
@@ -134,18 +135,7 @@ def test_no_gpu_is_seen_and_the_same_paramtool_is_used(tmp_path: Path, monkeypat
 
 
 def test_a_record_of_a_library(tmp_path: Path) -> None:
-    """What agrees, what is not supported and what differs, of every network."""
-    found = record_file.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True)
-    assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
-    assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
-    assert found["machine"]["device"] == "" and found["grid"] == "quick"
-    assert found["asked"]["networks"]["lstm input=3 hidden=5"] == "duuu" * 16
-    assert found["asked"]["networks"]["gru input=3 hidden=5 reset=after"] == "auuu" * 16
-    assert sum(found["asked"]["unsupported"].values()) == 1920
-
-
-def test_progress(tmp_path: Path) -> None:
-    """Counted in cases, one after the other."""
+    """What agrees, what is not supported and what differs, of every network; progress is counted in cases."""
     steps: list[int] = []
     said: list[tuple[str, int]] = []
 
@@ -154,8 +144,14 @@ def test_progress(tmp_path: Path) -> None:
         said.append((label, total))
         yield steps.append
 
-    record_file.ask_library(compiled(tmp_path), quick=True, progress=progress)
+    found = record_file.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True, progress=progress)
     assert said == [("cuDNN 9.10.2", 2560)] and steps == [1] * 2560
+    assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
+    assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
+    assert found["machine"]["device"] == "" and found["grid"] == "quick"
+    assert found["asked"]["networks"]["lstm input=3 hidden=5"] == "duuu" * 16
+    assert found["asked"]["networks"]["gru input=3 hidden=5 reset=after"] == "auuu" * 16
+    assert sum(found["asked"]["unsupported"].values()) == 1920
 
 
 @pytest.mark.parametrize("name", ["torch", "miopen", "keras"])
