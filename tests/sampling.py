@@ -1,4 +1,4 @@
-"""A plugin: of a test with many cases, `make test` runs as many as its mark says, and `make hard` runs all.
+"""A plugin: `make test` runs as many cases of a test as its mark says; `make hard` and `make oracles` run all.
 
     @pytest.mark.sample(12)     beside `parametrize`: twelve of the cases, which together have as many of the values of
                                 each argument as twelve can have
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.examples import IS_HARD
+from tests.examples import IS_WHOLE
 
 
 def sampled(names: Sequence[str], most: int) -> set[int]:
@@ -46,7 +46,7 @@ def sampled(names: Sequence[str], most: int) -> set[int]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Cases that are left out count as deselected."""
-    if IS_HARD or any("::" in argument for argument in config.args):
+    if IS_WHOLE or any("::" in argument for argument in config.args):
         return
     cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:

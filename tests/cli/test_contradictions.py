@@ -160,6 +160,7 @@ def test_fuse_refuses_a_part_that_the_layout_lacks(tmp_path: Path) -> None:
 # --- the record of parts ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("layout", ["qkv", "qkv-per-group", "qkv-per-head"])
 @pytest.mark.parametrize("target", ["vllm", "megatron", "meta", "transformers-5"])
 def test_fused_tensors_are_read_as_their_parts(layout: str, target: str, tmp_path: Path) -> None:

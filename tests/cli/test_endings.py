@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_writing_leaves_nothing(number: int, tmp_path: Path) -> None:
     """Exit 128 + n without a word, and no temporary file."""
-    torch.save({str(k): torch.full((8_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
+    torch.save({str(k): torch.full((1_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
     ran = interrupted(number, WRITING, "dedup", "model.pt", cwd=tmp_path)
     assert ran == (128 + number, "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
@@ -147,7 +147,8 @@ def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (7, "error: standard output: No space left on device\n")
 
 
-@pytest.mark.parametrize("args", ARGS)
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("args", ARGS, ids=range(len(ARGS)))
 @pytest.mark.parametrize(
     ("closed", "code", "says"),
     [
@@ -156,6 +157,7 @@ def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Pa
         (">&- 2>&-", 7, ""),
         ("2>&- >/dev/null", 0, ""),
     ],
+    ids=("output", "input and output", "output and errors", "errors"),
 )
 def test_closed_streams(args: tuple[str, ...], closed: str, code: int, says: str, model: Path, tmp_path: Path) -> None:
     """What is not printed is an error, as on a full disk; that nobody reads errors is none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -44,10 +43,12 @@ def rows(ran: Ran, label: str) -> list[str]:
 
 
 def typed(line: str, folder: Path) -> None:
-    """Run a line as a shell does, with this Python's paramtool."""
-    line = line.replace("paramtool ", f"{shlex.quote(sys.executable)} -m paramtool ")
-    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done
+    """Run a line, whose words a shell has read, with this Python's paramtool."""
+    words = subprocess.run(f"printf '%s\\0' {line}", shell=True, cwd=folder, capture_output=True, text=True, check=True)
+    name, *args = words.stdout.split("\0")[:-1]
+    assert name == "paramtool"
+    ran = command(*args, cwd=folder)
+    assert ran.code == 0, ran
 
 
 def test_candidates_are_listed_with_what_to_type(model: Path) -> None:

@@ -97,6 +97,7 @@ def untied_by_hand(tied: torch.optim.Optimizer, choice: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("choice", ["copy", "split", "zero"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_untied_training_goes_on_with_what_the_flag_says(name: str, choice: str, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def folder(model: Path) -> Path:
     return model.parent / "in"
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize("more", [(), ("--dry-run",), ("--json",), ("--force",)], ids=" ".join)
 @pytest.mark.parametrize("name", FALSE)
 @pytest.mark.parametrize("command", COMMANDS)
@@ -78,6 +79,7 @@ def test_a_false_name_is_a_wrong_request(
     assert quick(*COMMANDS[command], *more, "-o", advice, cwd=tmp_path).code == 0, "the hint works when pasted"
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", FALSE)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_so_it_is_in_python(function: str, name: str, model: Path, tmp_path: Path) -> None:
@@ -88,6 +90,7 @@ def test_so_it_is_in_python(function: str, name: str, model: Path, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("name", TRUE)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_true_name_says_the_format(command: str, name: str, model: Path, tmp_path: Path) -> None:

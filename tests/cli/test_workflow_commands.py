@@ -7,14 +7,13 @@ actions/runner).
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+
+from tests.hostile.command import command
 
 NAMES = ["##[add-mask]x", "::set-env name=a::b", " ::stop-commands::t", "a\n::error::b", "w##[group]"]
 
@@ -28,12 +27,9 @@ NAMES = ["##[add-mask]x", "::set-env name=a::b", " ::stop-commands::t", "a\n::er
 )  # fmt: skip
 def test_no_name_is_a_command_of_a_workflow(words: tuple[str, ...], tmp_path: Path) -> None:
     save_file({name: np.arange(k + 3, dtype="f4") for k, name in enumerate(NAMES)}, tmp_path / "m.safetensors")
-    command, *more = words
-    done = subprocess.run(
-        [sys.executable, "-m", "paramtool", command, "m.safetensors", *more], cwd=tmp_path, text=True, check=False,
-        capture_output=True, env={**os.environ, "GITHUB_ACTIONS": "true"},
-    )  # fmt: skip
-    for line in (done.stdout + done.stderr).splitlines():
+    name, *more = words
+    ran = command(name, "m.safetensors", *more, cwd=tmp_path, env={"GITHUB_ACTIONS": "true"})
+    for line in (ran.out + ran.err).splitlines():
         assert "##[" not in line and not line.lstrip().startswith("::"), line
-    if "--json" in words and command == "inspect":
-        assert {one["name"] for one in json.loads(done.stdout)["tensor_list"]} == set(NAMES)
+    if "--json" in words and name == "inspect":
+        assert {one["name"] for one in json.loads(ran.out)["tensor_list"]} == set(NAMES)

@@ -140,6 +140,7 @@ def weight(folder: Path, module: str, scheme: str) -> np.ndarray:
     return SCHEMES[scheme][1](found)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("layout", ["qkv", "qkv-per-group", "gate-up"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_fused_and_taken_apart(scheme: str, layout: str, tmp_path: Path) -> None:

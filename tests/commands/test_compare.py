@@ -260,7 +260,7 @@ def test_the_stride_of_looking_is_never_more_than_the_rows(pitch, count):
 def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
     """A vector that cuDNN runs, beside named tensors of another library: the tables know where, the bytes decide."""
     parts, vector, both = (tmp_path / f"{name}.safetensors" for name in ("parts", "vector", "both"))
-    network = torch.nn.LSTM(24, 40, 2, bidirectional=True)
+    network = torch.nn.LSTM(12, 20, 2, bidirectional=True)
     save_file({f"enc.{name}": value for name, value in network.state_dict().items()}, parts)
     paramtool.fuse(parts, vector, layout="cudnn")
     named = parts

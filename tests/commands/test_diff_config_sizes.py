@@ -46,6 +46,7 @@ def compared(place: Path, a: State, b: State, configs: tuple[Any, Any]) -> Diffe
     return diff(place / "a", place / "b")
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("beside", ["A", "B", "both"])
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
 @pytest.mark.parametrize("heads", [4, 8, 16])

@@ -12,9 +12,10 @@ from safetensors.numpy import save_file
 
 from paramtool.commands.diff.diff import diff
 from paramtool.model.diff import SAME
+from tests.examples import IS_WHOLE
 
 Arrays = dict[str, np.ndarray]
-ROUNDS = 40
+ROUNDS = 40 if IS_WHOLE else 16
 SIZES = {
     "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 10, "num_experts": 2, "moe_intermediate_size": 6,
@@ -66,6 +67,7 @@ def _check(a: tuple[Path, Arrays], b: tuple[Path, Arrays]) -> None:
         assert {name for tensor in found for name in (*tensor.a, *tensor.b)} == mine.keys() | theirs.keys()
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize(
     ("model", "name", "shape"),

@@ -60,6 +60,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("layout", ["cudnn", "mxnet.flat", "mxnet.v2", "mxnet.unfused", "paddle"])
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_there_and_back(kind: str, layout: str, tmp_path: Path) -> None:

@@ -494,6 +494,7 @@ def test_a_folder_of_shards(tmp_path: Path) -> None:
 # --- converted networks are compared, too -----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "layout", ["keras", "cudnn", "mxnet", "mxnet.flat", "mxnet.v2", "tf1.basic", "haiku", "torch.cell"]
 )

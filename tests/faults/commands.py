@@ -153,6 +153,11 @@ def _old_lock(folder: Path, server: Server) -> None:
     (folder / "out.lock").chmod(0o640)
 
 
+def one_word(command: Command) -> str:
+    """The name of a command without dashes, so that a sample of several arguments has all commands."""
+    return command.name.replace("-", "_")
+
+
 FILE, FOLDER = "out.safetensors", "out"
 COMMANDS = (
     Command("dedup", ("dedup", "model.pt", "-o", FILE), FILE, _torch),

@@ -27,6 +27,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
+from tests.warming import warm_up
+
 PATIENCE = 120.0
 """Seconds for one run of a small command, on any machine."""
 DEATH_OF_PARENT = 1
@@ -73,6 +75,7 @@ def _warm(request: dict[str, Any], libc: ctypes.CDLL, command: Callable[[], obje
     for name in os.pread(modules, 1 << 24, 0).decode().split():
         with suppress(ImportError):
             importlib.import_module(name)
+    warm_up()
     os.close(modules)
     for file in files.values():
         os.close(file)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import CALLED
+from tests.faults.commands import CALLED, one_word
 from tests.faults.judging import failed
 from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample, turn
 from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
@@ -45,6 +44,7 @@ def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
     )
 
 
+@pytest.mark.sample(12)
 @commands
 def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -66,6 +66,7 @@ def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     )
 
 
+@pytest.mark.sample(12)
 @commands
 def test_a_call_that_was_interrupted_is_made_again(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -82,6 +83,7 @@ def test_a_call_that_was_interrupted_is_made_again(desk: Desk, command: Command)
     )
 
 
+@pytest.mark.sample(12)
 @commands
 def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -98,14 +100,13 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
     )
 
 
-@commands
+@pytest.mark.sample(20)
+@pytest.mark.parametrize("command", CALLED, ids=one_word)
 @pytest.mark.parametrize("error", ("EIO", "EACCES"))
 def test_a_look_fails(desk: Desk, command: Command, error: str) -> None:
     """What a name leads to cannot be asked: that may look as if it were not there, but never passes in silence."""
     case = desk.case(command)
-    usual, folder = desk.run(case, looks=True)
-    shutil.rmtree(folder)
-    looks = [call for call in usual.calls if call.name == "stat"]
+    looks = [call for call in desk.looking(case) if call.name == "stat"]
 
     def judge(ended: Ended, folder: Path) -> Iterator[str]:
         return failed(case, ended, folder, codes=(2, 3, 7))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import COMMANDS
+from tests.faults.commands import COMMANDS, one_word
 from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, touched
 from tests.faults.picking import nothing_wrong, report, sample
 from tests.faults.serving import LOOKING, SIGNAL_BEFORE, Call, Case, Command, Desk, Ended, Listing, listing, part
@@ -34,14 +34,6 @@ def _stopped(desk: Desk, case: Case, at: int, deed: Deed, user: int = 0) -> tupl
         deed(folder)
         ended = desk.server.resume(ended, folder)
     return ended, folder
-
-
-def _looking(desk: Desk, case: Case) -> list[Call]:
-    """The calls of a usual run, and where it only looks."""
-    ended, folder = desk.run(case, looks=True)
-    shutil.rmtree(folder)
-    assert ended.code == 0, ended
-    return ended.calls
 
 
 def _run(
@@ -143,20 +135,21 @@ READ = (
 
 
 def _unverified(command: Command) -> Command:
-    return replace(command, name=f"{command.name}-no-verify", words=(*command.words, "--no-verify"))
+    return replace(command, name=f"{command.name}-unverified", words=(*command.words, "--no-verify"))
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize(
     ("command", "name"),
     [(BY_NAME[command], name) for command, name in READ]
     + [(_unverified(BY_NAME[command]), name) for command, name in READ if BY_NAME[command].output],
-    ids=lambda word: word if isinstance(word, str) else word.name,
+    ids=lambda word: word if isinstance(word, str) else one_word(word),
 )
 def test_an_input_changes(desk: Desk, command: Command, name: str, change: Callable[[Path], None]) -> None:
     """Exit 3 with its name, or an output that is wholly of the old file or wholly of the new one."""
     case = desk.case(command)
-    calls = _looking(desk, case)
+    calls = desk.looking(case)
     looks = max(call.at for call in calls if name in call.paths)
     done = max((call.at for call in calls if call.name in COMMITS and command.output in call.paths), default=1 << 30)
     last = max(call.at for call in calls if name in call.paths and call.name not in LOOKING and call.at < done)
@@ -247,12 +240,13 @@ PLACES = tuple(
 )
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("change", (_gone, _moved, _linked), ids=lambda change: change.__name__[1:])
-@pytest.mark.parametrize("command", PLACES, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: Deed) -> None:
     """Whole or not at all, wherever it ends; and nothing is written anywhere else."""
     case = desk.case(_elsewhere(command))
-    calls = [call for call in _looking(desk, case) if call.at > 1]
+    calls = [call for call in desk.looking(case) if call.at > 1]
 
     def judge(ended: Ended, folder: Path, call: Call) -> Found:
         after = listing(folder)
@@ -308,11 +302,12 @@ def _beside(command: Command) -> Command:
     return replace(command, name=f"{command.name}-beside", make=make)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("change", (_cleaned_away, _trapped), ids=lambda change: change.__name__[1:])
-@pytest.mark.parametrize("command", PLACES, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change: Deed) -> None:
     case = desk.case(_beside(command))
-    calls = _looking(desk, case)
+    calls = desk.looking(case)
     begin = next(call.at for call in calls if call.name in ("create", "mkdir"))
 
     def judge(ended: Ended, folder: Path, call: Call) -> Found:
@@ -345,7 +340,7 @@ def test_an_output_of_somebody_else_arrives(desk: Desk, name: str) -> None:
             (folder / path).mkdir()
             (folder / path / "mine.txt").write_text("mine")
 
-    calls = _looking(desk, case)
+    calls = desk.looking(case)
     commit = next(call.at for call in calls if call.name in COMMITS and path in call.paths)
 
     def judge(ended: Ended, folder: Path, call: Call) -> Found:
@@ -408,7 +403,7 @@ def test_work_arrives_in_a_folder_that_is_replaced(desk: Desk, name: str, change
         elif mine and not mine[0].startswith("out/"):
             yield "exit 0, though somebody's work was moved away"
 
-    calls = [call for call in _looking(desk, case) if call.at > 1]
+    calls = [call for call in desk.looking(case) if call.at > 1]
     gone = {call.at + 1 for call in calls if call.name == "rename" and call.paths[0] == "out"}
     tries = sample(case, [call for call in calls if call.at not in gone], change.__name__, 3, most=14)
     nothing_wrong(_run(desk, case, f"a file {change.__name__[1:]}", tries, deed, judge))
@@ -454,7 +449,7 @@ def test_two_write_one_output(desk: Desk, name: str) -> None:
         yield from touched(case, after)
         yield from _nothing_left(case, after)
 
-    calls = _looking(desk, case)
+    calls = desk.looking(case)
     last = max(call.at for call in calls if call.name in COMMITS)
     without = "--force" not in case.command.words
     tries = [call for call in calls if call.at > 1 and not (without and call.at > last)]

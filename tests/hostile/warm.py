@@ -20,6 +20,8 @@ import threading
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from tests.warming import warm_up
+
 ROOMS = ("cli", "commands", "engine", "formats", "guessing", "passes")
 LIBRARIES = ("numpy", "ml_dtypes", "blake3", "safetensors.numpy", "rich.table", "rich.progress", "rich.tree")
 IMPORTED = "PARAMTOOL_TESTS_IMPORTED"
@@ -86,6 +88,7 @@ def _warm() -> None:
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             with suppress(ModuleNotFoundError):  # of a library that is not installed, such as h5py
                 importlib.import_module(found.name)
+    warm_up()
     gc.collect()
     gc.freeze()
     assert "torch" not in sys.modules and len(os.listdir("/proc/self/task")) == 1

@@ -19,6 +19,7 @@ from paramtool.model.display import MAX_CELL, Displayed
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Ranges, SourceFile
 from paramtool.model.view import contiguous
+from tests.examples import IS_WHOLE
 
 HOSTILE = "<script>alert(1)</script>\n\x1b[31m" + "x" * 300
 """A name with a tag, a line break, a colour and no end."""
@@ -42,9 +43,9 @@ class Cells(HTMLParser):
 
 def state(count: int = 3) -> dict[str, torch.Tensor]:
     lstm = nn.LSTM(4, 3)
-    tied = torch.randn(2000)
+    tied = torch.randn(1999)
     names = {f"lstm.{name}": value for name, value in lstm.state_dict().items()}
-    return {HOSTILE: tied, f"{HOSTILE}2": tied, **names, **{f"w{k}": torch.ones(1500) for k in range(count)}}
+    return {HOSTILE: tied, f"{HOSTILE}2": tied, **names, **{f"w{k}": torch.ones(1499) for k in range(count)}}
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +96,13 @@ def test_ten_lines_at_most_of_plain_text(kind: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_table_without_strangers_tags(kind: str, folder: Path) -> None:
-    html = VALUES[kind](folder)._repr_html_()
+    shown = VALUES[kind](folder)
+    html = shown._repr_html_()
     found = Cells(html)
     assert found.tags - PICTURE == {"table", "caption", "tr", "th", "td"} and kind in found.texts
     assert ("svg" in found.tags) == (kind in PICTURED) and html.count("<svg") <= 1
     assert all(text.isprintable() for text in found.texts)
-    rows = [line.split(maxsplit=1)[0] for line in repr(VALUES[kind](folder)).split("\n")[1:] if line.startswith("  ")]
+    rows = [line.split(maxsplit=1)[0] for line in repr(shown).split("\n")[1:] if line.startswith("  ")]
     assert rows[0] in found.texts, "the same rows as the text"
 
 
@@ -115,16 +117,16 @@ def test_every_report_shows_itself() -> None:
     assert reports <= shown
 
 
-def test_the_text_of_a_hundred_thousand_names_is_as_short() -> None:
-    count = 100_000
+def test_the_text_of_very_many_names_is_as_short() -> None:
+    count = 100_000 if IS_WHOLE else 10_000
     entries = {f"layer.{k}.weight": Entry(contiguous(k // 2, DTYPES["float32"], (1,))) for k in range(count)}
     storages = Ranges("m", range(0, 2 * count, 4), range(4, 2 * count + 4, 4))
     checkpoint = Checkpoint("torch zip", (SourceFile("m.pt", 10, 0),), storages, entries)
     graph = paramtool.alias_graph(checkpoint)
     for text in (repr(checkpoint), repr(graph)):
         assert text.count("\n") < 10 and len(text) < 1500
-        assert "100000 names" in text
-    assert "and 49996 more groups" in repr(graph)
+        assert f"{count} names" in text
+    assert f"and {count // 2 - 4} more groups" in repr(graph)
     assert len(checkpoint._repr_html_()) < 20_000
 
 

@@ -155,9 +155,15 @@ def _rank(rank: int, works: Sequence[Callable[[str, str], None]], place: str, st
 
 
 def on_two_ranks(place: Path, *works: Callable[[str, str], None]) -> None:
-    """Run functions for each kind in two processes; what one of them raises is raised here."""
+    """Run functions for each kind in two processes; what one of them raises is raised here.
+
+    Both are forks of a process that has imported this module and nothing else: torch is imported once.
+    """
     store = place / f"store-{works[0].__name__}"
-    torch.multiprocessing.spawn(_rank, (works, os.fspath(place), os.fspath(store)), nprocs=WORLD)
+    torch.multiprocessing.set_forkserver_preload([__name__])
+    torch.multiprocessing.start_processes(
+        _rank, (works, os.fspath(place), os.fspath(store)), nprocs=WORLD, start_method="forkserver"
+    )
 
 
 def test_two_ranks(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_computes_what_torch_computes(system: System) -> None:
         assert error(network, system, arrays, expected(network, named)) < TIGHT, network
 
 
+@pytest.mark.sample(8)
 @every_system
 def test_every_other_order_of_gates_is_wrong(system: System) -> None:
     """With any two or more gates in each other's places the outputs are far off: the order above is the only one."""

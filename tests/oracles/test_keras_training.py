@@ -126,6 +126,7 @@ class TestKeras:
                 theirs = {name: [f"slot {k}" for k in range(len(some))] for name, some in theirs.items()}
             assert {name: sorted(some) for name, some in slots.items()} == theirs
 
+    @pytest.mark.sample(8)
     def test_training_goes_on_after_another_layout_and_back(self, optimizer: str, tmp_path: Path) -> None:
         train(fresh(optimizer), 0).save(tmp_path / "a.keras")
         if optimizer in JOINED:
@@ -141,6 +142,7 @@ class TestKeras:
             model.load_weights(tmp_path / "c.weights.h5")
         assert far(train(model, STEPS), train(train(fresh(optimizer), 0), STEPS)) == 0
 
+    @pytest.mark.sample(8)
     def test_training_goes_on_in_a_model_that_was_filled(self, optimizer: str, tmp_path: Path) -> None:
         train(fresh(optimizer), 0).save(tmp_path / "a.keras")
         fresh(optimizer, seed=1).save(tmp_path / "b.keras")

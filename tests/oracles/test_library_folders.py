@@ -88,6 +88,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """{form: (options of save_pretrained, options of dedup)}"""
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", chosen(DIFFUSERS, SOME_DIFFUSERS[:2]))
 def test_diffusers_opens_all_forms(name: str, form: str, tmp_path: Path) -> None:
@@ -105,6 +106,7 @@ def test_diffusers_opens_all_forms(name: str, form: str, tmp_path: Path) -> None
     same(opened(type(model), tmp_path / "plain", use_safetensors=True, **which), model.state_dict())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "pickle"])
 @pytest.mark.parametrize("name", chosen(PEFT, SOME_PEFT))
 def test_peft_opens_its_adapters(name: str, safe: bool, tmp_path: Path) -> None:

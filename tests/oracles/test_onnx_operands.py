@@ -164,6 +164,7 @@ EXPORTERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("dynamo", EXPORTERS, ids=lambda dynamo: "dynamo" if dynamo else "torchscript")
 @pytest.mark.parametrize("any_length", [False, True], ids=["fixed", "any length"])
 @pytest.mark.parametrize("name", MODELS)

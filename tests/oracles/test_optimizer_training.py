@@ -298,11 +298,13 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     yield CASES[request.param]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("optimizer", CHOSEN)
 def test_training_goes_on_in_the_other_module(case: Case, optimizer: str, tmp_path: Path) -> None:
     assert _continued(case, optimizer, tmp_path, lambda run: None) <= NEAR
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("optimizer", CHOSEN)
 def test_training_goes_on_after_there_and_back(case: Case, optimizer: str, tmp_path: Path) -> None:
     a, b, c, d = (tmp_path / f"{name}.pt" for name in "abcd")

@@ -141,6 +141,7 @@ def everything_is_there(model: Any, folder: Path, source: Path) -> None:
     assert all((folder / name).read_bytes() == (source / name).read_bytes() for name in others)
 
 
+@pytest.mark.sample(7)
 def test_a_folder_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Every name is stored, equal ones too: `from_pretrained` sees no difference."""
     model, source = folder
@@ -148,6 +149,7 @@ def test_a_folder_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> N
     everything_is_there(model, tmp_path / "out", source)
 
 
+@pytest.mark.sample(7)
 def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Equal layers stand once: the names of the other are those that stock transformers would fill with noise."""
     model, source = folder
@@ -161,6 +163,7 @@ def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path],
     assert complaints["missing_keys"] == {a.name for a in found.plan.aliases}
 
 
+@pytest.mark.sample(7)
 def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """By the command that the warning says."""
     model, source = folder
@@ -170,6 +173,7 @@ def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     everything_is_there(model, tmp_path / "out.plain", source)
 
 
+@pytest.mark.sample(7)
 def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Tied names that transformers did not save are there, too: programs that know no tie read the file."""
     model, source = folder
@@ -186,6 +190,7 @@ def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Pat
     assert {name: raw(tensor) for name, tensor in stored.items()} == {n: raw(t) for n, t in state.items()}
 
 
+@pytest.mark.sample(7)
 def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder

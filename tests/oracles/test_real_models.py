@@ -34,6 +34,7 @@ OF_CONFIGS = [name for name in OF_TRANSFORMERS if name not in CONFIG_SAYS_LESS]
 # --- from_pretrained -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("source", ["small", "small.safetensors"], ids=["folder", "state dict"])
 @pytest.mark.parametrize("made", OF_TRANSFORMERS, indirect=True)
 def test_from_pretrained_of_every_name(made: Made, source: str, tmp_path: Path) -> None:
@@ -41,6 +42,7 @@ def test_from_pretrained_of_every_name(made: Made, source: str, tmp_path: Path) 
     opened_as_saved(made, exported(made, source, tmp_path, "--all-names"))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("source", ["small", "small.safetensors"], ids=["folder", "state dict"])
 @pytest.mark.parametrize("made", OF_CONFIGS, indirect=True)
 def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_path: Path) -> None:
@@ -48,6 +50,7 @@ def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_
     opened_as_saved(made, exported(made, source, tmp_path, "--keys-from-config", made.folder / "hf/config.json"))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("made", OF_TRANSFORMERS, indirect=True)
 def test_from_pretrained_of_torchs_own_format(made: Made, tmp_path: Path) -> None:
     """`dedup -o pytorch_model.bin` needs no export: every name is in it."""
@@ -117,6 +120,7 @@ def ties(model: nn.Module) -> list[list[str]]:
 # --- load_model ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(30)
 @EVERY
 @pytest.mark.parametrize("output", ["small.safetensors", "small.pt"])
 @pytest.mark.parametrize("how", ["copy", "assign", "meta", "meta assign"])
@@ -159,6 +163,7 @@ LOADERS: dict[str, Callable[[nn.Module, Path], Any]] = {
 """Each on the model's own names: they know of no other."""
 
 
+@pytest.mark.sample(16)
 @EVERY
 @pytest.mark.parametrize("loader", LOADERS)
 def test_stock_loaders_of_an_export(made: Made, loader: str, tmp_path: Path) -> None:

@@ -249,6 +249,7 @@ def the_same(run: Run, other: Run) -> bool:
     return run.losses == other.losses and all(state(one) == state(two) for one, two in models)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "bin"])
 @pytest.mark.parametrize(
     "names", [("gpt2 tied",), ("t5",), ("llama untied",), ("own tied",), ("own tied", "own untied")], ids="+".join

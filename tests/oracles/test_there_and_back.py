@@ -151,6 +151,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize(("name", "command", "layout", "count"), CASES, ids=lambda one: str(one))
 def test_there_and_back_is_the_same_file(
     name: str, command: str, layout: str, count: int, models: Path, tmp_path: Path
@@ -204,6 +205,7 @@ WAYS = [
 """(model, dialects): through all of them, and back to the file that transformers wrote"""
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(("name", "ways"), WAYS, ids=str)
 def test_through_dialects_and_back_is_the_same_file(
     name: str, ways: tuple[str, ...], models: Path, tmp_path: Path

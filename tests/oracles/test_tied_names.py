@@ -85,6 +85,7 @@ def names(model: Any) -> list[str]:
     return [name for name, _ in model.named_parameters(remove_duplicate=False)]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_table_has_the_ties_of_the_class(name: str) -> None:
     """Told to tie its words, a model ties the names that the table says, and no others."""

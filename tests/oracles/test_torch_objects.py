@@ -32,6 +32,7 @@ def refuses(path: Path) -> bool:
     return False
 
 
+@pytest.mark.sample(82)
 @pytest.mark.parametrize("protocol", [2, 4])
 @pytest.mark.parametrize("word", TABLE)
 def test_an_object_comes_back_as_what_it_was(tmp_path: Path, word: str, protocol: int) -> None:
@@ -47,6 +48,7 @@ def test_an_object_comes_back_as_what_it_was(tmp_path: Path, word: str, protocol
     assert verify_command.verify(tmp_path / "out.pt", tmp_path / "in.pt").differences == ()
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("word", TABLE)
 def test_through_safetensors_and_back(tmp_path: Path, word: str) -> None:
     """The alias record holds every object of the table, and a torch file can be written from it again."""
@@ -58,6 +60,7 @@ def test_through_safetensors_and_back(tmp_path: Path, word: str) -> None:
     same(*(torch.load(tmp_path / name, weights_only=False) for name in ("in.pt", "out.pt")))
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("word", TABLE)
 def test_plain_always_opens(tmp_path: Path, word: str) -> None:
     """With --plain every file opens with weights_only, and what was no plain value is named."""

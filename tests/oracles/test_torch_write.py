@@ -177,6 +177,7 @@ def test_flags_of_gradients_are_kept(tmp_path: Path) -> None:
     assert {name: tensor.requires_grad for name, tensor in found.items()} == {"p": True, "frozen": False, "b": False}
 
 
+@pytest.mark.sample(25)
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("dtype", [*PLAIN, *TORCH_ONLY], ids=str)
@@ -217,6 +218,7 @@ def test_gradients_of_integers_are_not_asked_for(tmp_path: Path) -> None:
 # --- dtypes, storages ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(25)
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("dtype", [*PLAIN, *TORCH_ONLY], ids=str)

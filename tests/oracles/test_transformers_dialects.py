@@ -76,7 +76,7 @@ def classes() -> list[str]:
         for name, (_, model_type, *parts) in table["classes"].items()
         if (name in keys or model_type in keys or parts) and name not in table["unbuilt"]
     ]
-    return found if os.environ.get("PARAMTOOL_EVERY_MODEL") else found[::40]
+    return found if os.environ.get("PARAMTOOL_EVERY_MODEL") else found[::60]
 
 
 @pytest.mark.parametrize("name", classes())
@@ -135,6 +135,7 @@ def every_class() -> list[tuple[str, bool]]:
     return [*((name, False) for name in every), *((name, True) for name in large)]
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("name, default", every_class())
 def test_no_class_contradicts_itself(name: str, default: bool) -> None:
     """Shapes, forms, parts and layers of every class are as its config says, under the names of both versions."""

@@ -118,6 +118,7 @@ def test_names_shapes_and_ties_of_a_config(case: Case, tmp_path: Path) -> None:
     assert names_from_config(tmp_path) == found
 
 
+@pytest.mark.sample(10)
 @EVERY
 @pytest.mark.parametrize("how", ["copy", "assign", "meta", "meta assign"])
 def test_logits_are_equal_bit_for_bit(case: Case, how: str, tmp_path: Path) -> None:

@@ -41,12 +41,14 @@ def test_apart(name: str, tmp_path: Path) -> None:
     forms.same(ours.in_file(ours.apart(layout)), theirs.apart(layout), f"unfuse {layout}")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", FUSED)
 def test_apart_runs(name: str, tmp_path: Path) -> None:
     case, _, theirs = sources(name, tmp_path)
     check(proofs.unfused(case, theirs))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", FUSED)
 def test_there_and_back(name: str, tmp_path: Path) -> None:
     """Fused again, it is the same file: the old names and bytes."""

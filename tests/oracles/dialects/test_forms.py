@@ -65,6 +65,7 @@ def test_the_forms_differ(key: str, tmp_path: Path) -> None:
         assert one.changed
 
 
+@pytest.mark.sample(8)
 @needs_converter
 @pytest.mark.parametrize("variant", families.VARIANTS)
 @pytest.mark.parametrize("key", KEYS)

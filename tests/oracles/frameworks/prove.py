@@ -157,7 +157,7 @@ def interpreter(environment: str, folder: Path) -> str:
 @cache
 def proof_of(layout: str, few: bool) -> tuple[Proof, tuple[Made, ...]]:
     """A layout's cases and negative controls; layouts with options have the controls of the one without."""
-    return prove_layout(layout, few), () if ":" in layout else controls(layout)
+    return prove_layout(layout, few), () if ":" in layout else controls(layout, few)
 
 
 def run(runner: Runner, python: str, few: bool = False) -> list[Run]:
