@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from paramtool import layouts
 from paramtool.errors import FormatError, OutputError, UsageError
+from paramtool.layouts import evidence
 from paramtool.proof import record_file
 from paramtool.proof.cudnn import asking, compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Unsupported
@@ -162,15 +166,27 @@ def test_layouts_that_no_library_is_asked_about(name: str, tmp_path: Path) -> No
 
 
 def test_writing_a_record(tmp_path: Path) -> None:
-    """Whole, once, and never over something."""
-    record_file.write_record({"a": 1}, tmp_path / "r.json")
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
+    """Whole, once, and over an earlier record with `force` alone."""
+    one, other = ({"schema": evidence.SCHEMA, "layout": name} for name in ("one", "other"))
+    path = tmp_path / "r.json"
+    record_file.write_record(one, path)
     with pytest.raises(OutputError, match="exists"):
-        record_file.write_record({"a": 2}, tmp_path / "r.json")
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
-    record_file.write_record({"a": 2}, tmp_path / "r.json", force=True)
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 2\n}\n'
+        record_file.write_record(other, path)
+    assert json.loads(path.read_text()) == one
+    record_file.write_record(other, path, force=True)
+    assert json.loads(path.read_text()) == other
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_no_other_file_is_replaced(tmp_path: Path) -> None:
+    """With `force` neither: a checkpoint, or JSON of another kind."""
+    for name, data in (("model.safetensors", save({"w": np.ones(3)})), ("config.json", b'{"a": 1}')):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(OutputError, match=r"not a record of `paramtool verify-layout`, which is all that --force"):
+            record_file.check_record_place(tmp_path / name, force=True)
+        assert (tmp_path / name).read_bytes() == data
+    (tmp_path / "empty").touch()
+    record_file.check_record_place(tmp_path / "empty", force=True)
 
 
 def test_a_folder_is_no_place_for_a_record(tmp_path: Path) -> None:
