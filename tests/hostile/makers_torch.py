@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import pack
 
 from paramtool.errors import UnsafeError
+from tests.examples import IS_HARD
 from tests.hostile import makers_pickle
 from tests.hostile.command import Hostile
 from tests.hostile.makers_pickle import PROTO, text
@@ -116,7 +117,7 @@ def deflated(data: bytes) -> bytes:
 
 # --- zip: what the pickle says of its tensors ------------------------------------------------------------------------
 
-DEEP = 100_000
+DEEP = 100_000 if IS_HARD else 20_000
 
 
 def nested(depth: int, leaf: bytes) -> bytes:
@@ -204,7 +205,7 @@ ZIP: dict[str, Hostile] = {
     "pickle_without_end": Hostile(zipped(HONEST[:-1]), ("data.pkl",)),
     "text_for_a_pickle": Hostile(zipped(b"hello world\n"), ("data.pkl",)),
     "nested_250_deep": Hostile(zipped(PROTO + nested(250, tensor()) + b"."), ("200",), inspect=4),
-    "nested_100000_deep": Hostile(zipped(PROTO + nested(DEEP, tensor()) + b"."), inspect=4),
+    "nested_very_deep": Hostile(zipped(PROTO + nested(DEEP, tensor()) + b"."), inspect=4),
 }  # fmt: skip
 
 EXPONENTIAL = Hostile(zipped(PROTO + exponential() + b"."), inspect=4)

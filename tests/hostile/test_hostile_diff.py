@@ -196,6 +196,7 @@ PAIRS: dict[str, Callable[[], Tensors]] = {
 }
 
 
+@pytest.mark.sample(39)
 @pytest.mark.parametrize("flags", [(), ("--rows",), ("--json",)], ids=["plain", "rows", "json"])
 @pytest.mark.parametrize("case", PAIRS)
 def test_rare_tensors(case: str, flags: tuple[str, ...], tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(33)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("function", LACKING)
 def test_without(function: str, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

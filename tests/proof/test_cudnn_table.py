@@ -43,15 +43,15 @@ def said(findings: list[Disagreement]) -> set[tuple[str, str, str, str]]:
 
 
 def test_the_quick_grid_agrees() -> None:
-    """Every point of it, and each was asked for; `make test` compares each seventh answer."""
+    """Every point of it, and each was asked for; of `make test` each seventh."""
     fake = Fake()
     library, cases = fake.library(), list(grid.asked(quick=True))
-    for k, case in enumerate(cases):
+    tried = cases[:: 1 if IS_HARD else 7]
+    for case in tried:
         found = library.answer(case)
         assert isinstance(found, Answer)
-        if IS_HARD or k % 7 == 0:
-            assert not list(compare.differences(case, table.answer(CUDNN, case), found)), case
-    assert len(cases) == len(set(cases)) == len(fake.described) == 2560
+        assert not list(compare.differences(case, table.answer(CUDNN, case), found)), case
+    assert len(cases) == len(set(cases)) == 2560 and len(fake.described) == len(tried)
 
 
 def test_the_full_grid_agrees() -> None:
