@@ -71,11 +71,7 @@ def verified(line: list[str], folder: Path) -> None:
     assert ran.code == 0, (line, ran)
 
 
-PAIRS = [
-    pytest.param(path, command, id=f"{path.name}-{command}")
-    for path in FILES
-    for command in COMMANDS
-]
+PAIRS = [pytest.param(path, command, id=f"{path.name}-{command}") for path in FILES for command in COMMANDS]
 """Every file with every command."""
 
 
