@@ -168,10 +168,10 @@ def _rank(rank: int, works: Sequence[Callable[[str, str], None]], place: str, st
 def on_two_ranks(place: Path, *works: Callable[[str, str], None]) -> None:
     """Run functions for each kind in two processes; what one of them raises is raised here.
 
-    Both are forks of a process that has imported this module and nothing else: torch is imported once.
+    Both are forks of a process that has imported this module, and what optimizers import, and nothing else.
     """
     store = place / "store"
-    torch.multiprocessing.set_forkserver_preload([__name__])
+    torch.multiprocessing.set_forkserver_preload([__name__, "torch._dynamo"])
     torch.multiprocessing.start_processes(
         _rank, (works, os.fspath(place), os.fspath(store)), nprocs=WORLD, start_method="forkserver"
     )

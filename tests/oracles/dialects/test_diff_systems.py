@@ -19,7 +19,7 @@ from tests.oracles.dialects.systems import SYSTEMS, System, Tensors
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
-EACH = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.dialect} {system.family.name}")
+EACH = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.dialect}-{system.family.name}")
 FIRST = [*{system.dialect: system for system in reversed(SYSTEMS)}.values()]
 """A model for each dialect."""
 GOOD = {SAME, RENAMED, LAYOUT}
