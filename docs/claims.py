@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "claims.json"
 PAGE = ROOT / "docs" / "claims.md"
 ENVIRONMENTS = (".venv", ".venv-oracles/*")
+BEFORE_RELEASE = re.compile(r"\d(a|b|rc|\.dev)\d")
+"""As in 2.0.0b1 (PEP 440): MXNet 2, which was never released, is tried beside MXNet 1.9.1."""
 
 
 @dataclass
@@ -173,11 +176,13 @@ def stale(every: Iterable[Claim], installed: dict[str, tuple[str, str]]) -> Iter
 
 
 def newest_installed(root: Path) -> dict[str, tuple[str, str]]:
-    """The newest version of each distribution in any environment, and that environment."""
+    """The newest release of each distribution in any environment, and that environment; a beta is no release."""
     found: dict[str, tuple[str, str]] = {}
     for pattern in ENVIRONMENTS:
         for place in sorted(root.glob(pattern)):
             for name, version in distributions(place).items():
+                if BEFORE_RELEASE.search(version):
+                    continue
                 if name not in found or order(version) > order(found[name][0]):
                     found[name] = (version, str(place.relative_to(root)))
     return found

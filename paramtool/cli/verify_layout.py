@@ -39,7 +39,7 @@ WHAT = {
               help="Ask only this libcudnn.so.8 or .9; needs neither a GPU nor torch.")  # fmt: skip
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="RECORD.json", help="Write the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record (docs/json.md has its schema).")
-@click.option("--force", is_flag=True, help="Overwrite the record if it exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing record, and no other kind of file.")
 @_display.options
 def command(layout: str, quick: bool, library: str | None, output: str | None, *, as_json: bool, force: bool) -> int:
     """Check the table of a layout: ask cuDNN, ask torch, and run networks on a CUDA GPU.

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paramtool import layouts
+from paramtool.commands.earlier_output import SmallOutput
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.engine.write.places import check_place
-from paramtool.engine.write.small import write_small
 from paramtool.errors import OutputError, UsageError
+from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
 from paramtool.proof.cudnn import asking, grid, record
 
 ASKED = ("cudnn",)
 """Layouts of buffers that a library can be asked about."""
+RECORD = SmallOutput("a record of `paramtool verify-layout`", lambda head, _: bool(_BEGINS.match(head)))
+_BEGINS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(evidence.SCHEMA.rpartition("/")[0].encode()))
 
 
 def to_verify(name: str) -> Layout:
@@ -48,15 +51,18 @@ def ask_library(
 
 
 def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
-    """OutputError if a record cannot be written there; checked before the work, which takes minutes on a GPU."""
+    """OutputError if a record cannot be written there; checked before the work, which takes minutes on a GPU.
+
+    With `force`, only an earlier record or an empty file is replaced.
+    """
     path = os.fspath(output)
     if not os.path.basename(path):
         raise OutputError(f"{path!r} is not a file name", hint="-o RECORD.json")
-    check_place(path, False, force, [os.fspath(source) for source in inputs])
     if os.path.isdir(path):
         raise OutputError(f"{path}: is a folder; expected a file", hint="-o RECORD.json")
+    RECORD.check(path, force=force, inputs=[os.fspath(source) for source in inputs])
 
 
 def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
-    """Write a complete record or nothing; OutputError if the file exists already."""
-    write_small(os.fspath(output), (json.dumps(document, indent=1) + "\n").encode(), force=force)
+    """Write a complete record or nothing; OutputError if the file exists already, or is no record with `force`."""
+    RECORD.write(os.fspath(output), (json.dumps(document, indent=1) + "\n").encode(), force=force, inputs=())

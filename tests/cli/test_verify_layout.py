@@ -24,6 +24,7 @@ from tests.patience import PATIENCE
 from tests.proof.stub_cudnn import compiled
 from tests.proof.test_cudnn_record import ALONE, document
 
+OLD = json.dumps({"schema": evidence.SCHEMA})
 LIBRARY = "libcudnn.so.9"
 
 
@@ -115,7 +116,7 @@ def test_the_record_is_named(tmp_path: Path) -> None:
     """Where it was written, and --force writes it again; a library without networks answers soonest."""
     compiled(tmp_path, "-DREFUSES=2")
     assert words(ask("-o", "r.json", cwd=tmp_path), "record") == ["r.json"]
-    (tmp_path / "r.json").write_text("old")
+    (tmp_path / "r.json").write_text(OLD)
     assert ask("-o", "r.json", "--force", cwd=tmp_path).code == 1
     assert json.loads((tmp_path / "r.json").read_text())["findings_count"] == 0
 
@@ -131,10 +132,12 @@ def refuse(*args: str, cwd: Path, code: int, says: tuple[str, ...]) -> Ran:
 
 def test_a_record_that_exists(tmp_path: Path) -> None:
     """Is seen before any work: the library, which is none, is not looked at."""
-    (tmp_path / "r.json").write_text("old")
+    (tmp_path / "r.json").write_text(OLD)
     (tmp_path / LIBRARY).write_text("no library")
     args = ("cudnn", "--library", LIBRARY, "-o", "r.json")
     refuse(*args, cwd=tmp_path, code=7, says=("r.json: exists", "--force"))
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    refuse(*args[:-1], "model.pt", "--force", cwd=tmp_path, code=7, says=("model.pt: exists and is", "not a record of"))
     refuse(*args, "--force", cwd=tmp_path, code=2, says=("cannot be loaded as a libcudnn",))
 
 

@@ -83,8 +83,8 @@ def test_what_is_older_is_printed() -> None:
 
 
 def test_environments_are_looked_into(tmp_path: Path) -> None:
-    """The newest version in any, with its place."""
-    for place, version in ((".venv", "2.9.0"), (".venv-oracles/zoo", "2.15.0")):
+    """The newest release in any, with its place."""
+    for place, version in ((".venv", "2.9.0"), (".venv-oracles/zoo", "2.15.0"), (".venv-oracles/next", "3.0.0b1")):
         folder = tmp_path / place / "lib/python3.11/site-packages" / f"torch-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")

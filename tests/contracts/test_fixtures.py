@@ -63,6 +63,7 @@ def test_the_fixtures_of_a_format_are_small() -> None:
         assert sum(path.stat().st_size for path in files) < 200_000, folder.name
 
 
+@pytest.mark.sample(20)
 def test_the_maker_makes_the_fixture(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run today, make.py gives the same names, values, sharing and expectation."""
     monkeypatch.setattr(sys, "argv", ["make.py", str(tmp_path)])

@@ -47,7 +47,7 @@ def tensor_ranges(checkpoint: Checkpoint) -> dict[str, list[tuple[int, int]]]:
 
 def cuts(data: bytes) -> Sequence[int]:
     """The lengths to which a file is cut."""
-    most = 150 if b"\x89HDF\r\n\x1a\n" in data else 600
+    most = 150 if b"\x89HDF\r\n\x1a\n" in data else 300
     return range(0, len(data), 1 if os.environ.get("PARAMTOOL_HARD") else len(data) // most + 1)
 
 

@@ -187,6 +187,7 @@ class TestLayout:
             found = network(layout, options, at, shapes, facts=unseen(layout, spec))
             assert (found.spec, set(found.tensors.values())) == (spec, shapes.keys())
 
+    @pytest.mark.sample(24)
     def test_never_guesses(self, name: str, options: dict[str, str]) -> None:
         """With nothing said, a network is found as it is or with biases of zeros, or --spec is asked for."""
         layout = layouts.find(name)

@@ -20,9 +20,14 @@ def _grave(result: runner.Result) -> list[str]:
     return [finding.key for finding in result.findings if finding.grave]
 
 
+def everything(count: int) -> dict[str, Found]:
+    """All three, in one warm process; what is planted comes last, and is planted in nothing else."""
+    runner.warm()
+    return {"corpus": corpus(), "short": short(count), "planted": planted()}
+
+
 def corpus() -> Found:
     """{case: what is found, and how it ends where that is not how it should}"""
-    runner.warm()
     folders = sorted(path.parent for path in minimise.CORPUS.rglob("case.json"))
     made = [minimise.kept(folder) for folder in folders]
     found: Found = {}
@@ -39,7 +44,6 @@ def corpus() -> Found:
 
 def short(count: int) -> Found:
     """The first cases of the run `short`."""
-    runner.warm()
     make = partial(cases.make, seeds.every(), start="short")
     return {f"{r.number} {r.name}": _grave(r) for r in runner.batch(list(range(count)), make)}
 
@@ -96,7 +100,6 @@ def planted() -> Found:
     from paramtool.engine.write import staging
 
     (seed,) = (seed for seed in seeds.contracts() if seed.name == "contract whole")
-    runner.warm()
     watch.CPU_SECONDS = 1
     command = ("dedup", seed.main, "-o", "../out/x.safetensors", "--no-verify")
     case = Case(seed.format, seed.name, seed.main, seed.files, (command,), {})

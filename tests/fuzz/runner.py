@@ -32,6 +32,7 @@ from tests.fuzz.cases import ORIGINAL, Case, Command
 from tests.fuzz.judges import Finding, Run
 from tests.fuzz.mutators.pickles import CANARY
 from tests.hostile.command import contents
+from tests.warming import warm_up
 
 BATCH = 250
 """Cases that one child runs."""
@@ -85,6 +86,7 @@ def warm() -> None:
     canary.__file__ = CANARY
     sys.modules[CANARY] = canary
     os.environ["PARAMTOOL_DEBUG"] = "1"
+    warm_up()
     gc.collect()
     gc.freeze()
 

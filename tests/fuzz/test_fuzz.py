@@ -1,4 +1,4 @@
-"""What the fuzzer found once, run again; a few hundred cases, always the same; and proof that it finds defects."""
+"""What the fuzzer found once, run again; some cases, always the same; and proof that it finds defects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.examples import IS_HARD
 from tests.fuzz import minimise
 from tests.patience import PATIENCE
 
@@ -15,33 +18,33 @@ CORPUS = sorted(path.parent for path in minimise.CORPUS.rglob("case.json"))
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import json, sys
-from pathlib import Path
 from tests.fuzz import replay
-print(json.dumps(replay.%s(*map(json.loads, sys.argv[1:]))))
+print(json.dumps(replay.everything(int(sys.argv[1]))))
 """
+SHORT = 300 if IS_HARD else 100
+Found = dict[str, list[str]]
 
 
-def run(name: str, *arguments: object) -> dict[str, list[str]]:
-    """A function of `replay` in a warm process of its own: {case: what was found}."""
-    words = [sys.executable, "-c", SCRIPT % name, *map(json.dumps, arguments)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+@pytest.fixture(scope="module")
+def found() -> dict[str, Found]:
+    """{run: {case: what was found}}, by a warm process of its own."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(SHORT)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    runs: dict[str, Found] = json.loads(done.stdout.splitlines()[-1])
+    return runs
 
 
-def test_the_corpus() -> None:
+def test_the_corpus(found: dict[str, Found]) -> None:
     """No finding of the past is one today."""
-    found = run("corpus")
-    assert len(found) == len(CORPUS) > 10
-    assert {name: keys for name, keys in found.items() if keys} == {}
+    assert len(found["corpus"]) == len(CORPUS) > 10
+    assert {name: keys for name, keys in found["corpus"].items() if keys} == {}
 
 
-def test_a_short_run() -> None:
-    """The same few hundred cases each time, of every format."""
-    found = run("short", 300)
-    assert {name: keys for name, keys in found.items() if keys} == {}
+def test_a_short_run(found: dict[str, Found]) -> None:
+    """The same cases each time, of every format."""
+    assert len(found["short"]) == SHORT
+    assert {name: keys for name, keys in found["short"].items() if keys} == {}
 
 
 PLANTED = {
@@ -51,10 +54,7 @@ PLANTED = {
 """{defect: the kind of finding that it has to be}"""
 
 
-def test_a_defect_is_found() -> None:
+def test_a_defect_is_found(found: dict[str, Found]) -> None:
     """With a defect planted in paramtool, the judge of its kind says so; without one, none does."""
-    found = run("planted")
-    assert found.pop("nothing") == []
-    assert {name: {key.split(": ")[0] for key in keys} for name, keys in found.items()} == {
-        name: {kind} for name, kind in PLANTED.items()
-    }
+    kinds = {name: {key.split(": ")[0] for key in keys} for name, keys in found["planted"].items()}
+    assert kinds == {"nothing": set(), **{name: {kind} for name, kind in PLANTED.items()}}

@@ -38,6 +38,7 @@ def test_the_score_of_other_peoples_files(name: str, samples: Path) -> None:
     judged(name, samples / name, SAID[name])
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_the_score_of_what_frameworks_made(name: str, tmp_path: Path) -> None:
     """The row of each file is that of the page; each line runs beside a copy, and gives what it holds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import paramtool
 from paramtool.errors import FormatError, UnsafeError
+from tests.examples import IS_HARD
 from tests.hostile.command import check, command
 from tests.hostile.makers_hdf5 import FILES
 from tests.patience import calls
@@ -35,7 +35,7 @@ def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
 
 
 def test_every_damaged_byte_is_an_error_or_a_file(tmp_path: Path) -> None:
-    """No byte of a small file can be turned so that anything but an answer or a refusal comes; here one of nine."""
+    """No byte of a small file can be turned so that anything but an answer or a refusal comes; here one of 29."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file["a/kernel:0"] = np.arange(4, dtype="f4")
@@ -43,7 +43,7 @@ def test_every_damaged_byte_is_an_error_or_a_file(tmp_path: Path) -> None:
         file.create_dataset("z", data=np.zeros(64, "f4"), chunks=(32,), compression="gzip")
     data = path.read_bytes()
     outcomes = set()
-    for k in range(0, len(data), 1 if os.environ.get("PARAMTOOL_HARD") else 9):
+    for k in range(0, len(data), 1 if IS_HARD else 29):
         turned = bytearray(data)
         turned[k] ^= 0xFF
         path.write_bytes(turned)

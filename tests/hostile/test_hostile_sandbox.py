@@ -17,6 +17,7 @@ import pytest
 import paramtool
 from paramtool.errors import FormatError
 from paramtool.formats import sandbox
+from tests.examples import IS_HARD
 from tests.hostile.command import Hostile, check, quick
 from tests.hostile.makers_hdf5 import endless
 from tests.patience import PATIENCE
@@ -213,13 +214,23 @@ class TestProcesses:
         assert os.listdir(tmp_path) == [path.name]
 
 
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may take a second, and two in `make hard` as everywhere."""
+    limits = sandbox.WorkerLimits
+    if not IS_HARD:
+        monkeypatch.setattr(sandbox, "WorkerLimits", lambda seconds, nbytes: limits(1, nbytes))
+
+
 @needs_fork
+@pytest.mark.usefixtures("one_second")
 def test_an_endless_file_is_refused(tmp_path: Path) -> None:
     """A heap of strings that has no end: libhdf5 loops over it, and no signal ends that."""
     check(Hostile(endless, ("processor time",)), tmp_path)
 
 
 @needs_fork
+@pytest.mark.usefixtures("one_second")
 @pytest.mark.parametrize("name", ["hang1.h5", "hang2.h5"])
 def test_files_that_hung_are_refused(name: str, findings: Path, tmp_path: Path) -> None:
     """As found by changing a few bytes of a Keras file."""

@@ -11,6 +11,7 @@ import torch
 import paramtool
 from paramtool.errors import FormatError
 from tests.contracts import makers as honest
+from tests.examples import IS_HARD
 from tests.hostile import makers_sharded
 from tests.hostile.command import Hostile, check, command, contents, quick, refused
 from tests.hostile.makers_sharded import (
@@ -137,7 +138,7 @@ def test_truncation_of_an_index_and_its_shards_at_any_byte(tmp_path: Path) -> No
     path = honest.sharded(tmp_path)
     for file in (path, tmp_path / "model-00001-of-00002.safetensors"):
         data = file.read_bytes()
-        for length in range(len(data)):
+        for length in range(0, len(data), 1 if IS_HARD else 5):
             file.write_bytes(data[:length])
             ran = quick("inspect", path.name, cwd=tmp_path)
             assert ran.code == 3 and ran.out == "" and file.name in ran.err, (length, ran)

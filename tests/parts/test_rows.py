@@ -169,6 +169,7 @@ def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> N
     assert [one.stored.shape for one in joints] == [array.shape for array in laid.fused]
 
 
+@pytest.mark.sample(26)
 @by_layout
 @given(data=st.data())
 def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
@@ -190,6 +191,7 @@ def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
     assert held == {(one.name, index): times[one.name] for one in laid.apart for index in np.ndindex(one.shape)}
 
 
+@pytest.mark.sample(26)
 @by_layout
 @given(data=st.data())
 def test_there_and_back(layout: PartLayout, data: st.DataObject) -> None:
@@ -225,6 +227,7 @@ MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.
 by_fact = pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
 
 
+@pytest.mark.sample(36)
 @by_fact
 @settings(max_examples=examples(25))
 @given(data=st.data())

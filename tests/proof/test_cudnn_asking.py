@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from paramtool import layouts
 from paramtool.errors import FormatError, OutputError, UsageError
+from paramtool.layouts import evidence
 from paramtool.proof import record_file
 from paramtool.proof.cudnn import asking, compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Unsupported
+from tests.examples import IS_HARD
 from tests.proof.fake_cudnn import Fake
 from tests.proof.stub_cudnn import compiled
 
@@ -37,7 +42,7 @@ def test_a_library_that_keeps_gates_otherwise(tmp_path: Path) -> None:
     """The answers differ from the table where they should: in LSTMs."""
     asked = asking.ask(str(compiled(tmp_path, "-DEXCHANGED")), quick=True)
     layout = layouts.find("cudnn")
-    for case, found in asked.answers:
+    for case, found in [*asked.answers][:: 1 if IS_HARD else 7]:
         assert isinstance(found, Answer)
         differs = bool(list(compare.differences(case, table.answer(layout, case), found)))
         assert differs is (case.spec.kind == "lstm"), case
@@ -134,18 +139,7 @@ def test_no_gpu_is_seen_and_the_same_paramtool_is_used(tmp_path: Path, monkeypat
 
 
 def test_a_record_of_a_library(tmp_path: Path) -> None:
-    """What agrees, what is not supported and what differs, of every network."""
-    found = record_file.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True)
-    assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
-    assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
-    assert found["machine"]["device"] == "" and found["grid"] == "quick"
-    assert found["asked"]["networks"]["lstm input=3 hidden=5"] == "duuu" * 16
-    assert found["asked"]["networks"]["gru input=3 hidden=5 reset=after"] == "auuu" * 16
-    assert sum(found["asked"]["unsupported"].values()) == 1920
-
-
-def test_progress(tmp_path: Path) -> None:
-    """Counted in cases, one after the other."""
+    """What agrees, what is not supported and what differs, of every network; progress is counted in cases."""
     steps: list[int] = []
     said: list[tuple[str, int]] = []
 
@@ -154,8 +148,14 @@ def test_progress(tmp_path: Path) -> None:
         said.append((label, total))
         yield steps.append
 
-    record_file.ask_library(compiled(tmp_path), quick=True, progress=progress)
+    found = record_file.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True, progress=progress)
     assert said == [("cuDNN 9.10.2", 2560)] and steps == [1] * 2560
+    assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
+    assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
+    assert found["machine"]["device"] == "" and found["grid"] == "quick"
+    assert found["asked"]["networks"]["lstm input=3 hidden=5"] == "duuu" * 16
+    assert found["asked"]["networks"]["gru input=3 hidden=5 reset=after"] == "auuu" * 16
+    assert sum(found["asked"]["unsupported"].values()) == 1920
 
 
 @pytest.mark.parametrize("name", ["torch", "miopen", "keras"])
@@ -166,15 +166,27 @@ def test_layouts_that_no_library_is_asked_about(name: str, tmp_path: Path) -> No
 
 
 def test_writing_a_record(tmp_path: Path) -> None:
-    """Whole, once, and never over something."""
-    record_file.write_record({"a": 1}, tmp_path / "r.json")
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
+    """Whole, once, and over an earlier record with `force` alone."""
+    one, other = ({"schema": evidence.SCHEMA, "layout": name} for name in ("one", "other"))
+    path = tmp_path / "r.json"
+    record_file.write_record(one, path)
     with pytest.raises(OutputError, match="exists"):
-        record_file.write_record({"a": 2}, tmp_path / "r.json")
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
-    record_file.write_record({"a": 2}, tmp_path / "r.json", force=True)
-    assert (tmp_path / "r.json").read_text() == '{\n "a": 2\n}\n'
+        record_file.write_record(other, path)
+    assert json.loads(path.read_text()) == one
+    record_file.write_record(other, path, force=True)
+    assert json.loads(path.read_text()) == other
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_no_other_file_is_replaced(tmp_path: Path) -> None:
+    """With `force` neither: a checkpoint, or JSON of another kind."""
+    for name, data in (("model.safetensors", save({"w": np.ones(3)})), ("config.json", b'{"a": 1}')):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(OutputError, match=r"not a record of `paramtool verify-layout`, which is all that --force"):
+            record_file.check_record_place(tmp_path / name, force=True)
+        assert (tmp_path / name).read_bytes() == data
+    (tmp_path / "empty").touch()
+    record_file.check_record_place(tmp_path / "empty", force=True)
 
 
 def test_a_folder_is_no_place_for_a_record(tmp_path: Path) -> None:

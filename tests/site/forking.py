@@ -21,10 +21,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.patience import PATIENCE
+from tests.site.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = ("torch", "safetensors", "transformers", "keras", "onnxruntime")
 """Libraries that take long to be imported."""
+
+
+MODELS: list[tuple[str, list[str]]] = [
+    ("transformers", ["GPT2LMHeadModel", "LlamaForCausalLM"]),
+    ("transformers.core_model_loading", []),
+    ("transformers.conversion_mapping", []),
+]
+"""What commands import of transformers."""
 
 
 class Ran(NamedTuple):
@@ -48,17 +57,35 @@ class Forking:
         """`python PROGRAM.py ...` or `paramtool ...`, in a folder, with more of an environment."""
         assert self.process.stdin and self.process.stdout
         program = (folder / words[1]).read_text(encoding="utf-8") if words[0] == "python" else ""
-        asked = {"words": list(words), "folder": str(folder), "env": env, "imports": imports(program)}
+        needed = imports(program) if program or not asks_transformers(words) else MODELS
+        asked = {"words": list(words), "folder": str(folder), "env": env, "imports": needed}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         code = int(self.process.stdout.readline())
         return Ran(code, *((folder / name).read_text(encoding="utf-8") for name in (".out", ".err")))
+
+    def set_up(self, maker: str, above: Path, folder: Path) -> Ran:
+        """Make files in a folder by a function of tests/site; the program that calls it stands in a folder above."""
+        program = above / "set_up.py"
+        lines = ("from transformers import LlamaForCausalLM", "from pathlib import Path",
+                 f"from tests.site import {maker.partition('.')[0]}", f"{maker}(Path.cwd())")  # fmt: skip
+        program.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return self.run(["python", str(program)], folder, ENVIRONMENT)
 
     def close(self) -> None:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
+
+
+def asks_transformers(words: Sequence[str]) -> bool:
+    """Whether a command asks transformers which tensors a config ties, or which parameters an optimizer has."""
+    return (
+        not {"--config", "--ties-from-config", "config-ties"}.isdisjoint(words)
+        or "phi3-500" in words
+        or "run/checkpoint-500" in words
+    )
 
 
 def imports(program: str) -> list[tuple[str, list[str]]]:

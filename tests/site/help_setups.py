@@ -13,7 +13,8 @@ from torch import nn
 
 import paramtool
 from tests.site import setups
-from tests.site.models import ROOT, pretrained, tied, trained
+from tests.site.environment import ROOT
+from tests.site.models import pretrained, tied, trained
 
 
 def _inspect(folder: Path) -> None:

@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tests.site.models import ENVIRONMENT, ROOT, Speech, pretrained, tied, trained
+from tests.site.environment import ENVIRONMENT, ROOT
+from tests.site.models import Speech, pretrained, tied, trained
 
 
 def speech(folder: Path) -> None:

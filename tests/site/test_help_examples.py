@@ -17,9 +17,9 @@ import pytest
 from paramtool.cli.main import COMMANDS, cli
 from tests.hostile.command import quick
 from tests.site.blocks import DOCS
-from tests.site.forking import Forking
+from tests.site.environment import ENVIRONMENT
+from tests.site.forking import Forking, asks_transformers
 from tests.site.help_setups import SETUPS
-from tests.site.models import ENVIRONMENT
 
 
 def examples(name: str) -> list[str]:
@@ -27,13 +27,6 @@ def examples(name: str) -> list[str]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.help
     return re.findall(r"^ *\$ (.*)$", command.help, re.M)
-
-
-@pytest.fixture
-def forking() -> Iterator[Forking]:
-    process = Forking()
-    yield process
-    process.close()
 
 
 def words(line: str, folder: Path) -> Iterator[str]:
@@ -45,16 +38,20 @@ def words(line: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_the_examples_of_the_help_run(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_examples_of_the_help_run(name: str, tmp_path: Path, forking: Forking) -> None:
     """One after the other in one folder; an output whose name two of them give is removed between them."""
-    SETUPS[name](tmp_path)
-    if (tmp_path / "make.py").exists():
-        assert request.getfixturevalue("forking").run(["python", "make.py"], tmp_path, ENVIRONMENT).code == 0
+    folder = tmp_path / "here"
+    folder.mkdir()
+    ran = forking.set_up(f"help_setups.SETUPS[{name!r}]", tmp_path, folder)
+    assert ran.code == 0, ran.err
+    if (folder / "make.py").exists():
+        assert forking.run(["python", "make.py"], folder, ENVIRONMENT).code == 0
     assert examples(name)
     for line in examples(name):
-        ran = quick(*[*words(line, tmp_path)][1:], cwd=tmp_path)
-        assert ran.code == 0, (line, ran)
-        shutil.rmtree(tmp_path / "OUTFOLDER", ignore_errors=True)
+        said = [*words(line, folder)]
+        shown = forking.run(said, folder, ENVIRONMENT) if asks_transformers(said) else quick(*said[1:], cwd=folder)
+        assert shown.code == 0, (line, shown)
+        shutil.rmtree(folder / "OUTFOLDER", ignore_errors=True)
 
 
 def test_every_command_has_its_examples_run() -> None:

@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -24,18 +23,11 @@ from paramtool.model.diff import LABELS
 from tests.hostile.command import command
 from tests.site import setups
 from tests.site.blocks import COMMAND, DOCS, PAGES, ROOT, Block, blocks
-from tests.site.forking import Forking, Ran
-from tests.site.models import ENVIRONMENT
+from tests.site.environment import ENVIRONMENT
+from tests.site.forking import Forking, Ran, asks_transformers
 
 BLOCKS = {page: blocks(page) for page in PAGES}
 RUN = [page for page in PAGES if any(block.is_run_here for block in BLOCKS[page])]
-
-
-@pytest.fixture(scope="module")
-def forking() -> Iterator[Forking]:
-    process = Forking()
-    yield process
-    process.close()
 
 
 def unversioned(text: str) -> str:
@@ -82,8 +74,8 @@ class Reader:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def forked(self, words: list[str]) -> Ran:
-        """Without the start of an interpreter; of the commands only `variants` imports torch."""
-        if words[:2] == ["paramtool", "variants"] or words[0] == "python":
+        """Without the start of an interpreter; `variants` and commands that ask transformers need torch."""
+        if words[:2] == ["paramtool", "variants"] or words[0] == "python" or asks_transformers(words):
             return self.forking.run(words, self.folder, ENVIRONMENT)
         env = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
         return Ran(*command(*words[1:], cwd=self.folder, env=env))
@@ -99,7 +91,8 @@ class Reader:
         """Do what a block says."""
         if name := block.said.get("files made by"):
             self.enter(self.top / f"{name}-{block.line}")
-            getattr(setups, name)(self.folder)
+            ran = self.forking.set_up(f"setups.{name}", self.top, self.folder)
+            assert ran.code == 0, f"{block}\n{ran.err}"
             if (self.folder / "make.py").exists():
                 self.python("make.py", block)
         named = re.match(r"# ([\w./-]+)\n", block.text)

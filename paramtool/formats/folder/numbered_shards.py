@@ -59,7 +59,7 @@ def without_index(folder: str, names: Mapping[str, Sequence[str]]) -> FormatErro
     return FormatError(
         f"{here}: {found.index_name} is missing" if not is_there else f"{here}: {found.index_name} has no `weight_map`",
         hint=f'{_fetch(found)}, or write it: {{"metadata": {{}}, "weight_map": {{"TENSOR": "SHARD", ...}}}} with every '
-        "tensor and the file that it is in; --weights SHARD reads one shard alone",
+        "tensor and the file that it is in; the path of a shard reads that shard alone",
     )
 
 
