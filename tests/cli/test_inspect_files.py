@@ -70,6 +70,7 @@ def test_one_that_cannot_be_read_does_not_stop_the_others(files: Path) -> None:
 CODES = {"good.pt": 0, "lacking.pt": 1, "junk.pt": 3, "evil.pt": 4}
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("paths", [(a, b) for a in CODES for b in CODES], ids="-".join)
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--quiet",)], ids=["text", "json", "quiet"])
 def test_the_exit_code_is_the_highest(paths: tuple[str, str], flags: tuple[str, ...], files: Path) -> None:
@@ -294,6 +295,7 @@ WRONG = [(wrong, of) for wrong in ("path", "flag", "nothing") for of in COMMANDS
 """`check` goes on after a path that is not there: its own document has the error."""
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize(("wrong", "of"), WRONG)
 def test_an_error_of_every_command_is_a_document(of: str, wrong: str, tmp_path: Path) -> None:
     """The same exit code and the same words on standard error as without --json, which stands anywhere."""

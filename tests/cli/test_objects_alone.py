@@ -52,6 +52,7 @@ FILES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("key", FILES)
 def test_what_is_in_it_is_listed(key: str, zipped: bool, tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_a_true_name_says_the_format(command: str, name: str, model: Path, tmp_p
         assert torch.load(tmp_path / name, weights_only=True)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPENED)
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "dedup"])
 def test_so_do_formats_without_a_record(command: str, name: str, model: Path, tmp_path: Path) -> None:
@@ -120,6 +121,7 @@ def test_dedup_stores_nothing_once_there(name: str, model: Path, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", ["x.keras", "x.gguf", "x.safetensors/", "x.pt/", "x.h5/", "x.index.json"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_is_not_called_as_a_file(command: str, name: str, folder: Path, tmp_path: Path) -> None:
@@ -130,6 +132,7 @@ def test_a_folder_is_not_called_as_a_file(command: str, name: str, folder: Path,
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ["out", "out.backup", "model-v1.5", "out/"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_has_any_other_name(command: str, name: str, folder: Path, tmp_path: Path) -> None:
@@ -147,6 +150,7 @@ def test_shards_and_families_are_folders(model: Path, tmp_path: Path) -> None:
         assert quick("dedup", *args, "-o", f"v1.{number}", cwd=tmp_path).code == 0
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ["m.h5", "m.onnx", "m", "m.pt.backup", ".pt", "m.keras.pt"])
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_the_name_that_is_chosen_is_a_true_one(name: str, is_folder: bool, model: Path, tmp_path: Path) -> None:

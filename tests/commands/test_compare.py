@@ -106,6 +106,7 @@ SAVED = [
 ]
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("kind", SAVED)
 @pytest.mark.parametrize("differs", [True, False])
 def test_packed_weights_match_only_with_their_scales(found, kind, differs):

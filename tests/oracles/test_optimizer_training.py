@@ -328,6 +328,7 @@ def test_training_without_the_state_ends_elsewhere(case: Case, optimizer: str, t
     assert _continued(case, optimizer, tmp_path, lambda run: run.optimizer.state.clear()) >= FAR
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer", IN_EVERY_RUN)
 def test_training_with_the_state_of_another_parameter_ends_elsewhere(
     case: Case, optimizer: str, tmp_path: Path

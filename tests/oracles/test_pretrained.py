@@ -370,6 +370,7 @@ def pickled(model: Any, folder: Path, together: bool, first: str = "") -> Path:
 TIED_KEYS = ["gpt2 tied", "llama tied"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", ["together", "head first", "embeddings first"])
 @pytest.mark.parametrize("key", TIED_KEYS)
 def test_a_tied_pickle_in_shards_is_stored_once(key: str, how: str, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def ties(model: nn.Module) -> list[list[str]]:
 # --- load_model ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(20)
 @EVERY
 @pytest.mark.parametrize("output", ["small.safetensors", "small.pt"])
 @pytest.mark.parametrize("how", ["copy", "assign", "meta", "meta assign"])

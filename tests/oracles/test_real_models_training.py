@@ -69,6 +69,7 @@ def test_one_step_after_loading(made: Made) -> None:
         assert partition(target.state_dict()) == sharing, way
 
 
+@pytest.mark.sample(6)
 @EVERY
 def test_an_edit_of_what_torch_loads_stays_where_it_is(made: Made) -> None:
     """In the `.pt` output, tensors that torch opens: an edit of one of an equal pair leaves the other alone."""

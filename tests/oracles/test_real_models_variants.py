@@ -124,6 +124,7 @@ def test_a_variant_that_loads(meeting: Meeting, tmp_path: Path) -> None:
         assert all((shared[a] == shared[b]) == (groups[a] == groups[b]) for a in groups for b in groups)
 
 
+@pytest.mark.sample(4)
 def test_what_from_pretrained_makes_of_it(meeting: Meeting, tmp_path: Path) -> None:
     """`variants` of the exported names says `loads`, and `from_pretrained` of them misses nothing."""
     source, path = small(meeting.saved, tmp_path, meeting.change)

@@ -47,6 +47,7 @@ def round_trip(tmp_path: Path, state: dict[str, Any], **form: Any) -> tuple[dict
     return paramtool.load_file(tmp_path / "m.pt"), paramtool.load_file(tmp_path / "o.safetensors")
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("dtype", PLAIN, ids=str)
 def test_dtypes(tmp_path: Path, dtype: torch.dtype, zipped: bool) -> None:

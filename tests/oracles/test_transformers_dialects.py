@@ -135,7 +135,7 @@ def every_class() -> list[tuple[str, bool]]:
     return [*((name, False) for name in every), *((name, True) for name in large)]
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("name, default", every_class())
 def test_no_class_contradicts_itself(name: str, default: bool) -> None:
     """Shapes, forms, parts and layers of every class are as its config says, under the names of both versions."""
@@ -220,6 +220,7 @@ def _has_layers_missing(names: list[str], config: Mapping[str, Any]) -> bool:
         return True
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", USUAL)
 def test_what_is_changed_is_noticed(name: str) -> None:
     skip_if_outdated()

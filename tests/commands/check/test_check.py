@@ -88,6 +88,7 @@ BAD: dict[str, tuple[int, Callable[[Path], object]]] = {
 }
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("first", BAD)
 @pytest.mark.parametrize("second", BAD)
 def test_the_highest_code_wins_and_nothing_stops_the_others(first: str, second: str, at: Path) -> None:

@@ -91,6 +91,7 @@ def test_gate_and_up(name: str, tmp_path: Path) -> None:
     forms.same(tensors(theirs.input), tensors(theirs.restored("gate-up")), "there and back")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", EXPERTS)
 def test_experts(name: str, tmp_path: Path) -> None:
     case, _, theirs = sources(name, tmp_path)

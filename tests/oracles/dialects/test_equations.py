@@ -102,6 +102,7 @@ def test_known_gates() -> None:
     assert [one.tolist() for one in gated(rows, "gate-up-interleaved", 0)] == [[0, 2, 4], [1, 3, 5]]
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("name", models.NAMES)
 def test_no_value_hides_an_error(name: str) -> None:
     """No parameter is constant, and no two are equal: a wrong order or a wrong name would not show."""

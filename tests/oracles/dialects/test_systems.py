@@ -17,7 +17,7 @@ from tests.oracles.dialects.systems import SYSTEMS, System
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
-EACH = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.dialect} {system.family.name}")
+EACH = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: f"{system.dialect}-{system.family.name}")
 needs_converter = pytest.mark.skipif(not converting.FORMS, reason="this paramtool has no dialects")
 
 
@@ -27,6 +27,7 @@ def check(system: System, case: Case, found: systems.Tensors) -> None:
         assert min(proof.wrong.values()) > FAR, proof
 
 
+@pytest.mark.sample(6)
 @EACH
 def test_our_equations_run(system: System, tmp_path: Path) -> None:
     """They say what a system has, so they must run as the model does."""
