@@ -19,8 +19,8 @@ from paramtool.proof.cudnn import asking, grid, record
 
 ASKED = ("cudnn",)
 """Layouts of buffers that a library can be asked about."""
-RECORD = SmallOutput("a record of `paramtool verify-layout`", lambda head, _: bool(_BEGINS.match(head)))
 _BEGINS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(evidence.SCHEMA.rpartition("/")[0].encode()))
+RECORD = SmallOutput("a record of `paramtool verify-layout`", lambda head, _: bool(_BEGINS.match(head)))
 
 
 def to_verify(name: str) -> Layout:
