@@ -84,8 +84,8 @@ def failure(error: BaseException) -> Failure | None:
             return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
         case ParamtoolError(exit_code=code, hint=hint):
             return Failure(code, error.message, hint)
-        case MemoryError() | RecursionError():
-            what = "memory" if isinstance(error, MemoryError) else "stack"
+        case MemoryError() | RecursionError() | SystemError(args=("error return without exception set",)):
+            what = "stack" if isinstance(error, RecursionError) else "memory"
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return Failure(3, "too many open files", "`ulimit -n 1024` allows more")

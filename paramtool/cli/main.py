@@ -176,6 +176,9 @@ def main() -> NoReturn:
     try:
         code = cli.main(prog_name="paramtool", standalone_mode=False)
         sys.stdout.flush()
+    except (MemoryError, SystemError) as error:  # the latter where CPython had no memory for the former
+        _forget(error)
+        code = _code_of(error)
     except BaseException as error:
         code = _code_of(error)
     sys.exit(code if isinstance(code, int) else 0)
@@ -223,6 +226,17 @@ def _code_of(error: BaseException) -> int:
             Failure(7, f"standard output: {error.strerror or type(error).__name__}").complain()
             return 7
     raise error
+
+
+def _forget(error: BaseException | None) -> None:
+    """Release what the functions held that an error went through: there may be no other memory to describe it in."""
+    while error is not None:
+        entry = error.__traceback__
+        while entry is not None:
+            with suppress(RuntimeError):  # of a function that still runs
+                entry.tb_frame.clear()
+            entry = entry.tb_next
+        error = error.__context__
 
 
 def _wants_json() -> bool:

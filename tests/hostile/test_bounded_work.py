@@ -182,11 +182,11 @@ def test_the_smallest_bombs_take_little(key: str, tmp_path: Path) -> None:
     assert ran.returncode in (0, 4) and "out of memory" not in ran.stderr, ran
 
 
-def small(path: Path) -> subprocess.CompletedProcess[str]:
+def small(path: Path, nbytes: int = AT_MOST_NBYTES) -> subprocess.CompletedProcess[str]:
     """`inspect` in a process with little memory."""
     return subprocess.run(
         [sys.executable, "-m", "paramtool", "inspect", str(path)], capture_output=True, text=True, timeout=PATIENCE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (AT_MOST_NBYTES, AT_MOST_NBYTES)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes)),
     )  # fmt: skip
 
 
@@ -206,6 +206,14 @@ def test_the_same_bomb_without_compression(tmp_path: Path) -> None:
     path, size = made("torch: doubled", tmp_path, count)
     ran = small(path)
     assert size > count and ran.returncode == 4 and "it is a bomb" in ran.stderr, ran
+
+
+@pytest.mark.parametrize("mega", [240, 270, 300, 320])
+def test_too_little_memory_is_said_in_a_line(mega: int, tmp_path: Path) -> None:
+    """What the command held is released before its end is described; CPython itself gives up in several ways."""
+    path, _ = made("torch: doubled", tmp_path, 900_000)
+    ran = small(path, mega << 20)
+    assert (ran.returncode, ran.stderr.count("\n")) in ((3, 2), (4, 2)) and "error: " in ran.stderr, ran
 
 
 @pytest.mark.skipif(not os.environ.get("PARAMTOOL_HARD"), reason="make hard")
