@@ -186,7 +186,8 @@ def _between(random: Random, at: str) -> Module:
     """Fused tensors of two layouts; neither file has parts."""
     one, other = pairs()[random.integers(len(pairs()))]
     made = Made(random, at, (one, other))
-    is_found = made.sizes["value_dim"] == made.sizes["head_dim"]  # no shape of a fused tensor shows both
+    keys, values = ("key_dim", "linear_value_dim") if "linear" in LAYOUTS[one].group else ("head_dim", "value_dim")
+    is_found = made.sizes[keys] == made.sizes[values]  # no shape of a fused tensor shows both
     is_found &= LAYOUTS[one].group != "state-space"  # whose sizes need not divide the rows
     found = made.module(random, made.fused[0], made.fused[1])
     return found._replace(is_found=is_found, is_found_back=is_found)
