@@ -161,6 +161,7 @@ class TestLayout:
         assert isinstance(layout.proof, tuple) and layout.proof and all(layout.proof)
         assert all(option.what and option.default for option in layout.options)
 
+    @pytest.mark.sample(30)
     def test_tiles(self, name: str, options: dict[str, str]) -> None:
         """Each element of each tensor belongs to one place, and no cell is lost, for every network of the grid."""
         layout = layouts.find(name)

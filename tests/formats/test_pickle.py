@@ -162,7 +162,7 @@ SLOW = {"memo_bomb", "object_bomb"}
 """Tens of millions of opcodes; run with smaller limits instead."""
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", [name for name in MAKERS if name not in SLOW])
 def test_a_hostile_pickle_is_refused_soon(name: str) -> None:
     """Each maker's pickle raises exactly its class, after work that goes with its size."""

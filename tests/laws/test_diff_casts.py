@@ -69,6 +69,7 @@ def test_a_layout_and_a_shorter_type(layout: PartLayout, back: bool, end: str, t
     assert {one.kind for one in diff(tmp_path / "b.safetensors", tmp_path / "wide.safetensors").tensors} == {ROUNDED}
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_a_layout_and_a_wider_type(layout: PartLayout, tmp_path: Path) -> None:
     """bfloat16 as float32 loses nothing; one other number is told."""

@@ -172,6 +172,7 @@ def test_a_fused_tensor_in_another_layout(one: PartLayout, other: PartLayout, tm
     ]
 
 
+@pytest.mark.sample(25)
 @by_layout
 def test_one_other_element_is_no_layout(layout: PartLayout, tmp_path: Path) -> None:
     """A bit anywhere in a fused tensor that is another: no verdict that says the same weights."""

@@ -117,6 +117,7 @@ def test_there_and_back(a: str) -> None:
             assert_same_function(move(there.without_kept(), conversions.neutral_layout(spec)), source, roundings=4)
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_back_to_where_all_parts_are_apart(name: str) -> None:
     """Whatever a layout makes of a network's biases, the function is the same when they are apart again."""

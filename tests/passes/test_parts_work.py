@@ -78,6 +78,7 @@ def test_it_grows_as_the_experts_do(layout: str, back: bool, layers: int) -> Non
     assert peak(lambda: planned(work(4 * SMALL))) < NBYTES_PER_TENSOR * 3 * 4 * SMALL
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layers", [8, 1])
 def test_finding_them_grows_as_they_do(layers: int) -> None:
     """The same for the pieces."""
