@@ -73,6 +73,18 @@ def interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """What a test writes need not outlive the machine: to wait for the disk takes a twentieth of the time.
+
+    Commands in processes of their own do wait; `tests/faults` counts their calls, and lets each of them fail.
+    """
+    kept = os.fsync
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]
+    yield
+    os.fsync = kept
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The folder of real checkpoints; the test is skipped where it is not there."""
