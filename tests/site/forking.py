@@ -65,7 +65,7 @@ class Forking:
         return Ran(code, *((folder / name).read_text(encoding="utf-8") for name in (".out", ".err")))
 
     def set_up(self, maker: str, above: Path, folder: Path) -> Ran:
-        """Make files in a folder by a function of tests/site; the program that calls it stands in a folder above."""
+        """Run a function of tests/site that makes files in `folder`; the program that calls it goes to `above`."""
         program = above / "set_up.py"
         lines = ("from transformers import LlamaForCausalLM", "from pathlib import Path",
                  f"from tests.site import {maker.partition('.')[0]}", f"{maker}(Path.cwd())")  # fmt: skip

@@ -5,7 +5,6 @@ A few families here, all of `conversion_mapping` in `make oracles` (PARAMTOOL_EV
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ import transformers
 from transformers.integrations import finegrained_fp8
 
 from tests.dialects.test_transformers_table import skip_if_outdated
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.dialects import converting, families, forms
 from tests.oracles.dialects.forms import Wrong
 from tests.oracles.dialects.models import fill
 from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 FEW = (
     "mixtral",
     "qwen3_vl_moe",
@@ -33,7 +32,7 @@ FEW = (
     "inkling2_loop_text",
     "lara_mini",
 )
-KEYS = list(families.converted()) if EVERY else list(FEW)
+KEYS = list(families.converted()) if IS_EVERY_MODEL else list(FEW)
 needs_converter = pytest.mark.skipif(not converting.FORMS, reason="this paramtool has no dialects")
 NOT_BUILT = {"inkling_mm_model": "No module named 'scipy'"}
 """{key: why no model of it is built here}; with scipy, as in the zoo's environment, it is"""
@@ -138,7 +137,7 @@ def test_padded_rows_of_a_head(tmp_path: Path) -> None:
     forms.same(forms.tensors(one.five), forms.tensors(back), "there and back")
 
 
-@pytest.mark.skipif(not EVERY, reason="make oracles")
+@pytest.mark.skipif(not IS_EVERY_MODEL, reason="make oracles")
 def test_every_family_of_experts_is_built() -> None:
     """58 keys of transformers 5.23.0; another version may have more."""
     keys = families.of_experts()
