@@ -21,6 +21,7 @@ from paramtool.formats.table import FORMATS
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange, Encoded
 from tests.contracts.makers import CASES, Case
+from tests.examples import IS_HARD
 from tests.laws.sharing import described, partition, raw
 
 
@@ -48,7 +49,7 @@ def tensor_ranges(checkpoint: Checkpoint) -> dict[str, list[tuple[int, int]]]:
 def cuts(data: bytes) -> Sequence[int]:
     """The lengths to which a file is cut."""
     most = 150 if b"\x89HDF\r\n\x1a\n" in data else 300
-    return range(0, len(data), 1 if os.environ.get("PARAMTOOL_HARD") else len(data) // most + 1)
+    return range(0, len(data), 1 if IS_HARD else len(data) // most + 1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")

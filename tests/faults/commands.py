@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.examples import IS_HARD
 from tests.faults.serving import ROOT, Command, Server
 
 FIXTURES = ROOT / "fixtures"
@@ -188,7 +188,6 @@ COMMANDS = (
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
     Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
 )
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 LIKE_CONVERT = ("fuse", "unfuse")
 """Commands that are `convert` with other defaults; `make hard` runs them, too."""
 REPORT = "check-report"
@@ -196,11 +195,11 @@ REPORT = "check-report"
 CALLED = tuple(
     command
     for command in COMMANDS
-    if command.name != REPORT and (HARD or command.name not in (*LIKE_CONVERT, "lock-folder"))
+    if command.name != REPORT and (IS_HARD or command.name not in (*LIKE_CONVERT, "lock-folder"))
 )
 """Commands of which each system call fails."""
 WRITING = tuple(command for command in COMMANDS if command.output)
 SIGNALLED = tuple(
-    command for command in WRITING if HARD or command.name not in (*LIKE_CONVERT, "dedup-folder", "family")
+    command for command in WRITING if IS_HARD or command.name not in (*LIKE_CONVERT, "dedup-folder", "family")
 )
 """Commands that get signals; of those that write folders, the ones that replace an old folder as well."""

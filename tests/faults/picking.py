@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.examples import IS_HARD
 from tests.faults.judging import places
 from tests.faults.serving import Call, Case, Desk, Ended
 
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 REPORT = os.environ.get("PARAMTOOL_FAULTS_REPORT", "")
 """A file that gets a line for everything that is wrong, and for each test how many cases it ran."""
 MAX_TOLD = 25
@@ -29,7 +29,7 @@ Try = tuple[str, Sequence[Rule], dict[str, Any], Judge]
 
 def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1, most: int = 0) -> list[Call]:
     """All calls, or `many` of each kind: by name, and by whose file it is; `most` of all, if it is not 0."""
-    if HARD:
+    if IS_HARD:
         return list(calls)
     kinds: dict[tuple[str, frozenset[str]], list[Call]] = defaultdict(list)
     for call in calls:
@@ -81,7 +81,7 @@ def turn(case: Case, calls: Iterable[Call], which: int, many: int) -> list[Call]
     Which one differs from command to command, so that a kind that several commands have meets them all; kinds that
     few commands have meet them all everywhere.
     """
-    if HARD:
+    if IS_HARD:
         return list(calls)
     kinds: dict[tuple[str, ...], list[Call]] = defaultdict(list)
     for call in calls:

@@ -17,8 +17,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from paramtool.lockfile.write import FIRST_LINE
+from tests.examples import IS_HARD
 from tests.faults.judging import BAD_WORDS
-from tests.faults.picking import HARD
 from tests.faults.serving import ROOT
 from tests.patience import PATIENCE
 
@@ -76,7 +76,7 @@ CONVERSIONS = (
     ("unfuse", "fused.safetensors", "--to", "keras"),
 )
 """Each turns matrices, so that no target is a run of bytes."""
-FULL = (30, 90) if not HARD else (10, 30, 60, 70, 90, 120, 130)
+FULL = (30, 90) if not IS_HARD else (10, 30, 60, 70, 90, 120, 130)
 """MiB; the output has 132."""
 
 
@@ -140,7 +140,7 @@ def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Se
     assert left.read_text() == "", "something was left on the disk"
 
 
-@pytest.mark.parametrize("seconds", (0.1,) if not HARD else (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5))
+@pytest.mark.parametrize("seconds", (0.1,) if not IS_HARD else (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5))
 @pytest.mark.parametrize(
     "words",
     (

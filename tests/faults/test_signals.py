@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import IS_HARD
 from tests.faults.commands import CALLED, SIGNALLED, WRITING
 from tests.faults.judging import failed, interrupted, killed, leftovers, output_state
-from tests.faults.picking import HARD, Try, complaints, named, nothing_wrong, sample
+from tests.faults.picking import Try, complaints, named, nothing_wrong, sample
 from tests.faults.serving import (
     FAIL,
     SIGNAL_AFTER,
@@ -44,13 +45,13 @@ def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
 
     In a sample, SIGINT and SIGHUP, which are handled like SIGTERM, come at each move once.
     """
-    moves = [call for call in case.calls if HARD or call.name in MOVES]
+    moves = [call for call in case.calls if IS_HARD or call.name in MOVES]
     lot = random.Random(f"{seed} {case.command.name}")
-    if not HARD and seed in ("INT", "HUP"):
+    if not IS_HARD and seed in ("INT", "HUP"):
         yield from ((call, lot.choice(list(WHEN))) for call in moves)
         return
     yield from ((call, when) for call in moves for when in WHEN)
-    if not HARD:
+    if not IS_HARD:
         rest = [call for call in case.calls if call.name not in MOVES]
         yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
 
@@ -132,7 +133,7 @@ def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> N
         first.setdefault(line, at)
     assert first
     lines = list(first.items())
-    if not HARD:
+    if not IS_HARD:
         staging = [item for item in lines if item[0].startswith("staging")]
         lot = random.Random(f"lines {command.name}")
         lines = sorted({*lot.sample(staging, min(5, len(staging))), *lot.sample(lines, min(5, len(lines)))})
@@ -180,7 +181,7 @@ def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
 
     def tries() -> Iterator[Try]:
         for k, call in enumerate(sample(case, calls, "plain")):
-            sides = list(WHEN) if HARD or call.name in MOVES else [("before", "after")[k % 2]]
+            sides = list(WHEN) if IS_HARD or call.name in MOVES else [("before", "after")[k % 2]]
             for when in sides:
                 other = when if len(sides) > 1 else ("after", "before")[k % 2]
                 yield (
@@ -219,7 +220,7 @@ def test_an_old_output_that_was_away_is_put_back(desk: Desk, name: str) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(not HARD, reason="make hard: 2,000 kills at any moment")
+@pytest.mark.skipif(not IS_HARD, reason="make hard: 2,000 kills at any moment")
 @writing
 def test_killed_at_any_moment(desk: Desk, command: Command) -> None:
     """SIGKILL after a time that nobody chose; what a line of Python leaves half done is met as well."""

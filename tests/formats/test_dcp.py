@@ -31,7 +31,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
 from paramtool.model.storage import Assembled, ByteRange
 from tests.contracts.makers_dcp import flat, nested
-from tests.examples import examples
+from tests.examples import IS_HARD, examples
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
 from tests.versions import needs
@@ -376,7 +376,7 @@ def test_any_byte_of_the_metadata(tmp_path: Path) -> None:
     path = tmp_path / "ck" / ".metadata"
     data = path.read_bytes()
     random_ = random.Random(0)
-    for at in range(0, len(data), 1 if os.environ.get("PARAMTOOL_HARD") else 7):
+    for at in range(0, len(data), 1 if IS_HARD else 7):
         changed = bytearray(data)
         changed[at] ^= random_.choice((1, 2, 8, 0x20, 0x80, 0xFF))
         path.write_bytes(changed)

@@ -25,6 +25,7 @@ from paramtool.formats.deepspeed.read import read
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Mapping, Sequence
 from paramtool.model.storage import ByteRange
+from tests.examples import IS_HARD
 from tests.formats import deepspeed_folders as made
 from tests.hostile.command import quick, refused
 from tests.laws.sharing import raw
@@ -564,7 +565,7 @@ def test_any_byte_of_the_pickles(tmp_path: Path) -> None:
     for name in ("stage1", "stage3", "universal3"):
         shutil.copytree(folder_of(name), tmp_path / name)
         paths = sorted(path for path in (tmp_path / name).rglob("*.pt"))
-        for _ in range(400 if os.environ.get("PARAMTOOL_HARD") else 40):
+        for _ in range(400 if IS_HARD else 40):
             path = random_.choice(paths)
             data = path.read_bytes()
             at = random_.randrange(len(data))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -28,13 +27,13 @@ from paramtool.formats import scan
 from paramtool.formats.pickle import values as pickle_values
 from paramtool.formats.torch import names as torch_names
 from paramtool.formats.zip import directory as zip_directory
+from tests.examples import IS_HARD
 from tests.hostile.worst import WORST
 from tests.patience import PATIENCE
 
 EXPONENT = 1.2
 """Four times as many bytes may cost 4 ** 1.2 = 5.3 times as much."""
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
-SMALL = 2048 if HARD else 512
+SMALL = 2048 if IS_HARD else 512
 FEW_STEPS, FEW_NBYTES = 10_000, 150_000
 """Below these the growth says nothing: what is imported, and made once."""
 NBYTES_PER_BYTE = 700
@@ -114,7 +113,7 @@ def cost(key: str, folder: Path, n: int) -> Cost:
     path, size = made(key, folder, n)
     if n == SMALL:
         described(path)  # what is imported for it, and compiled
-    nbytes = peak(lambda: described(path)) if HARD or n > SMALL else 0
+    nbytes = peak(lambda: described(path)) if IS_HARD or n > SMALL else 0
     return Cost(size, steps(lambda: described(path)), nbytes)
 
 
@@ -202,13 +201,13 @@ def test_files_that_once_took_gigabytes(findings: Path) -> None:
 
 def test_the_same_bomb_without_compression(tmp_path: Path) -> None:
     """900 kB took 1.2 GB, and a third of it a third."""
-    count = 900_000 if HARD else 300_000
+    count = 900_000 if IS_HARD else 300_000
     path, size = made("torch: doubled", tmp_path, count)
     ran = small(path)
     assert size > count and ran.returncode == 4 and "it is a bomb" in ran.stderr, ran
 
 
-@pytest.mark.parametrize("mega", [240, 270, 300, 320] if HARD else [300])
+@pytest.mark.parametrize("mega", [240, 270, 300, 320] if IS_HARD else [300])
 def test_too_little_memory_is_said_in_a_line(mega: int, tmp_path: Path) -> None:
     """What the command held is released before its end is described; CPython itself gives up in several ways."""
     path, _ = made("torch: doubled", tmp_path, 900_000)
@@ -216,7 +215,7 @@ def test_too_little_memory_is_said_in_a_line(mega: int, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr.count("\n")) in ((3, 2), (4, 2)) and "error: " in ran.stderr, ran
 
 
-@pytest.mark.skipif(not os.environ.get("PARAMTOOL_HARD"), reason="make hard")
+@pytest.mark.skipif(not IS_HARD, reason="make hard")
 @pytest.mark.parametrize("key", WORST)
 def test_seconds_grow_as_the_file_does(key: str, tmp_path: Path) -> None:
     """Processor time at 128 and 512 kB, with room for noise: it sees what C code does without being told."""

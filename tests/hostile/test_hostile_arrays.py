@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from paramtool.formats.mxnet import params
+from tests.examples import IS_HARD
 from tests.hostile.command import check, command, quick
 from tests.hostile.makers_arrays import (
     ARCHIVES,
@@ -82,7 +82,7 @@ def test_an_odd_archive_is_no_defect(key: str, tmp_path: Path) -> None:
 def test_a_list_of_as_many_nothings_as_are_allowed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None with data: in `make hard` two million of them, in a file of eight megabytes.  One more is refused."""
     assert params.MAX_ARRAYS == 2_000_000
-    if not os.environ.get("PARAMTOOL_HARD"):
+    if not IS_HARD:
         monkeypatch.setattr(params, "MAX_ARRAYS", 100_000)
     for more, code in ((0, 0), (1, 4)):
         many = params.MAX_ARRAYS + more

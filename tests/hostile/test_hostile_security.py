@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import IS_HARD
 from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, Ran, check, command, quick, refused
 from tests.hostile.makers_pickle import CALLERS, PROTO, text
@@ -20,7 +21,6 @@ from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "paramtool_hostile_marker"
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 
 
 def call(module: str, attribute: str, *args: bytes) -> bytes:
@@ -49,7 +49,7 @@ def touch(folder: Path) -> dict[str, bytes]:
 CALLS = tuple(touch(Path("x")))
 
 
-def run(*args: object, cwd: Path, anew: bool = HARD) -> Ran:
+def run(*args: object, cwd: Path, anew: bool = IS_HARD) -> Ran:
     """A process of its own that reports its modules when it ends, with a module beside it that leaves a mark.
 
     It is a fork of a warm process, or starts `anew`: then it has no more modules than it needs.
@@ -86,7 +86,7 @@ def _started(*args: object, cwd: Path) -> Ran:
 @pytest.mark.parametrize("path", CALLS)
 def test_a_call_that_no_tensor_needs(path: str, tmp_path: Path) -> None:
     """inspect lists everything and exits 4; dedup exits 4, and 0 with --allow-unknown."""
-    asked = partial(run, cwd=tmp_path, anew=HARD or path == CALLS[0])
+    asked = partial(run, cwd=tmp_path, anew=IS_HARD or path == CALLS[0])
     makers_torch.zipped(state(w=tensor(), evil=touch(tmp_path)[path]))(tmp_path)
     ran = asked("inspect", "model.pt")
     assert ran.code == 4 and path in ran.err and "--allow-unknown" not in ran.out, ran

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -15,9 +14,9 @@ from paramtool.errors import FormatError
 from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
+from tests.examples import IS_HARD
 from tests.laws.headers import changed
 
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 STRICTER = {
     "twice": "one key twice in an object: the library takes the last",
     "expected '{'": "blanks before the object: the specification says that the first byte is a brace",
@@ -55,11 +54,11 @@ def ours(path: Path, data: bytes) -> Found | str:
     return found
 
 
-@pytest.mark.parametrize("part", range(50 if HARD else 4))
+@pytest.mark.parametrize("part", range(50 if IS_HARD else 4))
 def test_the_library_and_paramtool_agree(part: int, tmp_path: Path) -> None:
     """Names, types, shapes and bytes of files that are honest, or changed in one or a few places."""
     outcomes: Counter[str] = Counter()
-    for seed in range(part * 2000, (part + 1) * 2000 if HARD else part * 2000 + 400):
+    for seed in range(part * 2000, (part + 1) * 2000 if IS_HARD else part * 2000 + 400):
         data = changed(Random(seed))
         theirs, mine = library(data), ours(tmp_path / "m.safetensors", data)
         if theirs is None:
@@ -72,4 +71,4 @@ def test_the_library_and_paramtool_agree(part: int, tmp_path: Path) -> None:
             assert mine == theirs, (seed, data[:400])
             outcomes["read"] += 1
     assert outcomes["refused"] > 100 < outcomes["read"]
-    assert outcomes["stricter"] < 20 * (1 + 4 * HARD)
+    assert outcomes["stricter"] < 20 * (1 + 4 * IS_HARD)

@@ -7,7 +7,6 @@ name) is told in docs/formats.md.
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,8 +21,8 @@ from onnx import numpy_helper
 
 import paramtool
 from paramtool.errors import ParamtoolError
+from tests.examples import IS_HARD
 
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -134,7 +133,7 @@ def test_what_is_read_is_what_the_library_reads(key: str, tmp_path: Path) -> Non
     """Names, types, shapes and elements; and a library that refuses is not contradicted."""
     make, library, name, count = JUDGES[key]
     outcomes: Counter[str] = Counter()
-    for seed in range(count * (50 if HARD else 1)):
+    for seed in range(count * (50 if IS_HARD else 1)):
         random = Random(seed)
         data = make(random)
         data = data if key == "npy_header" else changed(data, random)
@@ -158,7 +157,7 @@ def test_what_is_read_is_what_the_library_reads(key: str, tmp_path: Path) -> Non
         }, seed
         outcomes["read"] += 1
     assert outcomes["read"] >= count // 60 < outcomes["refused"], outcomes
-    assert outcomes["looser"] <= count // 50 * (50 if HARD else 1), outcomes
+    assert outcomes["looser"] <= count // 50 * (50 if IS_HARD else 1), outcomes
 
 
 def described(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from base64 import b64encode
 from collections import Counter
@@ -18,10 +17,10 @@ import torch
 from paramtool.commands import dedup as dedup_command
 from paramtool.errors import OutputError, ParamtoolError
 from paramtool.formats.torch import _check
+from tests.examples import IS_HARD
 from tests.laws.trees import tree
 from tests.versions import needs
 
-HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 ELSEWHERE = ("pathlib._local", "cannot instantiate 'WindowsPath'", "cannot instantiate 'PosixPath'")
 """What other Pythons and other systems open."""
 
@@ -47,7 +46,7 @@ def opens(path: Path, weights_only: bool) -> str:
     return ""
 
 
-@pytest.mark.parametrize("part", range(40 if HARD else 2))
+@pytest.mark.parametrize("part", range(40 if IS_HARD else 2))
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,12 +60,12 @@ def test_torch_opens_what_is_written(options: dict[str, bool], part: int, tmp_pa
     """Honest and hostile trees of every class of the table; plain ones with weights_only, too."""
     outcomes: Counter[str] = Counter()
     source, output = tmp_path / "m.safetensors", tmp_path / "m.pt"
-    for seed in range(part * 1000, part * 1000 + (1000 if HARD else 60)):
+    for seed in range(part * 1000, part * 1000 + (1000 if IS_HARD else 60)):
         with_objects(source, tree(Random(seed)))
         try:
             dedup_command.dedup(source, output, force=True, **options)  # type: ignore[arg-type]
         except ParamtoolError as error:
-            assert HARD or not isinstance(error, OutputError), (seed, error)
+            assert IS_HARD or not isinstance(error, OutputError), (seed, error)
             outcomes["refused"] += 1
             continue
         said = opens(output, False) or (opens(output, True) if options.get("plain") else "")

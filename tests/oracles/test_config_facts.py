@@ -6,10 +6,11 @@ What a config does not say may be absent; nothing may be wrong.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
+
+from tests.examples import IS_EVERY_MODEL
 
 pytest.importorskip("transformers")
 
@@ -31,7 +32,7 @@ FEW = (
 """Model types whose configs are changed in every way."""
 QUICK = ("bloom", "clip", "falcon", "gpt2", "gpt_neox", "llama", "mixtral", "mpt", "phi3", "t5")
 """Those that `make test` looks at; with PARAMTOOL_EVERY_MODEL=1 all are looked at."""
-TYPES = sorted(architectures()) if os.environ.get("PARAMTOOL_EVERY_MODEL") else QUICK
+TYPES = sorted(architectures()) if IS_EVERY_MODEL else QUICK
 QKV = ("q_proj", "k_proj", "v_proj")
 HEADLESS_ROTARY = "head_dim added"
 """A change that some rotary positions see, and not the attention that they are for: no model."""

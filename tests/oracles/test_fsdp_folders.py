@@ -23,6 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import paramtool
+from tests.examples import IS_EVERY_MODEL
 from tests.hostile.command import quick
 
 WORLD = 2
@@ -34,7 +35,7 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 2, "pad_token_id": 0, "rms_norm_eps": 1e-6,
 }  # fmt: skip
 
-pytestmark = pytest.mark.skipif(not os.environ.get("PARAMTOOL_EVERY_MODEL"), reason="two processes; make oracles")
+pytestmark = pytest.mark.skipif(not IS_EVERY_MODEL, reason="two processes; make oracles")
 
 
 class Run:

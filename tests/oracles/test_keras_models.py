@@ -26,13 +26,13 @@ import paramtool
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.spec import Spec, parse
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.running import run_torch
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "frameworks" / "make_keras_models.py"
 PYTHONS = {"keras": Path(sys.executable), "tf_keras": ROOT / ".venv-oracles" / "tf" / "bin" / "python"}
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 BOUND, FAR = 1e-5, 0.05
 ONNX_NAMES = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "hard_sigmoid": "HardSigmoid"}
 
@@ -100,7 +100,7 @@ def make(library: str, folder: Path, *names: str) -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
 
 
-@pytest.mark.skipif(EVERY, reason="every model is converted below")
+@pytest.mark.skipif(IS_EVERY_MODEL, reason="every model is converted below")
 def test_a_few_models(tmp_path: Path) -> None:
     """Files of Keras 3: what they say is used or refused, and what weights alone do not say has to be said."""
     make("keras", tmp_path, *FEW)
@@ -121,7 +121,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return library, folder
 
 
-@pytest.mark.skipif(not EVERY, reason="make oracles converts every model")
+@pytest.mark.skipif(not IS_EVERY_MODEL, reason="make oracles converts every model")
 class TestEveryModel:
     """All models, in every form that the libraries write."""
 

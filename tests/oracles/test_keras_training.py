@@ -5,7 +5,6 @@ Keras reads the output by its own `load_weights` and `load_model`, and its varia
 
 from __future__ import annotations
 
-import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import paramtool
 from paramtool.commands.optimizers import bindings
 from paramtool.commands.relayout import convert
 from paramtool.errors import PlanError
+from tests.examples import IS_HARD
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 STEPS = 20
@@ -52,7 +52,7 @@ JOINED = ("ftrl", "adafactor")
 
 
 def _chosen(names: list[str]) -> list[Any]:
-    hard = pytest.mark.skipif(not os.environ.get("PARAMTOOL_HARD"), reason="make hard trains with every optimizer")
+    hard = pytest.mark.skipif(not IS_HARD, reason="make hard trains with every optimizer")
     return [name if name in IN_EVERY_RUN else pytest.param(name, marks=hard) for name in names]
 
 

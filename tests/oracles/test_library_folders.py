@@ -5,7 +5,6 @@ A handful of models; all of them in `make oracles` (PARAMTOOL_EVERY_MODEL=1).  T
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
 from paramtool.commands import export as export_command
 from paramtool.commands import verify as verify_command
+from tests.examples import IS_EVERY_MODEL
 from tests.hostile.command import contents, quick
 from tests.laws.sharing import raw
 from tests.oracles import library_models
@@ -31,7 +31,6 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """Of these libraries, about their own next versions."""
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 SOME_DIFFUSERS = ["UNet2DConditionModel", "AutoencoderKL", "FluxTransformer2DModel", "ControlNetModel"]
 SOME_PEFT = ["LoRA", "LoRA with modules to save", "IA3", "prefix tuning"]
 STEM = "diffusion_pytorch_model"
@@ -39,7 +38,7 @@ STEM = "diffusion_pytorch_model"
 
 def chosen(every: Iterable[str], some: list[str]) -> list[str]:
     """All names, or those of a few."""
-    return list(every) if EVERY else some
+    return list(every) if IS_EVERY_MODEL else some
 
 
 def same(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:

@@ -7,7 +7,6 @@ parameters exchanged, end elsewhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from paramtool.commands.relayout import fuse, unfuse
+from tests.examples import IS_HARD
 
 STEPS = 20
 NEAR = 1e-9
@@ -39,7 +39,7 @@ IN_EVERY_RUN = ("adam",)
 """Those that `make test` trains with; `make hard` takes all."""
 CHOSEN = [
     name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.skipif(
-        not os.environ.get("PARAMTOOL_HARD"), reason="make hard trains with every optimizer"))
+        not IS_HARD, reason="make hard trains with every optimizer"))
     for name in OPTIMIZERS
 ]  # fmt: skip
 

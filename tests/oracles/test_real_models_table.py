@@ -5,7 +5,6 @@ It takes half a minute: `make oracles` runs it (PARAMTOOL_EVERY_MODEL=1).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.real_models import single_thread, table_script
 
 __all__ = ["single_thread"]  # a fixture
-pytestmark = pytest.mark.skipif(not os.environ.get("PARAMTOOL_EVERY_MODEL"), reason="make oracles")
+pytestmark = pytest.mark.skipif(not IS_EVERY_MODEL, reason="make oracles")
 PAGE = Path(__file__).parents[2] / "docs/proofs-models.md"
 
 

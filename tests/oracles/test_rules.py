@@ -6,7 +6,6 @@ test_tied_names.py, whose names are written beside their configs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from safetensors.torch import save_file
 import paramtool
 from paramtool.commands import rules
 from paramtool.commands.inspect import Inspection
+from tests.examples import IS_EVERY_MODEL
 from tests.hostile.command import quick
 from tests.oracles.real_models import OF_TRANSFORMERS, examples
 from tests.oracles.test_tied_names import CLASSES, built
-
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 
 
 def groups(model: Any) -> list[list[str]]:
@@ -85,7 +83,7 @@ def test_what_a_training_saves(tmp_path: Path) -> None:
             assert ran.code == (not is_tied) and bool(ran.out) is not is_tied, ran
 
 
-@pytest.mark.skipif(not EVERY, reason="make oracles builds every class")
+@pytest.mark.skipif(not IS_EVERY_MODEL, reason="make oracles builds every class")
 @pytest.mark.parametrize("tie", [None, True, False])
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_names_of_every_class(name: str, tie: bool | None, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ The models are small ones of `zoo_models.py`; a few here, all in `make oracles`.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
+from tests.examples import IS_EVERY_MODEL
 from tests.hostile.command import command, quick
 from tests.laws.sharing import partition, raw
 from tests.oracles import zoo_models
 
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 TIED = (
     "gemma3", "t5gemma2", "voxtral_realtime", "paligemma", "paddleocr_vl", "got_ocr2", "glmasr", "granite_speech",
     "granite_speech_plus", "kimi_k25",
@@ -31,7 +30,7 @@ RENAMED = (*TIED, "mixtral", "qwen2_moe", "llava", "colpali", "sam3", "aya_visio
 
 def some(names: tuple[str, ...], *few: str) -> Any:
     """Parametrized: the first few of them, or all."""
-    return pytest.mark.parametrize("model_type", names if EVERY else few)
+    return pytest.mark.parametrize("model_type", names if IS_EVERY_MODEL else few)
 
 
 def saved(model_type: str, folder: Path) -> nn.Module:

@@ -8,7 +8,6 @@ transformers has rules that the table lacks, or another version; `make test` ski
 from __future__ import annotations
 
 import copy
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ from tests.dialects.asking_transformers import (
     small,
 )
 from tests.dialects.test_transformers_table import lacking, skip_if_outdated
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.zoo_models import architectures
 
 WRONG = {
@@ -49,7 +49,7 @@ its own; tests/oracles/dialects/test_forms.py has what it opens."""
 def test_the_table_lacks_nothing() -> None:
     skip_if_outdated()
     assert lacking() == []
-    if os.environ.get("PARAMTOOL_EVERY_MODEL"):
+    if IS_EVERY_MODEL:
         assert transformers.__version__ == scopes.version()
 
 
@@ -76,7 +76,7 @@ def classes() -> list[str]:
         for name, (_, model_type, *parts) in table["classes"].items()
         if (name in keys or model_type in keys or parts) and name not in table["unbuilt"]
     ]
-    return found if os.environ.get("PARAMTOOL_EVERY_MODEL") else found[::60]
+    return found if IS_EVERY_MODEL else found[::60]
 
 
 @pytest.mark.parametrize("name", classes())
@@ -100,7 +100,6 @@ def test_transformers_agrees(name: str) -> None:
 
 # --- no class contradicts itself, and what is changed does -----------------------------------------------------------
 
-EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
 USUAL = (
     "LlamaForCausalLM", "MixtralForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM", "BartForConditionalGeneration",
     "T5ForConditionalGeneration", "GPTNeoXForCausalLM", "BloomForCausalLM", "Phi3ForCausalLM", "Qwen3MoeForCausalLM",
@@ -130,8 +129,8 @@ NOTICED = {"hidden": 0.85, "ffn": 0.85, "part": 0.95, "layer": 0.8}
 def every_class() -> list[tuple[str, bool]]:
     """Classes, small and of the size that they have by default; one of each model type is enough of the latter."""
     some = dict.fromkeys([*USUAL, *ODD])
-    large = some | dict.fromkeys(names[0] for names in architectures().values()) if EVERY else some
-    every = large | dict.fromkeys(scopes.table()["classes"]) if EVERY else some
+    large = some | dict.fromkeys(names[0] for names in architectures().values()) if IS_EVERY_MODEL else some
+    every = large | dict.fromkeys(scopes.table()["classes"]) if IS_EVERY_MODEL else some
     return [*((name, False) for name in every), *((name, True) for name in large)]
 
 
@@ -228,7 +227,7 @@ def test_what_is_changed_is_noticed(name: str) -> None:
     assert noticed(name).get("hidden") and noticed(name).get("ffn", True)
 
 
-@pytest.mark.skipif(not EVERY, reason="builds every model type; make oracles")
+@pytest.mark.skipif(not IS_EVERY_MODEL, reason="builds every model type; make oracles")
 def test_what_is_changed_is_noticed_in_most_model_types() -> None:
     seen = [noticed(names[0]) for names in architectures().values() if _is_there(names[0])]
     for what, least in NOTICED.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import paramtool.torch
 from paramtool.errors import FormatError, ParamtoolError, TieError, UnsafeError, UsageError
 from paramtool.torch import load_model, names_from_config
 from paramtool.torch.transformers_models import _of_class, _values
+from tests.examples import IS_EVERY_MODEL
 from tests.hostile.command import command, quick
 from tests.laws.sharing import partition
 
@@ -304,7 +304,7 @@ def pairs() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.skipif(not os.environ.get("PARAMTOOL_EVERY_MODEL"), reason="imports every model; make oracles")
+@pytest.mark.skipif(not IS_EVERY_MODEL, reason="imports every model; make oracles")
 def test_every_pair_of_transformers_own_tables_is_taken() -> None:
     """No config is refused for a `model_type` that transformers itself puts beside the class."""
     found = pairs()

@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED, SAME
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.dialects import families, forms
-from tests.oracles.dialects.test_forms import EVERY, FEW, made, single_thread
+from tests.oracles.dialects.test_forms import FEW, made, single_thread
 
 __all__ = ["single_thread"]  # a fixture
 WRONG = {"olmo_hybrid", "qwen3_vl_moe"}
@@ -24,7 +25,7 @@ def keys() -> list[str]:
     chosen: dict[tuple[str, ...], str] = {}
     for key in sorted(table, key=lambda key: (key not in FEW, key)):
         chosen.setdefault(table[key], key)
-    return [key for key in table if (EVERY or key in FEW or key in chosen.values()) and key not in WRONG]
+    return [key for key in table if (IS_EVERY_MODEL or key in FEW or key in chosen.values()) and key not in WRONG]
 
 
 def kinds(found: Diffed) -> set[str]:

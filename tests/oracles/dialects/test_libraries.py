@@ -7,7 +7,6 @@ They are in the environment of the zoo, and take seconds to import: `make oracle
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,13 +25,14 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.dialects import converting
 from tests.oracles.dialects.models import fill, quiet
 
 PYTHON = Path(__file__).parents[3] / ".venv-oracles/zoo/bin/python"
 SCRIPT = Path(__file__).with_name("run_libraries.py")
 pytestmark = pytest.mark.skipif(
-    not (os.environ.get("PARAMTOOL_EVERY_MODEL") and PYTHON.exists()),
+    not (IS_EVERY_MODEL and PYTHON.exists()),
     reason="make oracles, with the zoo",
 )
 CONFIG = {

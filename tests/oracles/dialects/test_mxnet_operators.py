@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.examples import IS_EVERY_MODEL
 from tests.oracles.dialects import converting, mxnet_operators
 from tests.oracles.dialects.models import BY_NAME
 from tests.oracles.dialects.proofs import BOUND, FAR, Case, Proof
@@ -15,9 +15,7 @@ from tests.oracles.real_models import single_thread
 
 __all__ = ["single_thread"]  # a fixture
 MXNET = Path(__file__).parents[3] / ".venv-oracles/mxnet1/bin/python"
-pytestmark = pytest.mark.skipif(
-    not (os.environ.get("PARAMTOOL_EVERY_MODEL") and MXNET.exists()), reason="make oracles makes its environment"
-)
+pytestmark = pytest.mark.skipif(not (IS_EVERY_MODEL and MXNET.exists()), reason="make oracles makes its environment")
 needs_converter = pytest.mark.skipif(not converting.LAYOUTS, reason="this paramtool does not fuse attention")
 
 
