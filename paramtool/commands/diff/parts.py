@@ -42,6 +42,8 @@ MAX_MODULES = 64
 BEGIN = 8
 """Elements at the beginning of a row that are looked at."""
 SAMPLED_ROWS = 16
+MAX_SMALL = 1 << 18
+"""Tensors of this many elements together are read whole, to see whether they hold some elements of another."""
 
 
 class _InModule(Protocol):
@@ -86,6 +88,7 @@ class PartSearch:
         self._facts = facts
         self._samples: dict[tuple[int, View], Array] = {}
         self._rows: dict[tuple[str, DType | None], frozenset[bytes]] = {}
+        self._elements: dict[str, frozenset[object]] = {}
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
         self._parts, self._fused = parts_in(a), fused_in(a)
@@ -100,6 +103,7 @@ class PartSearch:
                     yield list(self._fitting(name, ways()))
             self._samples.clear()
             self._rows.clear()
+            self._elements.clear()
 
     def _ways(
         self, parts: Mapping[str, Sequence[ModuleParts]], fused: Sequence[FusedTensorName], is_weight: bool
@@ -138,6 +142,8 @@ class PartSearch:
                 held = [mine.name for mine in other.tensors]
                 if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
                     continue
+                if not self._may_hold(held, there):
+                    continue
                 names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
                 maps = part_maps.between(shapes, theirs)
                 yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
@@ -152,6 +158,8 @@ class PartSearch:
         for other in self._near(group.at, others):
             shape = _shape(other, self.a[other.name])
             if part_maps.keeps_rows(shape, term) and not self._may_share_rows([other.name], self.b[name]):
+                continue
+            if not self._may_hold([other.name], self.b[name]):
                 continue
             maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
             yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
@@ -177,6 +185,25 @@ class PartSearch:
             return True
         sampled = [_begin(there, there.shape[0] * k // SAMPLED_ROWS) for k in range(SAMPLED_ROWS)]
         return all(any(self._has_row(name, row) for name in names) for row in sampled)
+
+    def _may_hold(self, names: Sequence[str], there: View) -> bool:
+        """Whether small tensors of the first can hold all elements of one of the second, by some of them.
+
+        A small network has many shapes: the maps of each take longer to list than its tensors to read.
+        """
+        views = [self.a[name] for name in names]
+        if any(view.dtype != there.dtype for view in views) or sum(view.numel for view in views) > MAX_SMALL:
+            return True
+        places = {there.numel * k // SAMPLED_ROWS for k in range(SAMPLED_ROWS)}
+        elements = (View(there.storage, there.dtype, there.offset + k, (1,), (1,)) for k in places)
+        wanted = {self._sample(1, element).tolist()[0] for element in elements}
+        return wanted.issubset(element for name in names for element in self._held(name))
+
+    def _held(self, name: str) -> frozenset[object]:
+        """The elements of a tensor of the first, as raw numbers."""
+        if name not in self._elements:
+            self._elements[name] = frozenset(self.sides.a.source.array(self.a[name]).all().ravel().tolist())
+        return self._elements[name]
 
     def _has_row(self, name: str, row: View) -> bool:
         """Whether a row of a matrix of the first begins like one of the second."""
