@@ -9,7 +9,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
@@ -50,9 +50,10 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
     done: set[str] = set()
     for small, large in groups:
         heads = Heads(pool.source, pool.memory // 4)
-        wanted = {rows.name: rows for rows in small if rows.name not in done}
+        wanted = {rows.name: _sought(rows) for rows in small if rows.name not in done}
         for owner in large:
-            sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
+            size = owner.view.nbytes
+            sought = [one for one in wanted.values() if one.nbytes < size <= MAX_RATIO * one.nbytes]
             for rows, row in _found(pool, owner, sought, heads, advance=advance):
                 del wanted[rows.name]
                 done.add(rows.name)
@@ -87,18 +88,29 @@ def _alike(source: Source, a: View, b: View, size: int) -> bool:
     return bool(one[first] == other[first]) and same_window(source, a, source, b, block=size)
 
 
+class _Sought(NamedTuple):
+    """A tensor that could be a slice."""
+
+    rows: Rows
+    nbytes: int
+    looked_at: tuple[int, int]
+
+
+def _sought(rows: Rows) -> _Sought:
+    return _Sought(rows, rows.view.nbytes, looked_at(rows))
+
+
 def _found(
-    pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, *, advance: Advance
+    pool: Pool, owner: Rows, sought: list[_Sought], heads: Heads, *, advance: Advance
 ) -> Iterator[tuple[Rows, int]]:
     """(tensor, first row) for each of `sought` that is a slice of `owner`."""
     kinds: dict[tuple[int, int], list[Rows]] = {}
-    for rows in sought:
-        kinds.setdefault(looked_at(rows), []).append(rows)
+    for one in sought:
+        kinds.setdefault(one.looked_at, []).append(one.rows)
     tasks = [
         ((owner, rows, starts), [owner.view, rows.view])
         for kind, some in kinds.items()
         for rows, starts in _candidates(pool.source, owner, some, kind, heads=heads)
-        if starts
     ]
     size = pool.block_nbytes(2)
     if len(tasks) < THREADS:  # so that every thread has work
@@ -142,7 +154,7 @@ class Heads:
 def _candidates(
     source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], *, heads: Heads
 ) -> Iterator[tuple[Rows, list[int]]]:
-    """The places in `owner` where each of some tensors could begin, by samples; at most MAX_STARTS places."""
+    """(tensor, the places in `owner` where it could begin, by samples) where there are any; at most MAX_STARTS."""
     import numpy as np
 
     step, width = kind
@@ -151,16 +163,34 @@ def _candidates(
     there = _keys(source, owner, len(probed), step, width=width)
     order = np.argsort(there, kind="stable")
     there, probed = there[order], probed[order]
-    for rows in some:
-        here = heads.of(rows)
-        low, high = np.searchsorted(there, here, "left"), np.searchsorted(there, here, "right")
+    for rows, low, high in _places(there, some, heads):
         if int((high - low).sum()) > MANY_STARTS:  # rows that are not distinctive, such as zeros
             begin = _by_distinctive_bytes(source, owner, rows)
         else:
             parts = [probed[a:b] - k for k, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
-            begin = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+            begin = np.unique(np.concatenate(parts))
         begin = begin[(begin >= 0) & (begin + rows.count <= owner.count)]
-        yield rows, [int(row) for row in _probed(source, owner, rows, begin)[:MAX_STARTS]]
+        starts = [int(row) for row in _probed(source, owner, rows, begin)[:MAX_STARTS]]
+        if starts:
+            yield rows, starts
+
+
+def _places(there: Array, some: Sequence[Rows], heads: Heads) -> Iterator[tuple[Rows, Array, Array]]:
+    """(tensor, where each of its first rows begins and ends in sorted numbers) of those of which any is there.
+
+    Many tensors are looked up at once: most are in no other, and a call for each would take most of the time.
+    """
+    import numpy as np
+
+    step, _ = looked_at(some[0])
+    many = max(1, KEYS_AT_ONCE // step)
+    for at in range(0, len(some), many):
+        part = some[at : at + many]
+        keys = np.concatenate([heads.of(rows) for rows in part])
+        low, high = np.searchsorted(there, keys, "left"), np.searchsorted(there, keys, "right")
+        for k in map(int, np.flatnonzero((low < high).reshape(len(part), step).any(axis=1))):
+            own = slice(k * step, (k + 1) * step)
+            yield part[k], low[own], high[own]
 
 
 def _by_distinctive_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
