@@ -1,4 +1,4 @@
-"""How configs say sizes, by model type, in transformers 5.23; `config_facts` says what a row means.
+"""How configs say sizes, by model type, in transformers 5.24; `config_facts` says what a row means.
 
 Made by docs/make_config_keys.py, which built every model and kept the rules that gave what its modules have.  A model
 type has no row where no rule does, and a row lacks the words that differ from layer to layer.
@@ -6,7 +6,7 @@ type has no row where no rule does, and a row lacks the words that differ from l
 
 from __future__ import annotations
 
-VERSION = "5.23"
+VERSION = "5.24"
 """Of transformers."""
 
 _ROWS = """
@@ -32,10 +32,10 @@ timesformer tipsv2_text_model tvp unispeech unispeech-sat unlimited_ocr_sam_visi
 vilt visual_bert vitdet wav2vec2 wav2vec2-conformer wavlm xlm-roberta xmod yolos yoso
     heads=num_attention_heads:12 kv_heads=:heads hidden=hidden_size:768 head_dim=:hidden/heads.
 altclip_text_model bert-generation biogpt clvp_decoder inkling2_vision internvl_vision janus_vision_model
-kosmos_2_vision_model megatron-bert musicgen_decoder musicgen_melody_decoder pixtral qianfan_ocr_vision sam3_vit_model
-seggpt unlimited_ocr_vision_encoder vjepa2/encoder wav2vec2-bert
+kosmos_2_vision_model megatron-bert musicgen_decoder musicgen_melody_decoder omniasr_audio pixtral qianfan_ocr_vision
+sam3_vit_model seggpt unlimited_ocr_vision_encoder vjepa2/encoder wav2vec2-bert
     heads=num_attention_heads:16 kv_heads=:heads hidden=hidden_size:1024 head_dim=:hidden/heads.
-apertus
+apertus apertus1p5_text
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads hidden=hidden_size:4096
     head_dim=head_dim:hidden/heads rotary=*1.0@partial_rotary_factor.
 arcee
@@ -172,6 +172,8 @@ distilbert
 doge
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:1024
     head_dim=head_dim:hidden/heads rotary=:head_dim.
+dory
+    heads=num_attention_heads:16 kv_heads=num_key_value_heads:4 head_dim=head_dim:256.
 dots1
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:32:heads hidden=hidden_size:4608
     head_dim=head_dim:hidden/heads rotary=:head_dim experts=n_routed_experts|num_local_experts:.
@@ -208,6 +210,9 @@ eurobert gradium_phonon_tts
 evolla mistral
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:8 hidden=hidden_size:4096 head_dim=head_dim:hidden/heads
     rotary=:head_dim.
+exaone
+    heads=num_attention_heads:32 kv_heads=num_key_value_heads:8:heads hidden=hidden_size:4096
+    head_dim=head_dim:hidden/heads rotary=:head_dim.
 exaone4
     heads=num_attention_heads:32 kv_heads=num_key_value_heads:32 hidden=hidden_size:4096
     head_dim=head_dim:hidden/heads rotary=:head_dim.
@@ -263,17 +268,17 @@ glm_image_text
     head_dim=head_dim:hidden/heads rotary=*1.0@partial_rotary_factor.
 glm_image_vision
     heads=num_heads|num_attention_heads:16 kv_heads=:heads hidden=hidden_size:1536 head_dim=:hidden/heads.
-glm_moe_dsa
+glm_moe_dsa hy_v4_vl_text
     heads=num_attention_heads:64 value_dim=v_head_dim:256 experts=n_routed_experts|num_local_experts:256
     nope=qk_nope_head_dim:192 rope=qk_rope_head_dim:64.
 glm_ocr_text
     heads=num_attention_heads:16 kv_heads=num_key_value_heads:8 hidden=hidden_size:1024 head_dim=head_dim:hidden/heads
     rotary=*1.0@partial_rotary_factor.
-glmasr>text_config>llama pe_audio>text_config>modernbert aria clap_audio_model codegen convbert donut-swin
-sam2_hiera_det_model edgetam_video  falcon fastspeech2_conformer florence_vision fun_asr_nano_encoder gemma3n_audio
-gemma4_vision glpn gpt_bigcode swin grounding-dino hiera kyutai_speech_to_text lw_detr maskformer-swin
-mm-grounding-dino moonshine moshi musicflamingo perceiver prophetnet pvt pvt_v2 rf_detr sam2_video sam3_tracker_video
-segformer swin2sr swinv2 vjepa2 voxtral_realtime xclip_vision_model xclip dbrx dots3_note_vision_encoder jetmoe
+glmasr>text_config>llama pe_audio>text_config>modernbert aria clap_audio_model codegen convbert dbrx donut-swin
+dots3_note_vision_encoder sam2_hiera_det_model edgetam_video  falcon fastspeech2_conformer florence_vision
+fun_asr_nano_encoder gemma3n_audio gemma4_vision glpn gpt_bigcode swin grounding-dino hiera jetmoe
+kyutai_speech_to_text lw_detr maskformer-swin mm-grounding-dino moonshine moshi musicflamingo perceiver prophetnet pvt
+pvt_v2 rf_detr sam2_video sam3_tracker_video segformer swin2sr swinv2 vjepa2 voxtral_realtime xclip_vision_model xclip
     .
 glmasr_encoder
     heads=num_attention_heads:20 kv_heads=num_key_value_heads:heads hidden=hidden_size:1280
@@ -332,6 +337,9 @@ hy_v3
 hy_v4
     heads=num_attention_heads:32 value_dim=v_head_dim:256 experts=n_routed_experts|num_local_experts:256
     nope=qk_nope_head_dim:192 rope=qk_rope_head_dim:64.
+hy_v4_vl_vision
+    heads=num_attention_heads|attention_heads:16 kv_heads=:heads hidden=hidden_size:1536
+    head_dim=head_dim:hidden/heads.
 idefics
     heads=num_attention_heads:32 kv_heads=:heads hidden=hidden_size:4096 head_dim=:hidden/heads rotary=:head_dim.
 idefics2_perceiver
@@ -340,8 +348,9 @@ idefics_vision
     heads=num_attention_heads:16 kv_heads=:heads hidden=embed_dim|hidden_size:768 head_dim=:hidden/heads.
 imagegpt
     heads=n_head|num_attention_heads:8 kv_heads=:heads hidden=n_embd|hidden_size:512 head_dim=:hidden/heads.
+inkling2_loop_text
+    experts=n_routed_experts|num_local_experts:128.
 inkling2_text
-    heads=num_attention_heads:48 kv_heads=num_key_value_heads:8 head_dim=head_dim:128
     experts=n_routed_experts|num_local_experts:384.
 inkling_text
     heads=num_attention_heads:64 head_dim=head_dim:128.
@@ -376,6 +385,10 @@ kosmos_2_text_model
     head_dim=head_dim:hidden/heads.
 laguna
     kv_heads=num_key_value_heads:8 head_dim=head_dim:128 experts=num_experts:256.
+lara_mini
+    heads=num_attention_heads:16 kv_heads=num_key_value_heads:4 head_dim=head_dim:128 rotary=:head_dim
+    experts=num_experts:128 linear_key_dim=linear_key_head_dim:128 linear_key_heads=linear_num_key_heads:8
+    linear_value_dim=linear_value_head_dim:128 linear_value_heads=linear_num_value_heads:16.
 lasr_encoder
     heads=num_attention_heads:8 kv_heads=num_key_value_heads:heads hidden=hidden_size:512
     head_dim=head_dim:hidden/heads rotary=:head_dim.
@@ -595,6 +608,12 @@ sam3_lite_text_geometry_encoder sam3_lite_text_mask_decoder sam3_mask_decoder
     heads=num_attention_heads:8 kv_heads=:heads hidden=hidden_size:256 head_dim=:hidden/heads.
 sapiens2
     heads=num_attention_heads:16 hidden=hidden_size:1024 head_dim=:hidden/heads rotary=*0.5@partial_rotary_factor.
+sarvam_mla
+    heads=num_attention_heads:64 value_dim=v_head_dim:128 experts=n_routed_experts|num_local_experts|num_experts:128
+    nope=qk_nope_head_dim:128 rope=qk_rope_head_dim:64.
+sarvam_moe
+    heads=num_attention_heads:64 kv_heads=num_key_value_heads:4 head_dim=head_dim:64 rotary=*1.0@partial_rotary_factor
+    experts=n_routed_experts|num_local_experts|num_experts:128.
 seamless_m4t/decoder seamless_m4t_v2/decoder
     heads=decoder_attention_heads:16 kv_heads=:heads hidden=hidden_size:1024 head_dim=head_dim:hidden/heads.
 seamless_m4t/encoder seamless_m4t_v2/encoder
@@ -673,6 +692,8 @@ align
     vision_config=align_vision_model text_config=align_text_model.
 altclip
     vision_config=altclip_vision_model text_config=altclip_text_model.
+apertus1p5
+    text_config=apertus1p5_text vision_config=apertus1p5_vision_tokenizer audio_config=wavtokenizer_encoder.
 aria
     vision_config=idefics3_vision text_config=aria_text.
 audioflamingo3 musicflamingo
@@ -824,6 +845,8 @@ higgs_audio_v2_tokenizer xcodec
     acoustic_model_config=dac semantic_model_config=hubert.
 hunyuan_vl
     vision_config=hunyuan_vl_vision text_config=<hunyuan_vl_text.
+hy_v4_vl
+    vision_config=hy_v4_vl_vision text_config=hy_v4_vl_text.
 hyperclovax_vision_v2
     vision_config=qwen2_5_vl_vision text_config=hyperclovax.
 idefics
@@ -834,6 +857,8 @@ idefics3
     text_config=llama vision_config=idefics3_vision.
 inkling2
     text_config=inkling2_text vision_config=inkling2_vision.
+inkling2_loop
+    text_config=inkling2_loop_text vision_config=inkling2_vision.
 inkling_mm_model
     text_config=inkling_text vision_config=inkling_vision audio_config=inkling_audio.
 instructblip
@@ -927,6 +952,10 @@ neucodec xcodec2
     semantic_model_config=wav2vec2-bert.
 omdet-turbo
     backbone_config=timm_backbone text_config=clip_text_model.
+omniasr
+    audio_config=omniasr_audio text_config=llama.
+omniasr_ctc
+    audio_config=omniasr_audio.
 ovis2
     text_config=qwen2 vision_config=ovis2_vision.
 owlv2
