@@ -16,19 +16,20 @@ def unread(state: Settled) -> None:
         if not (_why(old) or _why(new)):
             continue
         if new is None:
-            state.gone.append(_verdict(state, REMOVED, name, old, new))
+            state.gone.append(_verdict(state, name, old, new))
         elif old is None:
-            state.found[name] = _verdict(state, ADDED, name, old, new)
+            state.found[name] = _verdict(state, name, old, new)
         elif name not in state.found or state.found[name].kind == ADDED:  # another tensor of A can have B's bytes
             state.gone = [one for one in state.gone if (one.kind, one.a) != (REMOVED, (name,))]
-            state.found[name] = _verdict(state, "", name, old, new)
+            state.found[name] = _verdict(state, name, old, new)
 
 
-def _verdict(state: Settled, kind: str, name: str, old: Entry | None, new: Entry | None) -> TensorDiff:
-    """The verdict on a name; with both entries it is made of what each of them is."""
+def _verdict(state: Settled, name: str, old: Entry | None, new: Entry | None) -> TensorDiff:
+    """The verdict on a name, by what each of the two has under it."""
     entries = [one for one in (old, new) if one is not None]
     values = [one.value for one in entries]
-    if not kind:
+    kind = ADDED if old is None else REMOVED
+    if len(values) == 2:
         is_unread = any(isinstance(value, Unreadable) for value in values)
         is_same = values[0] == values[1] and (not is_unread or state.sides.are_same_files())
         kind = SAME if is_same else UNDECIDED if is_unread else CHANGED
