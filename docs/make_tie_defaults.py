@@ -11,14 +11,14 @@ import textwrap
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-HEAD = '''"""`tie_word_embeddings` of each model type where its config does not say it, in transformers {version}.
+HEAD = '''"""The default of `tie_word_embeddings` for each model type, in transformers {version}.
 
-Made by docs/make_tie_defaults.py: the value in a config of each class of `CONFIG_MAPPING` that is made without
-arguments.  Model types whose configs have no such setting, or cannot be made so, are in neither set.
+Made by docs/make_tie_defaults.py: the value in a config of each class of `CONFIG_MAPPING`, made without arguments.
+Model types whose configs have no such setting, or cannot be made without arguments, are in neither set.
 """
 
 VERSION = "{version}"
-"""Of transformers."""
+"""The version of transformers."""
 '''
 
 

@@ -2,8 +2,8 @@
 
 coverage.py measures.  From Python 3.12 on, the interpreter reports each line once (sys.monitoring), which costs little,
 and every test counts.  Older Pythons call a function for each line, which more than doubles the time of a test: there,
-only the imports and, of the tests of ROOMS that are not marked as slow, the first case of each in each process count,
-and the line that is printed says so.
+only the imports and, of the tests of ROOMS that are not marked as slow, the first case of each count, and the line that
+is printed says so.
 
 Not seen in either case: processes that tests start, such as commands in processes of their own, faults and fuzzing, and
 the reader of HDF5.  The figure is a lower bound.
@@ -56,6 +56,12 @@ def import_all() -> None:
                 importlib.import_module(found.name)
 
 
+def _room(path: Path) -> str:
+    """The folder in tests/ that has a test."""
+    parts = path.parts
+    return parts[parts.index("tests") + 1] if "tests" in parts[:-1] else ""
+
+
 class Covering:
     """Measures in one process; the first of several adds up."""
 
@@ -64,7 +70,7 @@ class Covering:
         self.found.start()
         self.runs = True
         self.failed = False
-        self.seen: set[tuple[Path, str]] = set()
+        self.first: set[str] = set()
 
     def turn(self, on: bool) -> None:
         """Measure from here on, or do not."""
@@ -88,14 +94,21 @@ class Covering:
             import_all()
             self.turn(False)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The first case of each test, the same in every process; what is slow without being traced has none.
+
+        Other cases mostly run the same lines again.
+        """
+        named: dict[str, str] = {}
+        for item in session.items:
+            if _room(item.path) in ROOMS and item.get_closest_marker("slow") is None:
+                named.setdefault(item.nodeid.partition("[")[0], item.nodeid)
+        self.first = set(named.values())
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """By the folder of the test; other cases, and what is slow without being traced, run the same lines again."""
-        parts = item.path.parts
-        is_here = "tests" in parts[:-1] and parts[parts.index("tests") + 1] in ROOMS
-        name = (item.path, item.nodeid.partition("[")[0])
-        self.turn(IS_CHEAP or (is_here and name not in self.seen and item.get_closest_marker("slow") is None))
-        self.seen.add(name)
+        """Measure the test, or do not."""
+        self.turn(IS_CHEAP or item.nodeid in self.first)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -18,6 +18,7 @@ import paramtool.torch
 from paramtool.formats import hf_config
 from paramtool.model.config import Config
 from paramtool.passes.config_ties import declared
+from paramtool.passes.config_ties._defaults import VERSION
 from paramtool.passes.config_ties.declared import BROKEN, RESULTS, expected
 from paramtool.passes.config_ties.patterns import NamedTie, ties
 from tests.hostile.command import quick
@@ -182,12 +183,12 @@ NAMES = [WTE, HEAD]
     [
         ({"tie_word_embeddings": True}, {}, (True, "tie_word_embeddings is true")),
         ({"text_config.tie_word_embeddings": False}, {}, (False, "text_config.tie_word_embeddings is false")),
-        ({}, {"": "gpt2"}, (True, "not said; true is the default of gpt2 in transformers 5.23")),
-        ({}, {"": "llama"}, (False, "not said; false is the default of llama in transformers 5.23")),
+        ({}, {"": "gpt2"}, (True, f"not said; true is the default of gpt2 in transformers {VERSION}")),
+        ({}, {"": "llama"}, (False, f"not said; false is the default of llama in transformers {VERSION}")),
         ({}, {"": "nobodys-own"}, (None, "not said")),
         ({}, {}, (None, "not said")),
         ({"tie_word_embeddings": True}, {"": "pop2piano"},
-         (None, "not said; pop2piano ties no output head in transformers 5.23")),
+         (None, f"not said; pop2piano ties no output head in transformers {VERSION}")),
     ],
 )  # fmt: skip
 def test_where_a_config_says_it(config: dict[str, bool], types: dict[str, str], expect: object) -> None:
@@ -199,7 +200,7 @@ def test_a_nested_config_is_about_its_own_module() -> None:
     names = ["decoder.bert.embeddings.word_embeddings.weight", "decoder.cls.predictions.decoder.weight"]
     assert says({"decoder.tie_word_embeddings": False, "tie_word_embeddings": True}, names)[0][0] is False
     assert says({"tie_word_embeddings": False}, names, {"": "encoder-decoder", "decoder": "bert"})[0] == (
-        True, "not said; true is the default of bert in transformers 5.23",
+        True, f"not said; true is the default of bert in transformers {VERSION}",
     )  # fmt: skip
     assert says({"tie_word_embeddings": False}, names, {"decoder": "nobodys-own"})[0][0] is False
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *SITE]
+FOR_CONTRIBUTORS = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 WORDS = (
     "alias record",
     "alias set",
@@ -85,7 +86,7 @@ def unresolved(page: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [*PAGES, *FOR_CONTRIBUTORS], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link has its file, and every anchor its heading."""
     assert not unresolved(page)
@@ -107,7 +108,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
         seen.add(page)
         links = re.findall(r"\]\(([^)\s#]+\.md)[)#]", prose(page))
         queue += [(page.parent / link).resolve() for link in links if ":" not in link]
-    assert not {*PAGES} - seen
+    assert not {*PAGES, *FOR_CONTRIBUTORS} - seen
 
 
 def test_every_page_is_on_the_site() -> None:

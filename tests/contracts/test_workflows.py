@@ -26,6 +26,15 @@ def test_every_target_exists(path: Path) -> None:
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)] == []
 
 
+def test_hooks_run_what_make_check_runs() -> None:
+    """The hooks of .pre-commit-config.yaml are the programs of `make check`, from the same environment."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    check = re.search(r"^check: .*\n((?:\t.*\n)+)", makefile, re.M)
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    words = [one.split()[:1] for one in re.findall(r"entry: \.venv/bin/(.*)", hooks)]
+    assert check and words == [one.split()[:1] for one in re.findall(r"\$\(BIN\)/(.*)", check[1])]
+
+
 def test_each_python_is_tested() -> None:
     """The versions that pyproject.toml names are those of both matrices."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

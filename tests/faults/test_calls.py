@@ -27,6 +27,7 @@ STAYS = {"write": "ENOSPC", "pwrite": "ENOSPC", "create": "ENOSPC", "mkdir": "EN
 commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: command.name)
 
 
+@pytest.mark.sample(36)
 @commands
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
@@ -44,7 +45,7 @@ def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
     )
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @commands
 def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -66,7 +67,7 @@ def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     )
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @commands
 def test_a_call_that_was_interrupted_is_made_again(desk: Desk, command: Command) -> None:
     case = desk.case(command)

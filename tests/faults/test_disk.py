@@ -119,7 +119,7 @@ def test_the_disk_is_full_while_a_lock_or_a_report_is_written(tmp_path: Path, wo
     assert left.read_text() == (f"{name}\n" if old else ""), "something was left on the disk"
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", FULL)
 @pytest.mark.parametrize("words", CONVERSIONS, ids=lambda words: words[0])
 def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Sequence[str], size: int) -> None:

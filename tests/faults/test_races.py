@@ -138,7 +138,7 @@ def _unverified(command: Command) -> Command:
     return replace(command, name=f"{command.name}-unverified", words=(*command.words, "--no-verify"))
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize(
     ("command", "name"),

@@ -208,7 +208,7 @@ OTHERS = {
     "text": np.array(["row_sparse", "b"]),
     "bytes": np.array([b"abc"]),
     "date": np.array(["2020-01-01"], "M8[D]"),
-    "span": np.array([1], "m8"),
+    "span": np.array([1], "m8[s]"),
     "empty text": np.array([], "<U3"),
     "big text": np.array(["ab"], ">U2"),
     "structure": np.zeros((2, 3), [("a", "<f4"), ("b", "<i2", (2,))]),

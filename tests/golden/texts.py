@@ -49,18 +49,21 @@ def _template(node: ast.JoinedStr) -> str:
 
 def phrases(source: str) -> Iterator[str]:
     """The strings of a module that hold a phrase, in their order, without docstrings."""
-    tree = ast.parse(source)
-    skipped: set[int] = set()
     found: list[tuple[int, int, str]] = []
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
-            skipped.add(id(node.value))
-        elif isinstance(node, ast.JoinedStr):
-            skipped.update(id(inner) for inner in ast.walk(node) if inner is not node)
+            continue
+        if isinstance(node, ast.JoinedStr):
             text = _template(node)
+        elif isinstance(node, ast.Constant):
+            text = node.value if isinstance(node.value, str) else ""
         else:
-            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-        if isinstance(node, (ast.JoinedStr, ast.Constant)) and id(node) not in skipped and PHRASE.search(text):
+            waiting.extend(ast.iter_child_nodes(node))
+            continue
+        if PHRASE.search(text):
+            assert isinstance(node, ast.expr)
             found.append((node.lineno, node.col_offset, text))
     return (text for _, _, text in sorted(found))
 

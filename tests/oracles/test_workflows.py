@@ -1,5 +1,7 @@
 """The files in .github, judged by others: actionlint, zizmor, and the schemas of schemastore.org in check-jsonschema.
 
+So are the hooks of pre-commit, by pre-commit.
+
 PARAMTOOL_CI is the Python of an environment with tests/oracles/requirements-ci.txt; `make oracles` makes it.
 """
 
@@ -51,6 +53,17 @@ def test_zizmor_finds_nothing() -> None:
     """Nothing that lets a stranger run code or read a secret: unpinned actions, credentials, inputs in shell lines."""
     done = judged("zizmor", "--offline", "--no-progress", ".github", "action.yml")
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("check", "path"),
+    [("validate-config", ".pre-commit-config.yaml"), ("validate-config", "docs/examples/ci/pre-commit-config.yaml"),
+     ("validate-manifest", ".pre-commit-hooks.yaml")],
+)  # fmt: skip
+def test_pre_commit_reads_its_files(check: str, path: str) -> None:
+    """Those of this repository, that of the pages, and the hooks that other repositories take from here."""
+    done = judged("pre-commit", check, path)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

@@ -26,7 +26,7 @@ from paramtool.passes.config_ties.patterns import NamedTie, layers, ties
 
 HEADLESS = {"csm", "luke", "pop2piano"}
 """Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
-(transformers 5.23, `_tied_weights_keys`)."""
+(transformers 5.24, `_tied_weights_keys`)."""
 MEMORY, NAME, EQUAL, DIFFERENT, SHAPES, DTYPES, UNKNOWN = (
     "one memory", "one name", "equal bytes", "different bytes", "different shapes", "different dtypes", "not compared",
 )  # fmt: skip
@@ -51,7 +51,7 @@ class ClassTies:
     """Which names of a model share one tensor, according to the library that has its class."""
 
     of: str
-    """The class and its library: `GPT2LMHeadModel of transformers 5.23.0`."""
+    """The class and its library: `GPT2LMHeadModel of transformers 5.24.0`."""
     names: tuple[Mapping[str, str], ...]
     """{name: the first name of its tensor}, for the names in the model and, if they differ, for those in its files."""
 

@@ -11,7 +11,7 @@ It is a table of the ends of names, so that no model has to be imported; `a.b` i
     cls.predictions.decoder.bias            and the head's bias, which has two names
     cls.predictions.bias
 
-Source: `_tied_weights_keys` of the classes of transformers 5.23; tests/oracles/test_tied_names.py builds models and
+Source: `_tied_weights_keys` of the classes of transformers 5.24; tests/oracles/test_tied_names.py builds models and
 compares.  Ties of layers (Zamba's shared blocks, the box heads of detectors, Bark's codebooks) are not in the table.
 """
 
