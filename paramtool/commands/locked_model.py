@@ -33,7 +33,7 @@ from paramtool.lockfile.lock import (
     LockedView,
 )
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
+from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, left_out, pending
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 from paramtool.passes import objects_text
@@ -61,7 +61,7 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
-    return replace(made, unlocked=tuple(copies), forms=found.forms, notes=found.checkpoint.notes)
+    return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=left_out(found.checkpoint))
 
 
 def described(

@@ -116,8 +116,8 @@ class LockedModel:
     """Files of its folder that are the model for another framework by their names, not compared and not locked."""
     unlocked: tuple[str, ...] = ()
     """Files of its folder that hold the same tensors once more, compared and not locked; never in a lock file."""
-    notes: tuple[str, ...] = ()
-    """What the reader of its files has to say, such as what it left out; never in a lock file."""
+    left_out: tuple[str, ...] = ()
+    """Notes on what its files hold and no line is about, such as strings; never in a lock file."""
 
     @property
     def unreadable(self) -> tuple[str, ...]:

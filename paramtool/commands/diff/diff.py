@@ -20,7 +20,7 @@ from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import GRAPH, Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint, left_out
 from paramtool.model.diff import (
     CAST,
     LAYOUT,
@@ -164,9 +164,9 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
 
 
 def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
-    """What the reader of each of the two has to say, such as what it left out."""
-    for note in dict.fromkeys((*a.notes, *b.notes)):
-        yield f"{' and '.join(side for side, one in zip('AB', (a, b), strict=True) if note in one.notes)}: {note}"
+    """What the files of the two hold and nothing was compared of, such as strings."""
+    for note in dict.fromkeys((*left_out(a), *left_out(b))):
+        yield f"{' and '.join(side for side, one in zip('AB', (a, b), strict=True) if note in left_out(one))}: {note}"
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:
