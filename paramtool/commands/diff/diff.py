@@ -141,7 +141,12 @@ def diff(
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors, tied.without_room)),
+        (
+            *map(_of_sides, objects.notes),
+            *_noted(first, second),
+            *_not_looked_at(*found),
+            *warnings(tensors, tied.without_room),
+        ),
         nbytes,
         time.monotonic() - began,
     )
@@ -156,6 +161,12 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
     if checkpoint.format.startswith("torch"):
         return True
     return checkpoint.format.startswith(RECORDED) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+
+
+def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
+    """What the reader of each of the two has to say, such as what it left out."""
+    for note in dict.fromkeys((*a.notes, *b.notes)):
+        yield f"{' and '.join(side for side, one in zip('AB', (a, b), strict=True) if note in one.notes)}: {note}"
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:
