@@ -20,7 +20,17 @@ ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "fixtures/torch/tied_flattened/tied_flattened.pt"
 PURE = ("click", "rich")
 """The requirements in pure Python: they run from a zip archive on every system."""
-START = "from paramtool.__main__ import run\n\nrun()\n"
+START = """import sys
+
+if sys.version_info < (3, 10):
+    sys.stderr.write("error: paramtool needs Python 3.10 or later; this is Python %s\\n" % sys.version.split()[0])
+    sys.exit(2)
+
+from paramtool.__main__ import run
+
+run()
+"""
+"""An older Python reads this far: it must not be written for newer ones."""
 
 
 def main() -> None:

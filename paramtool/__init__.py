@@ -184,13 +184,6 @@ def variants(
 
 
 def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
-    try:
-        from paramtool.torch.transformers_models import wanted_from_config
-    except ModuleNotFoundError as error:
-        from paramtool.errors import UsageError
+    from paramtool.commands.models_of_transformers import wanted
 
-        raise UsageError(
-            f"{path}: the model of a config is built with torch and transformers; {error.name} is not installed",
-            hint="pip install 'paramtool[torch]' 'transformers>=5'",
-        ) from None
-    return wanted_from_config(path)
+    return wanted(path)

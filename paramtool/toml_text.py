@@ -27,6 +27,10 @@ def parsed(text: str, where: str, most: int) -> dict[str, Any]:
 
     if len(text) > most:
         raise UsageError(f"has {len(text)} characters; such a file has at most {most}").at(where)
+    if text.startswith("\ufeff"):
+        raise UsageError("begins with a byte order mark, which TOML does not have: save it as UTF-8 without").at(
+            where, 1
+        )
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one; numbers of thousands of digits raise another

@@ -98,7 +98,7 @@ def _check_output(path: str) -> None:
             f"{printable(path)}: is a URL; paramtool writes local files", hint="write a file, then upload it"
         )
     if path == "-":
-        raise UsageError("-: a checkpoint is not written to standard output", hint="-o FILE names a file")
+        raise UsageError("-: the output is a file, and not standard output", hint="-o FILE names a file")
 
 
 def _is_hub_id(path: str) -> bool:

@@ -1,17 +1,12 @@
-"""What the library that has a model's class says of its ties.
-
-Only `paramtool.torch` knows torch and transformers: it is imported by its name, where both are installed, and only when
-somebody asks, since that takes seconds.
-"""
+"""What the library that has a model's class says of its ties."""
 
 from __future__ import annotations
 
 import os
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
+from paramtool.commands import models_of_transformers
 from paramtool.errors import ParamtoolError
 
 if TYPE_CHECKING:
@@ -19,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def class_ties(config: str) -> ClassTies | None:
-    """The ties of the model of a config.json; None where transformers is not there, or cannot build it."""
+    """The ties of the model of a config.json; None where transformers is not there, or cannot build it.
+
+    Warns where torch or transformers is installed and cannot be imported.
+    """
     try:
         state = os.stat(config)
     except OSError:
@@ -29,9 +27,8 @@ def class_ties(config: str) -> ClassTies | None:
 
 @lru_cache(maxsize=8)
 def _asked(config: str, *state: int) -> ClassTies | None:
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        return None
+    models = models_of_transformers.load_if_installed()
     try:
-        return cast("ClassTies", import_module("paramtool.torch.transformers_models").class_ties(config))
+        return None if models is None else cast("ClassTies", models.class_ties(config))
     except (ImportError, ParamtoolError):  # another version, or a model that is not its own: names are all there is
         return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 
+from paramtool.commands import models_of_transformers
 from paramtool.commands.progress import Path
-from paramtool.errors import UsageError
 from paramtool.formats.hf_config import NAME
 from paramtool.lazy_dataclass import dataclass
 
@@ -39,8 +38,7 @@ class ConfigModel:
 def model_of(config: Path, checkpoint: Path) -> ConfigModel:
     """The model of a config.json, a file's or a folder's; `""` takes the one beside the checkpoint.
 
-    transformers builds it on the meta device.  Only `paramtool.torch` knows torch and transformers: it is imported by
-    its name, when it is asked for.  UsageError where they are not installed; more errors as of
+    transformers builds it on the meta device.  UsageError where it or torch cannot be imported; more errors as of
     `paramtool.torch.names_from_config`.
     """
     path = os.fspath(config)
@@ -49,14 +47,13 @@ def model_of(config: Path, checkpoint: Path) -> ConfigModel:
         path = path if os.path.isdir(path) else os.path.dirname(path)
     if not os.fspath(config) or os.path.isdir(path):
         path = os.path.join(path, NAME)
-    try:
-        both = import_module("paramtool.torch.transformers_models").wanted_from_config(path)
-    except ImportError as error:
-        raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
-                         hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
-    own, saved = ({name: one for name, one in wanted.items() if one.view is not None} for wanted in both)
+    both = models_of_transformers.wanted(path)
+    own, saved = (
+        {name: (one.view.shape, one.alias_set) for name, one in wanted.items() if one.view is not None}
+        for wanted in both
+    )
     named = [
-        NamedShapes({n: one.view.shape for n, one in found.items()}, {n: one.alias_set for n, one in found.items()})
+        NamedShapes({n: shape for n, (shape, _) in found.items()}, {n: tie for n, (_, tie) in found.items()})
         for found in (own, saved)
     ]
     return ConfigModel(path, named[0], named[1] if saved else None)

@@ -84,6 +84,9 @@ def _not_locked(models: Mapping[str, LockedModel]) -> Iterator[str]:
     for name, one in models.items():
         if one.unlocked:
             yield f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
+        if one.unreadable:
+            yield f"{name}: not locked: the numbers of {some(one.unreadable, 3)}, which cannot be read"
+        yield from (f"{name}: {note}" for note in one.left_out)
         if one.forms:
             yield f"{name}: not locked, and not compared: {some(one.forms, 3)}, which {OTHER_FORM}"
 

@@ -23,6 +23,7 @@ from paramtool.lockfile.lock import (
     NO_DATA,
     STORAGE,
     UNREAD,
+    UNREADABLE,
     UNTIED,
     LockedFile,
     LockedModel,
@@ -32,7 +33,7 @@ from paramtool.lockfile.lock import (
     LockedView,
 )
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
+from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, left_out, pending
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 from paramtool.passes import objects_text
@@ -60,7 +61,7 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
-    return replace(made, unlocked=tuple(copies), forms=found.forms)
+    return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=left_out(found.checkpoint))
 
 
 def described(
@@ -124,7 +125,7 @@ def _tensors(
         elif isinstance(entry.value, NoData):
             made.append(LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA))
         elif isinstance(entry.value, Unreadable):
-            made.append(LockedTensor(name, "unreadable", (), NO_DATA))
+            made.append(LockedTensor(name, UNREADABLE, (), NO_DATA))
     return {one.name: one for one in sorted(made)}
 
 

@@ -11,12 +11,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from paramtool import formats
+from paramtool.commands import models_of_transformers
 from paramtool.commands.name_lists import lines_of
 from paramtool.commands.opening import Allowed, Allowing
 from paramtool.commands.optimizer_states import optimizers
@@ -263,13 +262,12 @@ def class_parameters(config: str) -> ClassParameters | None:
 
 @lru_cache(maxsize=8)
 def _built(config: str, *state: int) -> ClassParameters | None:
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        return None
+    models = models_of_transformers.load_if_installed()
     try:
-        found = import_module("paramtool.torch.transformers_models").parameters_from_config(config)
+        found = None if models is None else models.parameters_from_config(config)
     except (ImportError, ParamtoolError):  # another version, or a model that is not its own: no order is known
         return None
-    return cast("ClassParameters", found)
+    return cast("ClassParameters | None", found)
 
 
 # Names that are given

@@ -25,6 +25,8 @@ UNREAD = "-"
 """In place of a digest: `--headers` read no tensor."""
 NO_DATA = "no-data"
 """In place of a digest: the checkpoint has the name and no bytes for it."""
+UNREADABLE = "unreadable"
+"""In place of an element type: a tensor that cannot be read, of which only the name is known."""
 COMPOUND = "compound"
 """In place of an element type: the facts of a tensor of several parts, which headers have, too."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
@@ -114,6 +116,13 @@ class LockedModel:
     """Files of its folder that are the model for another framework by their names, not compared and not locked."""
     unlocked: tuple[str, ...] = ()
     """Files of its folder that hold the same tensors once more, compared and not locked; never in a lock file."""
+    left_out: tuple[str, ...] = ()
+    """Notes on what its files hold and no line is about, such as strings; never in a lock file."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Tensors that cannot be read, so that no digest is of them."""
+        return tuple(name for name, one in self.tensors.items() if one.dtype == UNREADABLE)
 
     @property
     def is_headers_only(self) -> bool:

@@ -238,6 +238,11 @@ class Checkpoint(Displayed):
         yield from some_rows(most, "tensor", (_described(*item) for item in self.entries.items()), what="tensors")
 
 
+def left_out(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The notes on what the files hold and the checkpoint does not, such as strings; others are about networks."""
+    return tuple(note for note in checkpoint.notes if note.endswith(("left out", "not read")))
+
+
 def _described(name: str, entry: Entry) -> str:
     value = entry.value
     if isinstance(value, (View, NoData)):

@@ -33,7 +33,8 @@ VERDICTS = (
     VerdictWords("changed", "changed", "changed", "other numbers"),
     VerdictWords("removed", "only in A", "only in A", "only the first checkpoint has it"),
     VerdictWords("added", "only in B", "only in B", "only the second checkpoint has it"),
-    VerdictWords("undecided", "undecided", "undecided", "it could not be proved within the memory that was allowed"),
+    VerdictWords("undecided", "undecided", "undecided",
+            "it could not be proved within the memory that was allowed, or a tensor cannot be read"),
     VerdictWords(GRAPH, "graph", "constants of a graph",
             "a constant of a graph that is no weight, such as a shape, and differs or is in one of the two only"),
 )  # fmt: skip

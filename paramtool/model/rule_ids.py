@@ -45,7 +45,12 @@ RULE_IDS = (
     RuleId("PT402", "objects-changed", ERROR, "what is not a tensor differs from the lock"),
     RuleId("PT403", "dialect-changed", WARNING, "the names are those of another dialect than in the lock"),
     RuleId("PT404", "pointer-changed", ERROR, "a git-LFS or Xet pointer names another file than the lock"),
-    RuleId("PT405", "not-checked", NOTE, "only headers or a pointer were there, so the numbers were not compared"),
+    RuleId(
+        "PT405",
+        "not-checked",
+        NOTE,
+        "only headers or a pointer were there, or a tensor cannot be read, so the numbers were not compared",
+    ),
     RuleId("PT501", "expired", WARNING, "an exception of the configuration has expired"),
     RuleId("PT502", "unmatched", WARNING, "a pattern of the configuration matches no checkpoint, or no tensor"),
     RuleId("PT503", "unused-exception", WARNING, "no finding needs an exception of the configuration"),

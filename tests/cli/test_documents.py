@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from paramtool.cli.main import COMMANDS, cli
 from tests.contracts.makers import CASES, Case
 from tests.hostile.command import quick
 from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state, tensor, zipped
@@ -107,6 +109,15 @@ def test_members_may_be_added_and_not_taken_away(command: str) -> None:
     assert list(validator(command).iter_errors(later)), "what we write is only what is listed"
     for member in schema(command)["required"]:
         assert list(published.iter_errors({key: value for key, value in example.items() if key != member})), member
+
+
+def test_each_command_has_its_section() -> None:
+    """A new command with `--json` is not without a word on what it prints."""
+    headings = re.findall(r"^## (.*)$", (DOCS / "json.md").read_text(), re.M)
+    described = {word for heading in headings for word in heading.split(", ")}
+    context = click.Context(cli)
+    printing = {of for of in COMMANDS for one in cli.get_command(context, of).params if "--json" in one.opts}
+    assert printing and printing <= described
 
 
 def test_a_schema_can_fail(tmp_path: Path) -> None:

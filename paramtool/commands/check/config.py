@@ -158,7 +158,14 @@ class _PolicyReader:
         }
         key = (*above, "severity")
         severities = self.table(table.get("severity", {}), key, 'as in severity = {unused-bytes = "error"}')
-        return Settings(said, dict(self.severity((*key, name), value) for name, value in severities.items()))
+        found: dict[str, str] = {}
+        for name, value in severities.items():
+            rule_id, severity = self.severity((*key, name), value)
+            if rule_id in found:
+                other = next(one for one in severities if self.rule_id((*key, one), one) == rule_id)
+                raise self.refuse((*key, name), f"{shown(name)} is {shown(other)} once more; write one of the two")
+            found[rule_id] = severity
+        return Settings(said, found)
 
     def severity(self, key: Key, value: Any) -> tuple[str, str]:
         """(id, severity) of one row of `severity`."""

@@ -15,6 +15,7 @@ from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.renames import by_content, tiny
 from paramtool.commands.diff.rest import Rest
 from paramtool.commands.diff.settled import Settled
+from paramtool.commands.diff.unread import unread
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.diff import CHANGED, SAME, TensorDiff
@@ -50,7 +51,7 @@ class Comparing(Settled):
         stored_once(self)
         rest.settle()
         made.strays()
-        rest.without_data()
+        unread(self)
         self._compounds()
         order = [*self.b, *(name for name in self.found if name not in self.b)]
         return (*(self.found[name] for name in order if name in self.found), *self.gone)

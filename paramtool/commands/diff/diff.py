@@ -20,7 +20,7 @@ from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import GRAPH, Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint, left_out
 from paramtool.model.diff import (
     CAST,
     LAYOUT,
@@ -141,7 +141,12 @@ def diff(
             *_lost_objects(first, second, objects.notes),
         ),
         tuple(map(_of_sides, metadata)),
-        (*map(_of_sides, objects.notes), *_not_looked_at(*found), *warnings(tensors, tied.without_room)),
+        (
+            *map(_of_sides, objects.notes),
+            *_noted(first, second),
+            *_not_looked_at(*found),
+            *warnings(tensors, tied.without_room),
+        ),
         nbytes,
         time.monotonic() - began,
     )
@@ -156,6 +161,12 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
     if checkpoint.format.startswith("torch"):
         return True
     return checkpoint.format.startswith(RECORDED) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+
+
+def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
+    """What the files of the two hold and nothing was compared of, such as strings."""
+    for note in dict.fromkeys((*left_out(a), *left_out(b))):
+        yield f"{' and '.join(side for side, one in zip('AB', (a, b), strict=True) if note in left_out(one))}: {note}"
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:

@@ -8,8 +8,8 @@ from paramtool.commands._differences import declared_names
 from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
-from paramtool.model.checkpoint import GRAPH, NoData
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, SAME, TensorDiff
+from paramtool.model.checkpoint import GRAPH
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, TensorDiff
 from paramtool.model.view import View
 
 
@@ -123,18 +123,6 @@ class Rest:
                     found.setdefault(view, name)
             self._firsts[side] = found
         return self._firsts[side]
-
-    def without_data(self) -> None:
-        """Names that have no tensor in one of the two: their kinds are compared."""
-        state = self.state
-        a, b = (one.entries for one in state.checkpoints)
-        for name in b:
-            if isinstance(b[name].value, NoData) and name not in state.found:
-                kind = ADDED if name not in a else SAME if a[name].value == b[name].value else CHANGED
-                state.found[name] = TensorDiff(kind, (name,) if name in a else (), (name,))
-        for name in a:
-            if isinstance(a[name].value, NoData) and name not in b:
-                state.gone.append(TensorDiff(REMOVED, (name,)))
 
 
 def _rows(view: View, start: int, stop: int) -> View:

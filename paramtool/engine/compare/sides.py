@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -142,6 +143,14 @@ class Sides:
         if not isinstance(mine, ByteRange) or not isinstance(theirs, ByteRange):
             return False
         return mine[1:] == theirs[1:] and self._identity(mine.file) == self._identity(theirs.file)
+
+    def are_same_files(self) -> bool:
+        """Whether both checkpoints are read from the same files, or from copies of them: these are read whole."""
+        a, b = ([file.path for file in pool.checkpoint.files] for pool in (self.a, self.b))
+        return len(a) == len(b) and all(
+            self._identity(one) == self._identity(other) or filecmp.cmp(one, other, shallow=False)
+            for one, other in zip(a, b, strict=True)
+        )
 
     def _identity(self, path: str) -> tuple[int, int]:
         if path not in self._known:

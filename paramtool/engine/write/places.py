@@ -54,7 +54,8 @@ def check_place(
         for source in inputs:
             folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
             if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
-                raise OutputError(f"{path}: is an input, which is never overwritten", hint="choose another -o")
+                what = "an input" if os.path.realpath(source) == mine else f"the folder of {source}, an input"
+                raise OutputError(f"{path}: is {what}, which is never overwritten", hint="choose another -o")
         _check_replaceable(path, is_folder, known, weights)
         if not force:
             raise OutputError(f"{path}: exists", hint="overwrite it with --force, or choose another -o")

@@ -7,7 +7,16 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import plural, some
-from paramtool.lockfile.lock import CONFIG, MEMORY, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
+from paramtool.lockfile.lock import (
+    CONFIG,
+    MEMORY,
+    NO_DATA,
+    UNREAD,
+    UNTIED,
+    LockedModel,
+    LockedTensor,
+    LockedTie,
+)
 from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
@@ -28,7 +37,7 @@ def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: 
     With `content_only` the tensors alone are compared: not the ties, the objects, the dialect and the files.
     """
     judge = _Judge(locked, now, lock)
-    yield from judge.tensors()
+    yield from chain(judge.tensors(), judge.not_read())
     if not content_only:
         yield from chain(judge.ties(), judge.declared(), judge.objects(), judge.dialect(), judge.files())
 
@@ -81,6 +90,21 @@ class _Judge:
         if self.locked.is_headers_only or self.now.is_headers_only:
             line = self.locked.lines.get("content", 0)
             yield self.find("not-checked", line, "only names, types and shapes were compared")
+
+    def not_read(self) -> Iterator[Finding]:
+        """Tensors that both have and that cannot be read, unless their files are the same: no digest is of them."""
+        if (names := self._unread()) and not self._are_same_files():
+            message = f"{some(names, MANY)}: cannot be read, so not compared"
+            yield self.find("not-checked", self.locked.tensors[names[0]].line, message, tuple(names), severity=WARNING)
+
+    def _unread(self) -> list[str]:
+        """Names of tensors that cannot be read in either."""
+        return [name for name in self.locked.unreadable if name in self.now.unreadable]
+
+    def _are_same_files(self) -> bool:
+        """Whether all files are known by their sha256, and the same; a model of one file may have another name."""
+        was, found = ([file.sha256 for file in model.files] for model in self._both())
+        return bool(was) and all(was) and was == found
 
     def _renames(self) -> Iterator[tuple[str, str]]:
         """(old name, new name) of tensors of one type, shape and digest; of several equal ones in order."""
@@ -237,7 +261,7 @@ class _Judge:
         )
         if names := sorted({name for name, _, _ in was ^ found}):
             is_same = self.locked.content == self.now.content and not self.locked.is_headers_only
-            same = "; every tensor is the same" if is_same else ""
+            same = f"; every tensor {'that can be read ' if self._unread() else ''}is the same" if is_same else ""
             line = next((file.line for file in self.locked.files if file.name in names), 0)
             what = "bytes" if is_hashed else "sizes"
             yield self.find("file-changed", line, f"{some(names, MANY)}: not the {what} of the lock{same}")

@@ -115,6 +115,8 @@ WRONG = {
     "no match": ("[[paths]]", "1:1: match is missing", ""),
     "files in paths": ('[[paths]]\nmatch = ["a"]\nfiles = ["b"]', "3:1: unknown key 'files'", ""),
     "a lock": ("lock = 1", "1:1: lock is 1; expected a path", ""),
+    "a severity twice": ('[severity]\nnan = "error"\nPT209 = "off"', "3:1: 'PT209' is 'nan' once more; write", ""),
+    "a byte order mark": ("\ufeffsize = 1", "1: begins with a byte order mark, which TOML does not have", ""),
     "no TOML": ("a = ]", "1:5: is not valid TOML: ", ""),
     "a key twice": ("size = 1\nsize = 2", "2:9: is not valid TOML: ", ""),
     "terminal codes": ('"\\u001b[31m" = 1', "1:1: unknown key '\\x1b[31m'", ""),
