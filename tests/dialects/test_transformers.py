@@ -213,13 +213,14 @@ def test_experts_that_transformers_dequantises() -> None:
     """Without scales they are moved; with them, what transformers loads has other values."""
     head = "model.llm.layers.0.mlp.experts"
     four = {f"{head}.w13_weight": (2, 8, 4), f"{head}.w2_weight": (2, 4, 4)}
-    made = there_and_back(four, LOOP)
+    config = {**LOOP, "n_routed_experts": 2}
+    made = there_and_back(four, config)
     weight = numbered(four)[f"{head}.w13_weight"]
     assert (
         made["model.layers.0.mlp.experts.gate_up_proj"] == np.concatenate([weight[:, ::2], weight[:, 1::2]], 1)
     ).all()
     with pytest.raises(LayoutError, match="w13_weight_scale': a scale of quantised experts") as caught:
-        write({**four, f"{head}.w13_weight_scale": (2, 8, 1)}, LOOP)
+        write({**four, f"{head}.w13_weight_scale": (2, 8, 1)}, config)
     assert "not quantised" in caught.value.hint
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_model_type_says_only_what_it_writes() -> None:
 
 
 def test_layers_of_other_sizes_take_the_word_away() -> None:
-    config = {"model_type": "inkling2_text", "num_key_value_heads": 8, "swa_num_key_value_heads": 16}
+    config = {"model_type": "mistral", "num_key_value_heads": 8, "swa_num_key_value_heads": 16}
     assert "kv_heads" not in from_config(config).sizes
     assert from_config({**config, "swa_num_key_value_heads": 8}).sizes["kv_heads"] == 8
 
