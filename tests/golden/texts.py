@@ -19,6 +19,8 @@ from paramtool.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("texts.txt")
+TABLE = "config_keys.py"
+"""A table that a script makes, in one string."""
 PHRASE = re.compile(r"[A-Za-z]{2,}.* \S*[a-z]{2,}", re.DOTALL)
 """Two words; a name, a pattern, a format string is none."""
 
@@ -72,6 +74,8 @@ def texts() -> str:
     """The golden file."""
     pieces = list(help_texts())
     for path in sorted((ROOT / "paramtool").rglob("*.py")):
+        if path.name == TABLE:
+            continue
         lines = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in phrases(path.read_text(encoding="utf-8"))]
         if lines:
             pieces.append("\n".join([f"# {path.relative_to(ROOT)}", *lines]))

@@ -477,3 +477,9 @@ def test_names_that_collide(tmp_path: Path) -> None:
     dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     assert list(found) == list(paramtool.load_file(tmp_path / "o.safetensors"))
     assert json.dumps(list(found))
+
+
+def test_a_file_whose_name_begins_with_a_colon(tmp_path: Path) -> None:
+    """The folder in its archive is called like the file: `::` is no drive."""
+    torch.save({"w": torch.ones(3)}, tmp_path / "::x.pt")
+    assert list(paramtool.read(tmp_path / "::x.pt").entries) == ["w"]

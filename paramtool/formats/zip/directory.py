@@ -459,12 +459,12 @@ def _check_local(head: bytes, entry: _DirectoryEntry, report: _ArchiveDefects) -
 def leaves_folder(name: bytes) -> bool:
     """Whether a name of a member is no relative path with `/`, as some reader sees it.
 
-    >>> [leaves_folder(name) for name in (b"a/b", b"/a", b"c:a", b"a/../b", b"a..b")]
-    [False, True, True, True, False]
+    >>> [leaves_folder(name) for name in (b"a/b", b"/a", b"c:a", b"::a", b"a/../b", b"a..b")]
+    [False, True, True, False, True, False]
     """
     return (
         name[:1] == b"/"
-        or name[1:2] == b":"
+        or (name[1:2] == b":" and name[:1].isalpha())
         or b"\\" in name
         or b"\0" in name
         or (b".." in name and b".." in name.split(b"/"))
