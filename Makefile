@@ -2,7 +2,7 @@
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make quick    run the tests of the model, the passes and the tables, which need no torch: under a minute
-#   make test     run every test, of some with a sample of its cases (under 10 minutes on 2 cores); the tests of reflinks
+#   make test     run every test, of some with a sample of its cases (15 minutes on 2 slow cores); the tests of reflinks
 #                 only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
 #   make check    run the linter, the formatter, the type checker and the import contracts
 #   make hard     run every case of every test instead of a sample: each system call of each command fails, each boundary
