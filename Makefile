@@ -24,7 +24,8 @@
 #   make scale    measure very large checkpoints, into docs/performance.md
 #   make dist     build the wheel, the sdist and paramtool.pyz, and test each in an empty environment
 #   make docs     build the site into build/site; a link that leads nowhere fails
-#   make site     build the site, and open every page of it in Chromium: two widths, light and dark (chromium, npm)
+#   make site     build the site, and open every page of it in Chromium: two widths, light and dark (chromium and
+#                 chromedriver, npm)
 #   make lowest   run the tests with the oldest versions of the packages that pyproject.toml allows
 #   make claims   print the claims of README.md whose proofs ran with older libraries than are installed, or never; the
 #                 exit status is then that of make for a failure (docs/claims.py)
@@ -119,6 +120,8 @@ docs: $(VENV)-docs/stamp
 	NO_MKDOCS_2_WARNING=1 $(<D)/bin/mkdocs build --quiet
 
 site: docs build/axe/stamp $(VENV)/stamp-test
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	    || { echo 'make site needs chromium and chromedriver: apt-get install chromium chromium-driver' >&2; exit 1; }
 	PARAMTOOL_SITE=build/site $(BIN)/python -m pytest tests/oracles/test_site_pages.py
 
 # The oldest versions that pyproject.toml allows, on the Python that has wheels of them: PYTHON=python3.10.  The tests of

@@ -12,6 +12,7 @@ from paramtool.commands._differences import alias_sets
 from paramtool.commands._parts_source import config_beside
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
+from paramtool.commands.training_state import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
 from paramtool.lazy_dataclass import dataclass
@@ -61,7 +62,9 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
-    return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=left_out(found.checkpoint))
+    state = training_state(path, found.checkpoint)
+    notes = (*left_out(found.checkpoint), *([f"not locked: {state}"] if state else ()))
+    return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=notes)
 
 
 def described(

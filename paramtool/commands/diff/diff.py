@@ -14,6 +14,7 @@ from paramtool.commands.diff.warned import warnings
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.sections import section_of
+from paramtool.commands.training_state import training_state
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
@@ -145,6 +146,7 @@ def diff(
             *map(_of_sides, objects.notes),
             *_noted(first, second),
             *_not_looked_at(*found),
+            *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
             *warnings(tensors, tied.without_room),
         ),
         nbytes,
@@ -173,6 +175,13 @@ def _not_looked_at(*sides: Weights) -> Iterator[str]:
     for side, one in zip("AB", sides, strict=True):
         if one.forms:
             yield f"{side}: not looked at: {some(one.forms, 3)}, which {OTHER_FORM}"
+
+
+def _not_compared(states: Sequence[str]) -> Iterator[str]:
+    """What the folders hold beside weights; one sentence where both hold the same."""
+    for state in dict.fromkeys(filter(None, states)):
+        sides = " and ".join(side for side, one in zip("AB", states, strict=True) if one == state)
+        yield f"{sides}: not compared: {state}; compare the files by their own paths"
 
 
 def _of_sides(text: str) -> str:
