@@ -107,7 +107,7 @@ def _of_part(
 ) -> Iterator[Piece]:
     """The pieces of one part in one block: several if it is a slice of each head, or repeated."""
     used: set[str] = set()
-    most = MAX_PIECES + 2  # so many runs of one part are too many pieces in any tensor: `stored` refuses them
+    most = MAX_PIECES + 2  # with more runs than this, `stored` refuses the tensor
     axes = [list(islice(_axis(group, slice_, ways, used, sizes=sizes), most)) for group in groups(tensor.axes)]
     repeated = [word for word in ways if word not in used and sizes.of(word) > 1]
     for values in product(*(range(sizes.of(word)) for word in repeated)):

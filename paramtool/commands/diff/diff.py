@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
 from paramtool.commands.diff.comparing import Comparing
@@ -167,8 +168,7 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
 
 def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
     """What the files of the two hold and nothing was compared of, such as strings."""
-    for note in dict.fromkeys((*left_out(a), *left_out(b))):
-        yield f"{' and '.join(side for side, one in zip('AB', (a, b), strict=True) if note in left_out(one))}: {note}"
+    return _said_of((left_out(a), left_out(b)))
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:
@@ -179,9 +179,15 @@ def _not_looked_at(*sides: Weights) -> Iterator[str]:
 
 def _not_compared(states: Sequence[str]) -> Iterator[str]:
     """What the folders hold beside weights; one sentence where both hold the same."""
-    for state in dict.fromkeys(filter(None, states)):
-        sides = " and ".join(side for side, one in zip("AB", states, strict=True) if one == state)
-        yield f"{sides}: not compared: {state}; compare the files by their own paths"
+    return _said_of(
+        [[f"not compared: {state}; compare the files by their own paths"] if state else [] for state in states]
+    )
+
+
+def _said_of(sides: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What is said of each of the two; what is said of both is one sentence."""
+    for text in dict.fromkeys(chain.from_iterable(sides)):
+        yield f"{' and '.join(side for side, said in zip('AB', sides, strict=True) if text in said)}: {text}"
 
 
 def _of_sides(text: str) -> str:

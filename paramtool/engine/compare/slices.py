@@ -163,7 +163,7 @@ def _candidates(
     there = _keys(source, owner, len(probed), step, width=width)
     order = np.argsort(there, kind="stable")
     there, probed = there[order], probed[order]
-    for rows, low, high in _places(there, some, heads):
+    for rows, low, high in _places(there, some, step, heads=heads):
         if int((high - low).sum()) > MANY_STARTS:  # rows that are not distinctive, such as zeros
             begin = _by_distinctive_bytes(source, owner, rows)
         else:
@@ -175,14 +175,13 @@ def _candidates(
             yield rows, starts
 
 
-def _places(there: Array, some: Sequence[Rows], heads: Heads) -> Iterator[tuple[Rows, Array, Array]]:
-    """(tensor, where each of its first rows begins and ends in sorted numbers) of those of which any is there.
+def _places(there: Array, some: Sequence[Rows], step: int, *, heads: Heads) -> Iterator[tuple[Rows, Array, Array]]:
+    """(tensor, where each of its first `step` rows begins and ends in sorted numbers) of those of which any is there.
 
     Many tensors are looked up at once: most are in no other, and a call for each would take most of the time.
     """
     import numpy as np
 
-    step, _ = looked_at(some[0])
     many = max(1, KEYS_AT_ONCE // step)
     for at in range(0, len(some), many):
         part = some[at : at + many]

@@ -7,16 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import plural, some
-from paramtool.lockfile.lock import (
-    CONFIG,
-    MEMORY,
-    NO_DATA,
-    UNREAD,
-    UNTIED,
-    LockedModel,
-    LockedTensor,
-    LockedTie,
-)
+from paramtool.lockfile.lock import CONFIG, MEMORY, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
 from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
