@@ -89,6 +89,8 @@ def failure(error: BaseException) -> Failure | None:
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return Failure(3, "too many open files", "`ulimit -n 1024` allows more")
+        case FileNotFoundError(filename=None):  # os.getcwd
+            return Failure(3, "the current folder was deleted", "change to a folder that exists")
         case OSError(filename=None):
             return None
         case OSError():

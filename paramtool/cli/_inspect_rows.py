@@ -50,7 +50,7 @@ def rows(
     yield from _optimizers(found)
     if not parameters:
         yield from _objects(found)
-    yield from (("note", note) for note in (*found.checkpoint.notes, *notes))
+    yield from (("note", note) for note in (*found.checkpoint.said(), *notes))
     if tree:
         yield from _tree(found, depth)
     if tensors:

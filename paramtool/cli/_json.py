@@ -69,7 +69,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
             for name, asked in found.sidecars.items()
         ],
         "metadata": dict(checkpoint.metadata),
-        "notes": [*checkpoint.notes, *notes],
+        "notes": [*checkpoint.said(), *notes],
         "findings": findings,
     }  # fmt: skip
     if found.networks:

@@ -381,7 +381,7 @@ def _warnings(
 ) -> Iterator[str]:
     """What a person has to know; `allowed` tells what was allowed."""
     yield from lost_warnings(fitted, where.path)
-    yield from found.checkpoint.notes
+    yield from found.checkpoint.said()
     yield from allowed
     yield from _keep_warnings(found.joined, options.keep)
     yield from name_warnings(where)

@@ -174,7 +174,7 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         optimizer=state.report,
         section=options.only,
         warnings=(
-            *checkpoint.notes,
+            *checkpoint.said(),
             *warnings,
             *more,
             *_warnings(into, model, state.is_carried),

@@ -76,7 +76,7 @@ def values(
         for name, t in into.targets.items()
         if t.copies
     }
-    return LoadedInto(used, into.unfilled, into.unused, (*checkpoint.notes, *warnings, *more, *into.notes))
+    return LoadedInto(used, into.unfilled, into.unused, (*checkpoint.said(), *warnings, *more, *into.notes))
 
 
 def described(tensors: Mapping[str, tuple[str, tuple[int, ...]]], parts: Mapping[str, LayerPart]) -> Checkpoint:

@@ -34,7 +34,7 @@ from paramtool.lockfile.lock import (
     LockedView,
 )
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, left_out, pending
+from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 from paramtool.passes import objects_text
@@ -63,7 +63,7 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
     state = training_state(path, found.checkpoint)
-    notes = (*left_out(found.checkpoint), *([f"not locked: {state}"] if state else ()))
+    notes = (*found.checkpoint.left_out, *([f"not locked: {state}"] if state else ()))
     return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=notes)
 
 

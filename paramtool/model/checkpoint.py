@@ -198,8 +198,10 @@ class Checkpoint(Displayed):
     """The program that wrote the file, where the file shows it."""
     unknown: tuple[Unknown, ...] = ()
     """Classes and functions that the file names and paramtool does not know; none of them was run."""
+    left_out: tuple[str, ...] = ()
+    """What the files hold and the checkpoint does not, such as strings."""
     notes: tuple[str, ...] = ()
-    """Observations that are not errors."""
+    """Other observations that are not errors."""
     modules: tuple[Module, ...] = ()
     """Recurrent networks that the file itself describes."""
     parts: Mapping[str, LayerPart] = field(default_factory=dict)
@@ -217,6 +219,10 @@ class Checkpoint(Displayed):
             elif isinstance(entry.value, Compound):
                 for part, view in entry.value.parts.items():
                     yield f"{name}/{part}", view
+
+    def said(self) -> tuple[str, ...]:
+        """All that people are told of it: what was left out, and the notes."""
+        return (*self.left_out, *self.notes)
 
     def views(self) -> dict[str, View]:
         """{name: view} of the plain tensors."""
@@ -236,11 +242,6 @@ class Checkpoint(Displayed):
         if self.unknown:
             yield "unknown", few([one.path for one in self.unknown])
         yield from some_rows(most, "tensor", (_described(*item) for item in self.entries.items()), what="tensors")
-
-
-def left_out(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The notes on what the files hold and the checkpoint does not, such as strings; others are about networks."""
-    return tuple(note for note in checkpoint.notes if note.endswith(("left out", "not read")))
 
 
 def _described(name: str, entry: Entry) -> str:

@@ -37,6 +37,16 @@ def test_a_signal_while_writing_leaves_nothing(number: int, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
+def test_a_folder_that_was_deleted(tmp_path: Path) -> None:
+    """A command that needs the current folder says that it is gone."""
+    (tmp_path / "gone").mkdir()
+    torch.save({"a": torch.ones(3)}, tmp_path / "m.pt")
+    text = f"cd {tmp_path / 'gone'} && rmdir ../gone && exec {sys.executable} -P -m paramtool lock ../m.pt"
+    ran = subprocess.run(["sh", "-c", text], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr == "error: the current folder was deleted\nhint: change to a folder that exists\n"
+
+
 STRIKE = """
 import os, signal, sys
 class Strike:

@@ -86,6 +86,18 @@ def test_what_a_reader_left_out_is_said(tmp_path: Path) -> None:
     assert [one for one in locked.warnings if "'said' holds strings and was left out" in one]
 
 
+def test_what_julia_saved_and_was_left_out_is_said(tmp_path: Path) -> None:
+    """Strings of JLD2, written by h5py: the sentence ends with their names."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    for name, text in (("a.jld2", "yes"), ("b.jld2", "no")):
+        with h5py.File(tmp_path / name, "w", userblock_size=512) as file:
+            file["w"], file["said"] = W, text
+        with (tmp_path / name).open("r+b") as raw:
+            raw.write(b"HDF5-based Julia Data Format, version 0.1.1 (synthetic)\0")
+    found = paramtool.diff(tmp_path / "a.jld2", tmp_path / "b.jld2")
+    assert found.notes == ("A and B: 1 value left out, which are not arrays of numbers: said",)
+
+
 def test_a_lock_of_a_tensor_that_cannot_be_read(tmp_path: Path) -> None:
     """The lock says that it has no digest, and check that it compared nothing; the same file is the same."""
     a, b = words(tmp_path / "a.onnx", "no", "yes"), words(tmp_path / "b.onnx", "yes", "no")

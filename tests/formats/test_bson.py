@@ -230,7 +230,8 @@ class TestValues:
         words = Document({"tag": "array", "type": Type("Core.Any"), "size": [2, 1], "data": ["a", f4(3)]})
         checkpoint = paramtool.read(saved(tmp_path, chars=chars, words=words))
         assert list(checkpoint.entries) == ["words.2"]
-        assert checkpoint.notes == ("1 array left out, whose elements are not numbers that paramtool knows: 'chars'",)
+        (left,) = checkpoint.left_out
+        assert left == "1 array left out, whose elements are not numbers that paramtool knows: 'chars'"
 
     def test_unknown_tags_are_dicts(self, tmp_path: Path) -> None:
         """As for BSON.jl; a note names them."""

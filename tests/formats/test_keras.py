@@ -213,7 +213,7 @@ class TestStorages:
         assert {name: type(entry.value) for name, entry in checkpoint.entries.items()} == dict.fromkeys(
             ("never", "null", "struct"), Unreadable
         )
-        assert checkpoint.notes == ("'text' holds strings and was left out",)
+        assert checkpoint.left_out == ("'text' holds strings and was left out",)
 
     def test_numbers_with_odd_bits(self, tmp_path: Path) -> None:
         """A float whose bits are arranged in another way than NumPy's is not taken for one."""
@@ -534,7 +534,7 @@ class TestJulia:
         assert list(checkpoint.entries) == ["m.layers.1", "m.layers.2", "m.in.b"]
         graph = alias.build(checkpoint)
         assert graph.names["m.in.b"].alias_set == "m.layers.2"
-        assert checkpoint.notes == ("2 values left out, which are not arrays of numbers: m.in.n, text",)
+        assert checkpoint.left_out == ("2 values left out, which are not arrays of numbers: m.in.n, text",)
         assert checkpoint.producer == "HDF5-based Julia Data Format, version 0.1.1"
 
     def test_a_struct_that_holds_itself(self, tmp_path: Path) -> None:

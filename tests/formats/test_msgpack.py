@@ -117,7 +117,7 @@ def test_types_without_a_form(tmp_path: Path) -> None:
     tree = {"w": msgpack.ExtType(1, msgpack.packb(((1,), "longdouble", bytes(16)))), "x": msgpack.ExtType(9, b"ab"),
             "y": ARRAY}  # fmt: skip
     found = formats.read(written(tmp_path, msgpack.packb(tree)))
-    assert "longdouble" in str(found.entries["w"].value) and "extension type 9" in found.notes[0]
+    assert "longdouble" in str(found.entries["w"].value) and "extension type 9" in found.left_out[0]
     assert list(found.views()) == ["y"]
 
 

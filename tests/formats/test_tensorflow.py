@@ -82,9 +82,8 @@ def test_roles_and_sections() -> None:
 
 def test_what_is_left_out_or_in_parts_is_said() -> None:
     """Strings, and slices that are not rows."""
-    assert paramtool.read(FIXTURES / "tf2_shared" / "tf2_shared.index").notes == (
-        "'text' holds strings and was left out",
-    )
+    found = paramtool.read(FIXTURES / "tf2_shared" / "tf2_shared.index")
+    assert found.left_out == ("'text' holds strings and was left out",)
     (note,) = paramtool.read(FIXTURES / "tf1_cells" / "tf1_cells.index").notes
     assert note.startswith("'second/columns' [2, 5] was saved in 2 slices")
 
@@ -301,7 +300,7 @@ def test_codes_of_every_type(tmp_path: Path) -> None:
             b"r": tf.Tensor(20, (), b"any"), b"v": tf.Tensor(21, (), b""), b"f": tf.Tensor(27, (1,), b"a")}  # fmt: skip
     found = paramtool.read(tf.write(tmp_path / "m", held))
     assert {n: e.value.dtype.name for n, e in found.entries.items()} == {"int4": "int4", "q8": "int8", "q16": "int16"}
-    assert found.notes == (
+    assert found.said() == (
         "'f' holds float8_e4m3b11fnuz numbers and was left out",
         "'r' holds a resource and was left out",
         "'v' holds a variant and was left out",

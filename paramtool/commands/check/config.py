@@ -133,6 +133,9 @@ class _PolicyReader:
 
     def policy(self, table: Mapping[str, Any], above: Key) -> Policy:
         """The whole file."""
+        if "tool" in table and not above:
+            hint = f"[tool.paramtool] is for {PYPROJECT}; here its keys stand at the top"
+            raise self.refuse(("tool",), "unknown key 'tool'", hint)
         self.unknown(table, above, (*KEYS, *TOP))
         files = self.optional((*above, "files"), table, FILES, ())
         lock = self.optional((*above, "lock"), table, LOCK, "")

@@ -61,11 +61,24 @@ MAX_SHOWN = 60
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut off where it is long."""
+    """A value for a message as TOML writes it, cut off where it is long.
+
+    >>> print(shown({"max": [True, 1.5, "it's"]}))
+    {max = [true, 1.5, "it's"]}
+    """
     if isinstance(value, (dict, list)) and len(value) > MAX_SHOWN:
         return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = _toml(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

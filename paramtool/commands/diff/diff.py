@@ -22,7 +22,7 @@ from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import GRAPH, Checkpoint, left_out
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     CAST,
     LAYOUT,
@@ -168,7 +168,7 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
 
 def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:
     """What the files of the two hold and nothing was compared of, such as strings."""
-    return _said_of((left_out(a), left_out(b)))
+    return _said_of((a.left_out, b.left_out))
 
 
 def _not_looked_at(*sides: Weights) -> Iterator[str]:

@@ -74,4 +74,4 @@ def _notes(found: Inspection) -> Iterator[Row]:
             yield NOTE, "decide", f"{group.at}: the layout of {', '.join(group.names)} is decided by {group.decides}"
     if found.graph.derived:
         yield NOTE, "calculated", f"{plural(len(found.graph.derived), 'name')} are calculated when the file is loaded"
-    yield from ((NOTE, "note", text) for text in found.checkpoint.notes)
+    yield from ((NOTE, "note", text) for text in found.checkpoint.said())

@@ -76,8 +76,8 @@ class Measure:
             equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
             apart[equal] = 0
             differs = ~equal
-            if x.dtype == y.dtype:  # 0.0 and -0.0 are equal numbers, and other bytes; large integers round in float64
-                differs |= _other_bits(x, y) & ~(np.isnan(p) & np.isnan(q))
+            if x.dtype == y.dtype:  # 0.0 and -0.0, and two NaNs, may have other bytes; large integers round in float64
+                differs |= _other_bits(x, y)
             self.nan_only_a += int((np.isnan(p) & ~np.isnan(q)).sum())
             self.nan_only_b += int((np.isnan(q) & ~np.isnan(p)).sum())
             apart[np.isnan(apart)] = inf

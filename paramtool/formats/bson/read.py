@@ -79,6 +79,7 @@ def read(path: str) -> Checkpoint:
         objects=tree,
         sections=object_tree.sections(tree),
         producer="BSON.jl",
+        left_out=tuple(_left_out(walk)),
         notes=tuple(_notes(walk)),
         modules=tuple(walk.modules),
     )
@@ -102,13 +103,16 @@ def _walked(data: _JuliaFile, top: Document) -> tuple[Node, _JuliaWalk, list[str
     return tree, walk, names
 
 
-def _notes(walk: _JuliaWalk) -> Iterator[str]:
-    """What the tree and the names do not show."""
+def _left_out(walk: _JuliaWalk) -> Iterator[str]:
     if walk.left:
         yield (
             f"{plural(len(walk.left), 'array')} left out, whose elements are not numbers that paramtool knows: "
             f"{some(walk.left, 5)}"
         )
+
+
+def _notes(walk: _JuliaWalk) -> Iterator[str]:
+    """What the tree and the names do not show."""
     if walk.functions:
         yield (
             f"holds the code of {plural(walk.functions, 'anonymous function')} of Julia, which BSON.jl defines when it "

@@ -43,18 +43,14 @@ def read(path: str) -> Checkpoint:
         walk.dataset(name, dataset, name, ())
     datasets.check_apart()
     left = sorted(walk.left)
-    notes = (
-        [f"{plural(len(left), 'value')} left out, which are not arrays of numbers: {', '.join(left[:5])}"]
-        if left
-        else []
-    )
+    left_out = f"{plural(len(left), 'value')} left out, which are not arrays of numbers: {', '.join(left[:5])}"
     return Checkpoint(
         format=NAME,
         files=(source,),
         storages=datasets.storages,
         entries={name: Entry(value, object_tree.leaf_role(name, "model")) for name, value in walk.values.items()},
         producer=producer,
-        notes=tuple(notes),
+        left_out=(left_out,) if left else (),
     )
 
 

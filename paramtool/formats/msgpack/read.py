@@ -74,7 +74,7 @@ def read(path: str) -> Checkpoint:
         objects=EMPTY if is_plain else tree,
         sections=() if is_plain else tuple(_sections(tree)),
         producer="flax" if entries else "",
-        notes=tuple(walker.notes),
+        left_out=tuple(walker.left_out),
     )
 
 
@@ -118,7 +118,7 @@ class _Walker:
     storages: dict[int, Storage] = field(default_factory=dict)
     packed: dict[str, _PackedArray] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def value(self, path: tuple[str, ...], depth: int) -> Node:
         """The value at this position; ValueError if it is invalid."""
@@ -220,7 +220,7 @@ class _Walker:
             real, imaginary = self.parts(stop, 2)
             return Leaf(complex(real, imaginary))
         self.skip(nbytes)
-        self.notes.append(f"{SEPARATOR.join(path)!r:.200}: is of the extension type {kind}, and was left out")
+        self.left_out.append(f"{SEPARATOR.join(path)!r:.200}: is of the extension type {kind}, and was left out")
         return _left_out(f"{nbytes} bytes of the extension type {kind}")
 
     def name(self, path: tuple[str, ...]) -> str:

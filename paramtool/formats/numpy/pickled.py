@@ -90,9 +90,7 @@ def read(path: str) -> Checkpoint:
     is_state = is_state or mxnet.is_state(tree)
     if not entries and not is_state:
         raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=SAVE)
-    notes = ["some names collide and have their dots escaped"] if escaped else []
-    if rest := source.nbytes - results[-1].stop:
-        notes.append(f"{plural(rest, 'byte')} after the pickle were not read")
+    rest = source.nbytes - results[-1].stop
     return Checkpoint(
         format=mxnet.NAME if is_state else "paddle pickle" if _is_paddle(tree) else "pickle",
         files=(source,),
@@ -101,7 +99,8 @@ def read(path: str) -> Checkpoint:
         objects=tree,
         sections=object_tree.sections(tree),
         unknown=merged(Unknown(use.path, use.called, use.arguments) for use in uses),
-        notes=tuple(notes),
+        left_out=(f"{plural(rest, 'byte')} after the pickle were not read",) if rest else (),
+        notes=("some names collide and have their dots escaped",) if escaped else (),
     )
 
 

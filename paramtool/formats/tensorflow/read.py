@@ -77,6 +77,7 @@ def read(path: str) -> Checkpoint:
         objects=tree,
         sections=sections,
         producer=f"TensorFlow {version}".rstrip(),
+        left_out=tensors.left_out(),
         notes=(*notes, *tensors.notes(), *config.notes, *more),
         modules=tuple(modules),
     )
@@ -141,7 +142,7 @@ class _BundleTensors:
         self.bundle = bundle
         self.storages: dict[int, Storage] = {}
         self.places: dict[tuple[_SlicePlace, int], int] = {}
-        self.left_out: dict[str, list[str]] = {}
+        self.opaque: dict[str, list[str]] = {}
         self.quantised: list[str] = []
         self.in_parts: dict[str, tuple[tuple[int, ...], int]] = {}
         """{tensor: its shape, and the number of slices that stand for it}"""
@@ -153,7 +154,7 @@ class _BundleTensors:
         """
         name = one.names[0]
         if row.dtype in _proto.OPAQUE:
-            self.left_out.setdefault(_proto.OPAQUE[row.dtype], []).append(name)
+            self.opaque.setdefault(_proto.OPAQUE[row.dtype], []).append(name)
             return {}
         if row.dtype not in _proto.TYPES:
             raise FormatError(
@@ -227,17 +228,20 @@ class _BundleTensors:
             if place.stop > max(stop, place.start):
                 end[place.shard] = (place.stop, place)
 
-    def notes(self) -> list[str]:
-        """What was left out, or is not all of its tensor."""
-        found = [
+    def left_out(self) -> tuple[str, ...]:
+        """What was left out."""
+        return tuple(
             f"{some(left, 3)} {'holds' if len(left) == 1 else 'hold'} {what} and {_was(left)} left out"
-            for what, left in self.left_out.items()
-        ]
-        found += (
+            for what, left in self.opaque.items()
+        )
+
+    def notes(self) -> list[str]:
+        """What is not all of its tensor."""
+        found = [
             f"{name!r:.200} {list(shape)} was saved in {count} slices that are not its rows in order: its parts have "
             f"names of their own, {name + '/part_0'!r:.200} and so on"
             for name, (shape, count) in islice(self.in_parts.items(), MAX_NOTES)
-        )
+        ]
         if self.quantised:
             found.append(f"{some(self.quantised, 3)}: quantised integers, whose scale a bundle does not have")
         return found

@@ -85,6 +85,10 @@ def test_a_table_for_some_paths_counts_more(tmp_path: Path) -> None:
 
 WRONG = {
     "an unknown key": ("tide = 1", "1:1: unknown key 'tide'; expected one of tied, dtype,", "did you mean tied?"),
+    "the table of a pyproject.toml": (
+        "[tool.paramtool]\nunsafe = true", "1:2: unknown key 'tool'", "its keys stand at the top",
+    ),
+    "a date for a flag": ("unsafe = [2027-01-31]", "1:1: unsafe is [2027-01-31]; expected", ""),
     "an unknown key of a table": ("[[allow]]\nrul = 1", "2:1: unknown key 'rul'; expected one of rule,", "rule"),
     "a string for a flag": ('a = 1\nunsafe = "yes"', "1:1: unknown key 'a'", ""),
     "a flag": ('\n  unsafe = "yes"', "2:3: unsafe is 'yes'; expected true or false", ""),
