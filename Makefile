@@ -2,8 +2,8 @@
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make quick    run the tests of the model, the passes and the tables, which need no torch: under a minute
-#   make test     run every test, of some with a sample of its cases (15 minutes on 2 slow cores); the tests of reflinks
-#                 only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
+#   make test     run every test that is not marked as slow, of many with a sample of their cases (10 minutes on 2 slow
+#                 cores); the tests of reflinks only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
 #   make check    run the linter, the formatter, the type checker and the import contracts
 #   make hard     run every case of every test instead of a sample: each system call of each command fails, each boundary
 #                 gets each signal, 2,000 kills at any moment, the heavy tests of hostile files, every pair of layouts,
@@ -159,7 +159,7 @@ demo: $(VENV)/stamp-paramtool
 	$(BIN)/python docs/examples/load_variants.py build/demo.safetensors
 
 test: $(VENV)/stamp-test
-	PARAMTOOL_COVERAGE=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+	PARAMTOOL_COVERAGE=1 $(BIN)/python -m pytest -m 'not slow' --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 quick: $(VENV)-quick/stamp
 	$(<D)/bin/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal $(QUICK) $(NEED_TORCH:%=--ignore=%)

@@ -91,6 +91,7 @@ class TestCommand:
         assert "no CUDA GPU" in said
         assert "--device cpu" in said
 
+    @pytest.mark.slow
     def test_from_the_tree(self, tmp_path: Path) -> None:
         """Where nothing is installed, and without what the benchmark does not need."""
         barred = "ml_dtypes", "blake3", "rich", "click", "matplotlib"

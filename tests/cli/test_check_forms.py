@@ -149,6 +149,7 @@ def test_a_full_summary_gets_no_more_than_fits(github: Path) -> None:
     assert "Not shown: 1 more." in (github / "summary").read_text()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_ten_thousand_findings(form: str, github: Path) -> None:
     """Every form ends, and is what its readers take; only JSON, SARIF and the counts have all of them.

@@ -39,6 +39,7 @@ def run(tmp_path: Path, *words: str) -> Ran:
     return command(*words, cwd=tmp_path, env={"PYTHONPATH": paths})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("words", [("check", "model"), ("inspect", "model", "--config")])
 def test_what_asks_the_class_where_it_can_warns(words: tuple[str, ...], damaged: str, tmp_path: Path) -> None:
     """The config.json itself is read as without the library; nothing is assumed in silence."""
@@ -48,6 +49,7 @@ def test_what_asks_the_class_where_it_can_warns(words: tuple[str, ...], damaged:
     assert RAISES[damaged].split("'")[1] in ran.err
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words",
     [

@@ -42,6 +42,7 @@ def made(folder: Path, kind: str) -> Path:
 KINDS = ("llama", "mixtral", "stacked", "vllm", "neox")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_line_works(kind: str, tmp_path: Path) -> None:
     """Each on a folder as it was: they are alternatives."""

@@ -67,7 +67,7 @@ def _check(a: tuple[Path, Arrays], b: tuple[Path, Arrays]) -> None:
         assert {name for tensor in found for name in (*tensor.a, *tensor.b)} == mine.keys() | theirs.keys()
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize(
     ("model", "name", "shape"),
@@ -94,6 +94,7 @@ def test_a_shape_that_no_table_fits(
         _check((base, held), (_made(tmp_path / f"{against} b", model, other, config=config), other))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_shapes_of_any_rank(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

@@ -135,6 +135,7 @@ def opened(path: Path, name: str) -> Any:
     return keras.saving.load_model(path, compile=path.suffix == ".keras")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
 @pytest.mark.parametrize("name", ["words", "pictures"])
 def test_keras_computes_what_torch_computes(name: str, suffix: str, models: Path, tmp_path: Path) -> None:

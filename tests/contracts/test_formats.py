@@ -124,6 +124,7 @@ class TestFormat:
         assert {name: raw(value) for name, value in expected.items()} == {n: raw(v) for n, v in found.items()}
         assert verify_command.verify(output, path).differences == ()
 
+    @pytest.mark.sample(14)
     def test_every_truncation_is_an_error_or_harmless(self, case: Case, tmp_path: Path) -> None:
         """Cut after any byte a file is a FormatError, unless what was cut off says nothing (padding at the end).
 

@@ -139,6 +139,7 @@ def test_many_interleaved_columns_are_tensors_of_their_own(tmp_path: Path) -> No
     assert found.plan.aliases == ()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["plain", "transposed", "deflated"])
 def test_a_thousand_tensors_need_few_open_files(kind: str, tmp_path: Path) -> None:
     """dedup, verify and load_file work under a limit of 64 open files."""

@@ -187,6 +187,7 @@ def test_stored_is_in_the_order_of_the_file() -> None:
     assert all(isinstance(one, Stored) for one in made)
 
 
+@pytest.mark.sample(17)
 @settings(deadline=None, max_examples=examples(25))
 @given(st.data())
 @pytest.mark.parametrize(("table", "model"), _families(), ids=lambda value: getattr(value, "name", value))

@@ -28,6 +28,7 @@ def expected(array: np.ndarray) -> tuple[int, int]:
     return int(nan.sum()), int((~np.isfinite(wide) & ~nan).sum())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in BITS if DTYPES[name].block_bytes <= 2])
 def test_every_code_of_a_small_type(name: str) -> None:
     """One by one: 256 or 65,536 of them."""

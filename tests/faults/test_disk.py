@@ -91,6 +91,7 @@ BLIND = (
 """The command, with a disk that says that it has room."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
 @pytest.mark.parametrize("words", [("lock",), ("check", "--config", "rules.toml")], ids=lambda words: words[0])
 def test_the_disk_is_full_while_a_lock_or_a_report_is_written(tmp_path: Path, words: Sequence[str], old: bool) -> None:
@@ -140,6 +141,7 @@ def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Se
     assert left.read_text() == "", "something was left on the disk"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seconds", (0.1,) if not IS_HARD else (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5))
 @pytest.mark.parametrize(
     "words",

@@ -138,7 +138,7 @@ def _unverified(command: Command) -> Command:
     return replace(command, name=f"{command.name}-unverified", words=(*command.words, "--no-verify"))
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize(
     ("command", "name"),
@@ -240,7 +240,7 @@ PLACES = tuple(
 )
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", (_gone, _moved, _linked), ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: Deed) -> None:
@@ -302,7 +302,7 @@ def _beside(command: Command) -> Command:
     return replace(command, name=f"{command.name}-beside", make=make)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", (_cleaned_away, _trapped), ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change: Deed) -> None:
@@ -374,6 +374,7 @@ def _edited(path: Path) -> None:
     file.write_text("mine".ljust(len(file.read_text())))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", (_arrives, _arrives_inside, _edited), ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("name", ("dedup-folder-force", "family-force"))
 def test_work_arrives_in_a_folder_that_is_replaced(desk: Desk, name: str, change: Callable[[Path], None]) -> None:
@@ -426,6 +427,7 @@ def test_a_family_that_was_edited_is_not_replaced(desk: Desk, inside: str) -> No
 # Two at once.
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", ("dedup", "dedup-force", "dedup-torch", "dedup-folder", "dedup-folder-force", "family", "family-force")
 )

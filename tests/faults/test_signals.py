@@ -56,7 +56,7 @@ def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
         yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
 
 
-@pytest.mark.sample(27)
+@pytest.mark.sample(7)
 @commands
 @pytest.mark.parametrize("name", [name for name in SIGNALS if name != "KILL"])
 def test_a_signal_at_every_call(desk: Desk, command: Command, name: str) -> None:
@@ -78,7 +78,7 @@ def test_a_signal_at_every_call(desk: Desk, command: Command, name: str) -> None
     )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @writing
 def test_killed_at_every_call(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -99,7 +99,7 @@ def test_killed_at_every_call(desk: Desk, command: Command) -> None:
     )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @writing
 def test_more_signals_while_it_cleans(desk: Desk, command: Command) -> None:
     """After the first signal one more at every call: nothing is left all the same."""
@@ -122,7 +122,7 @@ def test_more_signals_while_it_cleans(desk: Desk, command: Command) -> None:
     )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @writing
 def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> None:
     """What stands between two calls is no gap either."""
@@ -161,7 +161,7 @@ def _plain(case: Case) -> Call:
     return next(call for call in case.calls if call.name in ("rename", "exchange") and call.paths[0].startswith("."))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "command",
     [one for one in SIGNALLED if one.name not in ("dedup-force", "lock-force")],

@@ -107,6 +107,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", BROKEN)
 def test_a_package_that_cannot_be_used(key: str, site: Path) -> None:
     """It is named where its format might have been meant, and touches nothing else."""
@@ -153,6 +154,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("key", WRONG)
 def test_a_reader_that_is_wrong(key: str, site: Path) -> None:
     """Its package is named, and nothing relies on what it says."""

@@ -409,6 +409,7 @@ def test_what_an_object_would_call(tmp_path: Path) -> None:
     refused(quick, "dedup", "ck", "-o", "x.safetensors", cwd=tmp_path, code=4, says=("json.loads",))
 
 
+@pytest.mark.slow
 @ONE_PROCESS
 def test_names_that_share_an_object_are_a_bomb(tmp_path: Path) -> None:
     """One object at very many places, each of which has all of it."""

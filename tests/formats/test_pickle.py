@@ -67,6 +67,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(value=values)
@@ -118,6 +119,7 @@ def everything() -> object:
     return [*small, (1, 2), (1, 2, 3), (1, 2, 3, 4), {"k": [bytearray(b"z"), complex(1, 2)]}, spaces, small]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_truncation_at_every_byte_is_a_format_error(protocol: int) -> None:
     """A cut pickle never looks whole and never crashes."""
@@ -127,6 +129,7 @@ def test_truncation_at_every_byte_is_a_format_error(protocol: int) -> None:
             run(data[:stop])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(max_examples=examples(400), deadline=None)
 @given(data=st.data())
@@ -162,7 +165,7 @@ SLOW = {"memo_bomb", "object_bomb"}
 """Tens of millions of opcodes; run with smaller limits instead."""
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in MAKERS if name not in SLOW])
 def test_a_hostile_pickle_is_refused_soon(name: str) -> None:
     """Each maker's pickle raises exactly its class, after work that goes with its size."""

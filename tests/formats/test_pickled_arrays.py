@@ -145,6 +145,7 @@ def python2(value: Any, protocol: int) -> bytes:
 MAKER: dict[str, Any] = {}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_truncation(tmp_path: Path, protocol: int) -> None:
     """Cut after any byte, a pickle is an error: of text as well as of bytes."""

@@ -121,6 +121,7 @@ def test_large_archives_are_read_by_everybody(sizes: tuple[int, ...], tmp_path: 
         assert reader.get_record_offset_no_read(header, record, size, 64) == start
 
 
+@pytest.mark.slow
 def test_very_many_members(tmp_path: Path) -> None:
     """More members than 16 bits count."""
     path = tmp_path / "many.pt"

@@ -14,6 +14,7 @@ LONG = ("error: ", "hint: ", "next ", "export ", "load it ", "candidate ", "file
 """Lines that people copy, and errors: a terminal continues them on its next line."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("group", GROUPS)
 def test_terminals_show_what_the_files_say(group: str, columns: int, tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ def guessed(folder: Path, limit: int = 10**6, values: bool = True, **tensors: to
     return guess(folder / "m.pt", limit=limit, values=values)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make, inputs, hidden, layers, both", ORDINARY)
 def test_ordinary_networks_are_among_the_first_five(
     make: Any, inputs: int, hidden: int, layers: int, both: bool, tmp_path: Path
@@ -240,6 +241,7 @@ def test_ordinary_networks_are_among_the_first_five(
     assert any(f"1/sqrt({hidden})" in reason for reason in mine.reasons)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make, inputs, hidden, layers, both", ORDINARY[:6])
 def test_trained_networks_are_among_the_first_five(
     make: Any, inputs: int, hidden: int, layers: int, both: bool, tmp_path: Path
@@ -311,6 +313,7 @@ def test_unused_room_that_is_not_zero_counts_against_it(tmp_path: Path) -> None:
     assert score(zeroed) > score(whole) + 3
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("value", [0.0, 1.0, 3e38, float("nan"), float("-inf"), None])
 def test_values_never_decide(value: float | None, tmp_path: Path) -> None:
     """Whatever they are, noise too: the same candidates, as sure as before."""
@@ -733,6 +736,7 @@ def test_a_pickle_of_arrays(samples: Path) -> None:
     assert any(one.layout == "torch" and "hidden=32 bidirectional" in one.spec for one in found.candidates)
 
 
+@pytest.mark.slow
 def test_every_sample_is_looked_at(samples: Path) -> None:
     """Each file that can be read gives candidates that are whole, or none."""
     seen = 0

@@ -123,7 +123,7 @@ def exponent(less: float, more: float, growth: float) -> float:
 
 
 @pytest.mark.usefixtures("low_floors")
-@pytest.mark.sample(72)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("key", WORST, ids=lambda key: key.replace(": ", "-"))
 def test_work_grows_as_the_file_does(key: str, tmp_path: Path) -> None:
     """Steps, and in `make hard` memory, at n and at 4 n; and memory for each byte.
@@ -172,6 +172,7 @@ AT_MOST_NBYTES = 350 << 20
 """Of address space, an interpreter and what it imports included."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", BOMBS)
 def test_the_smallest_bombs_take_little(key: str, tmp_path: Path) -> None:
     """What any file may cost, however small it is: one of two kilobytes, in a process with little memory."""
@@ -199,6 +200,7 @@ def test_files_that_once_took_gigabytes(findings: Path) -> None:
     assert len(found.checkpoint.entries) == 12_000
 
 
+@pytest.mark.slow
 def test_the_same_bomb_without_compression(tmp_path: Path) -> None:
     """900 kB took 1.2 GB, and a third of it a third."""
     count = 900_000 if IS_HARD else 300_000
@@ -207,6 +209,7 @@ def test_the_same_bomb_without_compression(tmp_path: Path) -> None:
     assert size > count and ran.returncode == 4 and "it is a bomb" in ran.stderr, ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mega", [240, 270, 300, 320] if IS_HARD else [300])
 def test_too_little_memory_is_said_in_a_line(mega: int, tmp_path: Path) -> None:
     """What the command held is released before its end is described; CPython itself gives up in several ways."""

@@ -278,6 +278,7 @@ def test_any_pickle_that_calls_is_found_in_any_protocol(data: st.DataObject) -> 
         assert [one.path for one in cut.unknown] in ([], ["posix.system"])
 
 
+@pytest.mark.slow
 def test_a_bomb_is_no_way_past(tmp_path: Path) -> None:
     """Where the limits stop the machine, what was called before counts, and the file is refused in any case."""
     (tmp_path / "a.bin").write_bytes(PROTO + SYSTEM + b"N" * 2_000_000)

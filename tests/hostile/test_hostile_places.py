@@ -404,6 +404,7 @@ def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == [path.name]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_an_interruption_leaves_nothing(number: signal.Signals, code: int, sharded: bool, tmp_path: Path) -> None:

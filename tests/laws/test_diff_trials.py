@@ -25,6 +25,7 @@ SAMPLE = 25
 CHANGES = ("same", "renamed", "layout", "cast", "rounded")
 
 
+@pytest.mark.sample(2)
 @needs("torch", "2.8", "torch.save of float8, which 2.1 refuses")
 @pytest.mark.parametrize("start", range(4 if not IS_HARD else 400))
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")

@@ -54,6 +54,7 @@ def ours(path: Path, data: bytes) -> Found | str:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("part", range(50 if IS_HARD else 4))
 def test_the_library_and_paramtool_agree(part: int, tmp_path: Path) -> None:
     """Names, types, shapes and bytes of files that are honest, or changed in one or a few places."""

@@ -128,6 +128,7 @@ LOOSER: dict[str, tuple[str, ...]] = {
 """What a library says of a file that paramtool reads, because it reads what no tensor depends on: docs/formats.md."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", JUDGES)
 def test_what_is_read_is_what_the_library_reads(key: str, tmp_path: Path) -> None:
     """Names, types, shapes and elements; and a library that refuses is not contradicted."""

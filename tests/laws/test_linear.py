@@ -86,6 +86,7 @@ def exponent(work: Callable[[int], object], few: int) -> float:
     return log(steps(lambda: work(4 * few)) / steps(lambda: work(few)), 4)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flag", [(), ("--digest",)], ids=["json", "digest"])
 @pytest.mark.parametrize("make", [nested, adam])
 def test_documents_of_many_sections(
@@ -128,7 +129,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("make", [nested, tied, sliced, fused])
 def test_commands(tmp_path: Path, make: Callable[[int], dict[str, object]], command: str) -> None:

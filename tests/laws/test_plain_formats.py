@@ -139,6 +139,7 @@ def test_shapes(suffix: str, tmp_path: Path) -> None:
     assert same_in_any_order(state, FORMATS[suffix][1](output, state))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_many_names(suffix: str, tmp_path: Path) -> None:
     """More than the header of a small dict or group holds."""

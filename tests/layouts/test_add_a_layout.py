@@ -38,6 +38,7 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_toml_example_converts_there_and_back(kind: str, bidirectional: bool) -> None:

@@ -49,6 +49,7 @@ def test_the_sample_runs(tmp_path: Path) -> None:
         layouts.registered.pop("sample", None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
 def test_type_checkers_know_every_keyword(tmp_path: Path) -> None:
     """The sample is right, and each wrong line is found; torch and NumPy are not looked into, which takes a minute."""

@@ -36,6 +36,7 @@ KERAS = next(replace(one, layouts=one.layouts[:1]) for one in prove.RUNNERS if o
 AT_HAND = [one for one in prove.RUNNERS if one.environment == prove.MAIN] + [KERAS] * (find_spec("keras") is not None)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("runner", AT_HAND, ids=lambda runner: runner.script)
 def test_conversions_are_run(runner: prove.Runner) -> None:
     """Right conversions compute what torch or the equations do, both ways; wrong ones do not."""

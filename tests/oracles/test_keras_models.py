@@ -100,6 +100,7 @@ def make(library: str, folder: Path, *names: str) -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IS_EVERY_MODEL, reason="every model is converted below")
 def test_a_few_models(tmp_path: Path) -> None:
     """Files of Keras 3: what they say is used or refused, and what weights alone do not say has to be said."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.examples import IS_WHOLE
 from tests.laws.conversions import Held, held, move
@@ -102,6 +103,7 @@ def test_onnxruntime_computes_what_torch_computes(tmp_path: Path) -> None:
     check(tmp_path, ("onnx",), networks, "run_onnxruntime.py")
 
 
+@pytest.mark.slow
 def test_keras_computes_what_torch_computes(tmp_path: Path) -> None:
     """Layers filled by name, and files of Keras 3 filled by path."""
     networks = [*PLAIN[::3], *BEFORE] if IS_WHOLE else [*PLAIN[::5], *BEFORE[::3]]

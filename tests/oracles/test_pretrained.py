@@ -190,7 +190,7 @@ def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Pat
     assert {name: raw(tensor) for name, tensor in stored.items()} == {n: raw(t) for n, t in state.items()}
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(5)
 def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder

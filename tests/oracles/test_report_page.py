@@ -70,6 +70,7 @@ def opened(window: Browser, page: Path, width: int = 1280, scheme: str = "light"
     assert window.console() == []
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "dark")])
 def test_a_page_opens(window: Browser, pages: Path, page: str, width: int, scheme: str) -> None:
@@ -84,6 +85,7 @@ def test_a_page_opens(window: Browser, pages: Path, page: str, width: int, schem
         assert svg
 
 
+@pytest.mark.sample(4)
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core in build/axe: make build/axe/stamp, with npm")
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "dark")])
@@ -129,6 +131,7 @@ REACHED = """
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("width", [1280, 420])
 @pytest.mark.parametrize(("page", "most"), [("one", 99), ("training", 99), ("hostile", 99), ("many", 8)])
 def test_keys_reach_every_node(window: Browser, pages: Path, page: str, most: int, width: int) -> None:

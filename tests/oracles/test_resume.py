@@ -118,6 +118,7 @@ def beside(folder: Path) -> dict[str, bytes | str]:
     return {name: what for name, what in contents(folder).items() if not name.startswith(("model", "pytorch_model"))}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "own tied"])  # which Trainer cannot save
 def test_a_trainer_goes_on(name: str, tmp_path: Path) -> None:
     """From our folder to the losses and weights of the run that never stopped; every other file is as it was."""

@@ -110,6 +110,7 @@ def test_the_table_is_of_the_newest_version_that_the_tests_allow() -> None:
     assert bound and f"5.{int(bound[1]) - 1}" == _defaults.VERSION
 
 
+@pytest.mark.slow
 def test_what_transformers_takes_where_a_config_is_silent() -> None:
     """The table of defaults is that of the version it names."""
     if not transformers.__version__.startswith(f"{_defaults.VERSION}."):

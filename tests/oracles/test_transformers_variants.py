@@ -267,6 +267,7 @@ OPENS: dict[str, tuple[Callable[[], nn.Module], Callable[[dict[str, Any]], dict[
 """{what is special about it: the model, and what its config.json becomes}."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", OPENS)
 def test_a_config_that_from_pretrained_opens(name: str, tmp_path: Path) -> None:
     """The names and shapes are those that it opens; `variants` and both flags that build the model take it, too."""

@@ -157,6 +157,7 @@ def suffixes(layout: PartLayout) -> st.SearchStrategy[str]:
     return st.sampled_from(["weight"] if layout.name in UNBIASED else ["weight", "bias"])
 
 
+@pytest.mark.sample(13)
 @by_layout
 @given(data=st.data())
 def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> None:
@@ -169,7 +170,7 @@ def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> N
     assert [one.stored.shape for one in joints] == [array.shape for array in laid.fused]
 
 
-@pytest.mark.sample(26)
+@pytest.mark.sample(9)
 @by_layout
 @given(data=st.data())
 def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
@@ -191,7 +192,7 @@ def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
     assert held == {(one.name, index): times[one.name] for one in laid.apart for index in np.ndindex(one.shape)}
 
 
-@pytest.mark.sample(26)
+@pytest.mark.sample(10)
 @by_layout
 @given(data=st.data())
 def test_there_and_back(layout: PartLayout, data: st.DataObject) -> None:
@@ -227,7 +228,7 @@ MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.
 by_fact = pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
 
 
-@pytest.mark.sample(36)
+@pytest.mark.sample(14)
 @by_fact
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -244,6 +245,7 @@ def test_a_changed_fact_of_the_same_shape_gives_other_bytes(layout: PartLayout, 
     assert laid.has(laid.apart_again(changed)) is ((layout.name, word) in ALIKE)
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.facts()], ids=lambda layout: layout.name)
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -257,6 +259,7 @@ def test_facts_of_one_shape_give_the_same_bytes_only_where_their_references_do(
     assert laid.has(laid.apart_again(facts_of(layout, other.sizes))) is laid.is_fused_as_by(other.sizes)
 
 
+@pytest.mark.sample(19)
 @by_fact
 @settings(max_examples=examples(25))
 @given(data=st.data())

@@ -60,7 +60,7 @@ def planned(wanted: Rearranged) -> None:
     check(plan, plan.order, checkpoint.storages)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", ["experts", "experts-interleaved", "experts-transposed"])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("layers", [8, 1])

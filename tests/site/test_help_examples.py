@@ -37,6 +37,7 @@ def words(line: str, folder: Path) -> Iterator[str]:
         yield from found if is_pattern and found else [word]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", SETUPS)
 def test_the_examples_of_the_help_run(name: str, tmp_path: Path, forking: Forking) -> None:
     """One after the other in one folder; an output whose name two of them give is removed between them."""

@@ -123,6 +123,7 @@ class Reader:
             assert not printed or any(prints(text, printed) for text in seen), f"{block}\n$ {line}\n{ran.out}{ran.err}"
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_works_as_it_is_written(page: Path, forking: Forking, tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.contracts.makers import CASES
 from tests.versions import needs
 
@@ -84,6 +86,7 @@ def test_the_hook_sees_a_process() -> None:
     assert ran(script) != [[]]
 
 
+@pytest.mark.slow
 def test_fixtures_start_no_process(tmp_path: Path) -> None:
     """Describing, comparing, loading and writing each file that the fixtures have, in one process."""
     found = ran(READ, given=[(str(path), str(tmp_path / f"{k}.safetensors")) for k, path in enumerate(EVERY)])
@@ -114,6 +117,7 @@ print(json.dumps({{"started": list(started), "processor": platform.processor()}}
     assert ran(script) == {"started": [], "processor": platform.processor()}
 
 
+@pytest.mark.slow
 def test_h5py_is_imported_there_alone() -> None:
     """What a damaged file does to libhdf5 is not done to this process."""
     read = "import json, sys, paramtool; paramtool.load_file(sys.argv[1])"

@@ -41,7 +41,7 @@ def test_apart(name: str, tmp_path: Path) -> None:
     forms.same(ours.in_file(ours.apart(layout)), theirs.apart(layout), f"unfuse {layout}")
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", FUSED)
 def test_apart_runs(name: str, tmp_path: Path) -> None:
     case, _, theirs = sources(name, tmp_path)
