@@ -39,6 +39,8 @@ print(all(torch.equal(tensor, other[name if name in other else "x." + name]) for
 """
 RENAMED = "x."
 KERNELS = "tensor.permute(2, 3, 1, 0)"
+PER_HEAD = "tensor.view(3, 16, 128, 512).transpose(0, 1).reshape(6144, 512)"
+"""Q, K and V of 16 heads, one after the other, as each head's."""
 FEW = "64MiB"
 FEW_NBYTES, BESIDE_NBYTES = 64 * MB, 32 * MB
 """The memory that is given to `diff`, and what Python itself and a map may take beside it."""
@@ -49,6 +51,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--gb", type=float, default=4)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--only", default="", help="the pairs that have this word")
     asked = arguments.parse_args()
     pairs: dict[str, tuple[Callable[[str, float], tuple[str, str]], float]] = {
         "equal": (_equal, SAME),
@@ -60,12 +63,17 @@ def main() -> None:
         "halves of columns exchanged": (partial(_changed, [4096, 1024], "torch.roll(tensor, 512, 1)"), MAPPED),
         "permuted columns, bfloat16": (partial(_changed, [4096, 2048], "tensor[:, torch.randperm(2048)]"), MAPPED),
         "permuted columns as rows": (partial(_changed, [4096, 1024], "tensor.T[torch.randperm(1024)]"), MAPPED),
+        "a fused QKV in the layout of another": (
+            partial(_changed, [6144, 512], PER_HEAD, own="attn.qkv.weight"),
+            MAPPED,
+        ),
+        "heads that no name shows": (partial(_changed, [6144, 512], PER_HEAD), MAPPED),
         "kernels of convolutions in another order": (partial(_changed, [256, 1024, 4, 4], KERNELS), MAPPED),
         "a list of experts and stacks of them": (_experts, MAPPED),
     }
     with folder() as place:
         least = run([PARAMTOOL, "diff", *_made(place, 0, "", (8, 8)), "--json", "--memory", FEW]).peak_nbytes
-    for name, (maker, wanted) in pairs.items():
+    for name, (maker, wanted) in ((name, pair) for name, pair in pairs.items() if asked.only in name):
         with folder() as place:
             _measure(name, maker(place, asked.gb), wanted, asked, least)
 
@@ -126,13 +134,15 @@ def _permuted(place: str, gb: float) -> tuple[str, str]:
     )
 
 
-def _changed(shape: Sequence[int], change: str, place: str, gb: float) -> tuple[str, str]:
+def _changed(shape: Sequence[int], change: str, place: str, gb: float, own: str = "weight") -> tuple[str, str]:
     """Tensors of 16 MB, each changed, under another name; float32, or bfloat16 where that makes 16 MB."""
     name = "'" + RENAMED + "' + name"
-    return _made(place, gb, f"{{{name}: ({change}).contiguous() for name, tensor in found.items()}}", shape)
+    return _made(place, gb, f"{{{name}: ({change}).contiguous() for name, tensor in found.items()}}", shape, own)
 
 
-def _made(place: str, gb: float, change: str, shape: Sequence[int] = (4096, 1024)) -> tuple[str, str]:
+def _made(
+    place: str, gb: float, change: str, shape: Sequence[int] = (4096, 1024), own: str = "weight"
+) -> tuple[str, str]:
     """A file of tensors of 16 MB, as matrices with rows of 4 kB, and another one made of it."""
     a, b = (os.path.join(place, f"{name}.safetensors") for name in "ab")
     script = f"""
@@ -141,7 +151,7 @@ from safetensors.torch import save_file
 torch.manual_seed(0)
 dtype = torch.bfloat16 if {prod(shape)} * 4 > {16 * MB} else torch.float32
 count = {max(1, int(gb * 1e9 / (16 * MB)))}
-found = {{f"layers.{{k}}.weight": torch.randn({tuple(shape)}).to(dtype) for k in range(count)}}
+found = {{f"layers.{{k}}.{own}": torch.randn({tuple(shape)}).to(dtype) for k in range(count)}}
 save_file(found, {a!r})
 save_file({change or "found"}, {b!r})
 """

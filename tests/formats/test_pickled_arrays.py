@@ -161,7 +161,7 @@ def test_several_pickles(tmp_path: Path) -> None:
     """One after the other, as programs that call dump twice write them."""
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(np.ones(2), 2) + pickle.dumps({"w": np.zeros(3)}, 4) + b"junk")
     found = paramtool.read(tmp_path / "x.pkl")
-    assert list(found.entries) == ["0", "1.w"] and found.notes == ("4 bytes after the pickle were not read",)
+    assert list(found.entries) == ["0", "1.w"] and found.left_out == ("4 bytes after the pickle were not read",)
 
 
 def rewritten(data: bytes, old: bytes, new: bytes) -> bytes:

@@ -31,6 +31,8 @@ def words(
     'columns of [w 8-15; w 0-7]'
     >>> words(Runs.of([LineRun(0, 9 - k, 1, k) for k in range(10)]), ["w"])
     'rows of w backwards'
+    >>> words(Runs.of([LineRun(0, 8 * m + 2 * n, 2, 6 * n + 2 * m) for n in range(4) for m in range(3)]), ["qkv"])
+    'rows of qkv as [3, 4, 2], axes (1, 0, 2)'
     """
     of = "columns of " if lines == "column" else ""
     if _are_whole(runs, totals):
@@ -43,6 +45,8 @@ def words(
     if step == -first.length:
         some = f", {first.length} at a time" if first.length > 1 else ""
         return f"{lines}s of {names[first.tensor]} backwards{some}"
+    if shape := runs.exchanged():
+        return f"{lines}s of {names[first.tensor]} as {list(shape)}, axes (1, 0, 2)"
     if period := runs.period():
         turn = ", ".join(_few(runs.part(0, period), lambda one: f"{names[one.tensor]} {one.length}"))
         return f"{lines}s of {turn} in turn, {len(runs) // period} times"

@@ -137,6 +137,25 @@ class Runs:
                 return False
         return True
 
+    def exchanged(self) -> tuple[int, int, int] | None:
+        """The shape in which a whole tensor's runs are its last axis, and the other two are exchanged; else None.
+
+        >>> Runs.of([LineRun(0, 8 * m + 2 * n, 2, 6 * n + 2 * m) for n in range(4) for m in range(3)]).exchanged()
+        (3, 4, 2)
+        """
+        import numpy as np
+
+        if len(self) < 4 or not self._repeats(1):
+            return None
+        length, step = int(self.length[0]), int(self.start[1] - self.start[0])
+        outer, rest = divmod(step, length)
+        if outer < 2 or rest or len(self) % outer:
+            return None
+        inner = len(self) // outer
+        places = self.start.reshape(outer, inner).T.ravel()
+        whole = (places == length * np.arange(len(self))).all()
+        return (inner, outer, length) if whole else None
+
     def step(self) -> int:
         """How far apart the runs of one tensor begin, where all are equally long and far apart; else 0."""
         if len(self) < 3 or not self._repeats(1):

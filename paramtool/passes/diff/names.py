@@ -19,14 +19,18 @@ NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 
 def short(names: Iterable[str]) -> dict[str, str]:
-    """{name: the name from where it differs from others, without `.weight`}
+    """{name: the name from where it differs from others, without `.weight`}; the last word of a single one.
 
     >>> short(["l.0.q.weight", "l.0.k.weight"])
     {'l.0.q.weight': 'q', 'l.0.k.weight': 'k'}
+    >>> short(["l.0.q.weight"]), short(["l.0.weight"])
+    ({'l.0.q.weight': 'q'}, {'l.0.weight': 'weight'})
     """
     parts = {name: name.removesuffix(".weight").split(".") for name in names}
     first = next(iter(parts.values()), [])
-    same = 0
+    same = max(0, len(first) - 1) if len(parts) == 1 else 0
+    if len(parts) == 1 and first[-1].isdecimal():
+        return {name: name.rpartition(".")[2] for name in parts}
     while len(parts) > 1 and all(len(one) > same + 1 and one[same] == first[same] for one in parts.values()):
         same += 1
     return {name: ".".join(one[same:]) for name, one in parts.items()}

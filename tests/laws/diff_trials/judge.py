@@ -134,7 +134,7 @@ def _of_change(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
         if old.dtype == new.dtype:
             differs |= (bits(old).reshape(-1, max(1, bits(old).size // max(1, old.size)))
                         != bits(new).reshape(-1, max(1, bits(new).size // max(1, new.size)))).any(1).reshape(
-                            old.shape) & ~nans  # fmt: skip
+                            old.shape)  # fmt: skip
     if (change.elements, change.numel) != (int(differs.sum()), old.size):
         yield f"{change.elements} of {change.numel} elements; NumPy counts {int(differs.sum())}"
     if change.largest is not None and not np.isclose(change.largest, apart.max(initial=0), rtol=1e-12, equal_nan=True):
