@@ -23,7 +23,15 @@ from paramtool.parts.pieces import Stored
 from paramtool.passes.diff import part_maps
 from paramtool.passes.diff.names import NUMBER, Renames
 from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartMaps, PartShapes
-from paramtool.passes.diff.part_names import WEIGHT, FusedTensorName, ModuleParts, fused_in, modules, parts_in
+from paramtool.passes.diff.part_names import (
+    WEIGHT,
+    FusedModule,
+    FusedTensorName,
+    ModuleParts,
+    fused_in,
+    modules,
+    parts_in,
+)
 from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts import copies
 
@@ -54,8 +62,12 @@ class _InModule(Protocol):
     def at(self) -> str:
         """The module."""
 
+    @property
+    def suffix(self) -> str:
+        """Which tensors of it: the weights, or what is beside them."""
 
-Near = TypeVar("Near", bound=_InModule)
+
+InModule = TypeVar("InModule", bound=_InModule)
 
 
 class _Way(NamedTuple):
@@ -67,6 +79,8 @@ class _Way(NamedTuple):
     layout: str
     at: str
     """The module in the second."""
+    source: str
+    """The module in the first."""
     before: str = ""
     """What is said before the map."""
 
@@ -90,7 +104,8 @@ class PartSearch:
         self._samples: dict[tuple[int, View], Array] = {}
         self._single: dict[tuple[int, str, int], Array] = {}
         """{(side, tensor, place): the element of a contiguous tensor}"""
-        self._rows: dict[tuple[str, DType | None], frozenset[bytes]] = {}
+        self._rows: dict[tuple[str, DType | None], Array] = {}
+        """{(tensor of the first, type): how its rows begin in it, sorted}"""
         self._shared: dict[tuple[tuple[str, ...], View], bool] = {}
         """{(tensors of the first, one of the second): whether its rows can be theirs}"""
         self._elements: dict[str, frozenset[object]] = {}
@@ -140,28 +155,44 @@ class PartSearch:
 
     def _of_fused(self, rows: Sequence[FusedTensorName]) -> Iterator[_Way]:
         """The maps that make a fused tensor of the second: of parts, or of a fused tensor of another layout."""
-        for one in rows:
+        for one, group in self._pairs(rows, lambda one: self._parts[one.layout.group]):
             there = self.b[one.name]
-            for group in self._near(one.at, [g for g in self._parts[one.layout.group] if g.suffix == one.suffix]):
-                first = group.tensors.get(one.row.terms()[0], ("",))[0]
-                if first and self._may_begin(first, one.name):
-                    maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
-                    names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
-                    yield _Way(maps, names, one.layout.name, one.at)
-        for one in rows:
+            first = group.tensors.get(one.row.terms()[0], ("",))[0]
+            if first and self._may_begin(first, one.name):
+                maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
+                names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
+                yield _Way(maps, names, one.layout.name, one.at, group.at)
+        of_group: dict[str, list[FusedModule]] = {}
+        for module in self._modules:
+            of_group.setdefault(module.layout.group, []).append(module)
+        for one, other in self._pairs(rows, lambda one: of_group.get(one.layout.group, ())):
+            if other.layout == one.layout:
+                continue
             there = self.b[one.name]
-            others = [m for m in self._modules if m.layout.group == one.layout.group and m.suffix == one.suffix]
-            for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
-                theirs = _shape(one, there)
-                shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
-                held = [mine.name for mine in other.tensors]
-                if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
-                    continue
-                if not self._may_hold(held, there):
-                    continue
-                names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
-                maps = part_maps.between(shapes, theirs)
-                yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
+            theirs = _shape(one, there)
+            shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
+            held = [mine.name for mine in other.tensors]
+            if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
+                continue
+            if not self._may_hold(held, there):
+                continue
+            names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
+            maps = part_maps.between(shapes, theirs)
+            yield _Way(maps, names, one.layout.name, one.at, other.at, f"{other.layout.name} -> ")
+
+    def _pairs(
+        self, rows: Sequence[FusedTensorName], others: Callable[[FusedTensorName], Iterable[InModule]]
+    ) -> Sequence[tuple[FusedTensorName, InModule]]:
+        """Rows of layouts with the modules of the first that they are tried with, one module after the other."""
+        pairs = [
+            (one, other)
+            for one in rows
+            for other in self._near(one.at, [each for each in others(one) if each.suffix == one.suffix])
+        ]
+        order: dict[str, int] = {}
+        for _, other in pairs:
+            order.setdefault(other.at, len(order))
+        return sorted(pairs, key=lambda pair: order[pair[1].at])
 
     def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""
@@ -177,9 +208,10 @@ class PartSearch:
             if not self._may_hold([other.name], self.b[name]):
                 continue
             maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
-            yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
+            said = f"a part of {other.name!r}, "
+            yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, other.at, said)
 
-    def _near(self, at: str, others: Sequence[Near]) -> Sequence[Near]:
+    def _near(self, at: str, others: Sequence[InModule]) -> Sequence[InModule]:
         """Those of others that are tried for a module, the likely ones first: of one name, or of the same numbers."""
         numbers, shown = NUMBER.findall(at), self._shown.get(at, ())
         order = sorted(others, key=lambda one: (one.at != at, one.at not in shown, self._numbers[one.at] != numbers))
@@ -226,25 +258,31 @@ class PartSearch:
 
     def _has_row(self, name: str, row: View) -> bool:
         """Whether a row of a matrix of the first begins like one of the second."""
+        import numpy as np
+
         view = self.a[name]
         dtype = narrow(view.dtype, row.dtype)
         if (name, dtype) not in self._rows:
-            self._rows[name, dtype] = frozenset(_begins(self.sides.a.source, view, dtype))
-        return _cast_begin(self._sample(1, row), row, dtype).tobytes() in self._rows[name, dtype]
+            self._rows[name, dtype] = np.sort(_begins(self.sides.a.source, view, dtype))
+        rows, sought = self._rows[name, dtype], _starts(_cast_begin(self._sample(1, row), row, dtype))[0]
+        place = int(np.searchsorted(rows, sought))
+        return place < len(rows) and bool(rows[place] == sought)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
         fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
-        where: frozenset[str] = frozenset()
+        where, source = frozenset[str](), ""
         for way in ways:
+            if fits and way.source != source:
+                break  # ways of one module follow each other
             if fits and frozenset(way.names.values()) != where:
-                continue  # another module is not looked at
+                continue
             for one in way.maps.where(partial(self._is_at, name, way)):
                 fit = _agreeing(name, way, one)
                 target = self._target(fit, in_runs=False)
                 if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
                     fits.setdefault(target.copies, []).append(fit)
-                    where = frozenset(way.names.values())
+                    where, source = frozenset(way.names.values()), way.source
         for ones in fits.values():
             fit = min(ones, key=self._order)
             target = self._target(fit)
@@ -351,12 +389,22 @@ def _begin(view: View, k: int) -> View:
     return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
 
 
-def _begins(source: Source, view: View, dtype: DType | None) -> Iterator[bytes]:
+def _begins(source: Source, view: View, dtype: DType | None) -> Array:
     """How each row of a matrix begins, cast to a type if one is given."""
     count = min(BEGIN, view.shape[1])
     first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
-    rows = source.array(first).all()
-    return (row.tobytes() for row in _cast_begin(rows, view, dtype))
+    return _starts(_cast_begin(source.array(first).all(), view, dtype))
+
+
+def _starts(rows: Array) -> Array:
+    """The first 8 bytes of rows, as one number each; rows that begin alike may differ."""
+    import numpy as np
+
+    rows = rows.reshape(-1, rows.shape[-1])
+    held = np.zeros((len(rows), 8), "u1")
+    raw = np.ascontiguousarray(rows).view("u1").reshape(len(rows), -1)[:, :8]
+    held[:, : raw.shape[1]] = raw
+    return held.view("u8").ravel()
 
 
 def _cast_begin(elements: Array, view: View, dtype: DType | None) -> Array:
