@@ -22,8 +22,17 @@ from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes.diff import part_maps
 from paramtool.passes.diff.names import NUMBER, Renames
-from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartShapes
-from paramtool.passes.diff.part_names import WEIGHT, FusedTensorName, ModuleParts, fused_in, modules, parts_in
+from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartMaps, PartShapes
+from paramtool.passes.diff.part_names import (
+    WEIGHT,
+    FusedModule,
+    FusedTensorName,
+    ModuleParts,
+    fused_in,
+    modules,
+    parts_in,
+)
+from paramtool.passes.diff.positions import ElementPlace
 from paramtool.passes.parts import copies
 
 if TYPE_CHECKING:
@@ -53,19 +62,25 @@ class _InModule(Protocol):
     def at(self) -> str:
         """The module."""
 
+    @property
+    def suffix(self) -> str:
+        """Which tensors of it: the weights, or what is beside them."""
 
-Near = TypeVar("Near", bound=_InModule)
+
+InModule = TypeVar("InModule", bound=_InModule)
 
 
 class _Way(NamedTuple):
     """Tensors of the first checkpoint that one of the second could be made of, and the maps."""
 
-    maps: Sequence[PartMap]
+    maps: PartMaps
     names: Mapping[str, str]
     """{what a map calls a tensor of the first: its name}"""
     layout: str
     at: str
     """The module in the second."""
+    source: str
+    """The module in the first."""
     before: str = ""
     """What is said before the map."""
 
@@ -87,12 +102,25 @@ class PartSearch:
         self.a, self.b, self.sides, self.renames = a, b, sides, renames
         self._facts = facts
         self._samples: dict[tuple[int, View], Array] = {}
-        self._rows: dict[tuple[str, DType | None], frozenset[bytes]] = {}
+        self._single: dict[tuple[int, str, int], Array] = {}
+        """{(side, tensor, place): the element of a contiguous tensor}"""
+        self._rows: dict[tuple[str, DType | None], Array] = {}
+        """{(tensor of the first, type): how its rows begin in it, sorted}"""
+        self._shared: dict[tuple[tuple[str, ...], View], bool] = {}
+        """{(tensors of the first, one of the second): whether its rows can be theirs}"""
         self._elements: dict[str, frozenset[object]] = {}
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
         self._parts, self._fused = parts_in(a), fused_in(a)
         self._modules = modules(self._fused)
+        every = {one.at for one in self._fused} | {one.at for own in self._parts.values() for one in own}
+        self._numbers = {at: NUMBER.findall(at) for at in every}
+        """{module of the first: the numbers in its name}"""
+        self._shown: dict[str, set[str]] = {}
+        """{module of the second: those of the first that the renames show it to be}"""
+        for at in every:
+            for new in renames.of(at):
+                self._shown.setdefault(new, set()).add(at)
 
     def found(self, left: Collection[str]) -> Iterator[list[Proposal]]:
         """The maps that samples agree with, of each tensor that is left; weights first: what is beside them follows."""
@@ -102,7 +130,9 @@ class PartSearch:
                 if name in left and self.b[name].is_contiguous and self.b[name].numel:
                     yield list(self._fitting(name, ways()))
             self._samples.clear()
+            self._single.clear()
             self._rows.clear()
+            self._shared.clear()
             self._elements.clear()
 
     def _ways(
@@ -125,28 +155,44 @@ class PartSearch:
 
     def _of_fused(self, rows: Sequence[FusedTensorName]) -> Iterator[_Way]:
         """The maps that make a fused tensor of the second: of parts, or of a fused tensor of another layout."""
-        for one in rows:
+        for one, group in self._pairs(rows, lambda one: self._parts[one.layout.group]):
             there = self.b[one.name]
-            for group in self._near(one.at, [g for g in self._parts[one.layout.group] if g.suffix == one.suffix]):
-                first = group.tensors.get(one.row.terms()[0], ("",))[0]
-                if first and self._may_begin(first, there):
-                    maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
-                    names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
-                    yield _Way(maps, names, one.layout.name, one.at)
-        for one in rows:
+            first = group.tensors.get(one.row.terms()[0], ("",))[0]
+            if first and self._may_begin(first, one.name):
+                maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
+                names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
+                yield _Way(maps, names, one.layout.name, one.at, group.at)
+        of_group: dict[str, list[FusedModule]] = {}
+        for module in self._modules:
+            of_group.setdefault(module.layout.group, []).append(module)
+        for one, other in self._pairs(rows, lambda one: of_group.get(one.layout.group, ())):
+            if other.layout == one.layout:
+                continue
             there = self.b[one.name]
-            others = [m for m in self._modules if m.layout.group == one.layout.group and m.suffix == one.suffix]
-            for other in self._near(one.at, [m for m in others if m.layout != one.layout]):
-                theirs = _shape(one, there)
-                shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
-                held = [mine.name for mine in other.tensors]
-                if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
-                    continue
-                if not self._may_hold(held, there):
-                    continue
-                names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
-                maps = part_maps.between(shapes, theirs)
-                yield _Way(maps, names, one.layout.name, one.at, f"{other.layout.name} -> ")
+            theirs = _shape(one, there)
+            shapes = tuple(_shape(mine, self.a[mine.name]) for mine in other.tensors)
+            held = [mine.name for mine in other.tensors]
+            if part_maps.is_of_rows(theirs, *shapes) and not self._may_share_rows(held, there):
+                continue
+            if not self._may_hold(held, there):
+                continue
+            names = {f"row {k}": mine.name for k, mine in enumerate(other.tensors)}
+            maps = part_maps.between(shapes, theirs)
+            yield _Way(maps, names, one.layout.name, one.at, other.at, f"{other.layout.name} -> ")
+
+    def _pairs(
+        self, rows: Sequence[FusedTensorName], others: Callable[[FusedTensorName], Iterable[InModule]]
+    ) -> Sequence[tuple[FusedTensorName, InModule]]:
+        """Rows of layouts with the modules of the first that they are tried with, one module after the other."""
+        pairs = [
+            (one, other)
+            for one in rows
+            for other in self._near(one.at, [each for each in others(one) if each.suffix == one.suffix])
+        ]
+        order: dict[str, int] = {}
+        for _, other in pairs:
+            order.setdefault(other.at, len(order))
+        return sorted(pairs, key=lambda pair: order[pair[1].at])
 
     def _of_part(self, name: str, group: ModuleParts, wanted: str) -> Iterator[_Way]:
         """The maps that make a part of the second of a fused tensor of the first."""
@@ -162,22 +208,27 @@ class PartSearch:
             if not self._may_hold([other.name], self.b[name]):
                 continue
             maps = part_maps.of_parts(shape, _shapes(group, self.b), wanted)
-            yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, f"a part of {other.name!r}, ")
+            said = f"a part of {other.name!r}, "
+            yield _Way(maps, {"row 0": other.name}, other.layout.name, group.at, other.at, said)
 
-    def _near(self, at: str, others: Sequence[Near]) -> Sequence[Near]:
+    def _near(self, at: str, others: Sequence[InModule]) -> Sequence[InModule]:
         """Those of others that are tried for a module, the likely ones first: of one name, or of the same numbers."""
-        numbers = NUMBER.findall(at)
-        shown = {other.at for other in others if at in self.renames.of(other.at)}
-        order = sorted(others, key=lambda one: (one.at != at, one.at not in shown, NUMBER.findall(one.at) != numbers))
+        numbers, shown = NUMBER.findall(at), self._shown.get(at, ())
+        order = sorted(others, key=lambda one: (one.at != at, one.at not in shown, self._numbers[one.at] != numbers))
         return order[:MAX_MODULES]
 
-    def _may_begin(self, name: str, there: View) -> bool:
+    def _may_begin(self, name: str, new: str) -> bool:
         """Whether the first element of a part is that of the tensor that holds it first."""
-        view = self.a[name]
-        return bool(view.numel) and _are_numbers(view, there) and self._is_element(view, 0, there, 0)
+        view, there = self.a[name], self.b[new]
+        return bool(view.numel) and _are_numbers(view, there) and self._is_element(name, 0, new, 0)
 
     def _may_share_rows(self, names: Sequence[str], there: View) -> bool:
         """Whether rows of a tensor of the second can be rows of some of the first, by how a few begin."""
+        if (key := (tuple(names), there)) not in self._shared:
+            self._shared[key] = self._rows_are_shared(names, there)
+        return self._shared[key]
+
+    def _rows_are_shared(self, names: Sequence[str], there: View) -> bool:
         views = [self.a[name] for name in names]
         if not all(view.numel and _are_numbers(view, there) for view in views):
             return False
@@ -207,25 +258,31 @@ class PartSearch:
 
     def _has_row(self, name: str, row: View) -> bool:
         """Whether a row of a matrix of the first begins like one of the second."""
+        import numpy as np
+
         view = self.a[name]
         dtype = narrow(view.dtype, row.dtype)
         if (name, dtype) not in self._rows:
-            self._rows[name, dtype] = frozenset(_begins(self.sides.a.source, view, dtype))
-        return _cast_begin(self._sample(1, row), row, dtype).tobytes() in self._rows[name, dtype]
+            self._rows[name, dtype] = np.sort(_begins(self.sides.a.source, view, dtype))
+        rows, sought = self._rows[name, dtype], _starts(_cast_begin(self._sample(1, row), row, dtype))[0]
+        place = int(np.searchsorted(rows, sought))
+        return place < len(rows) and bool(rows[place] == sought)
 
     def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
         """The maps that samples agree with; of several layouts of one map, the one that the module has."""
         fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
-        where: frozenset[str] = frozenset()
+        where, source = frozenset[str](), ""
         for way in ways:
+            if fits and way.source != source:
+                break  # ways of one module follow each other
             if fits and frozenset(way.names.values()) != where:
-                continue  # another module is not looked at
-            for one in way.maps:
-                fit = self._fit(name, way, one)
-                target = self._target(fit, in_runs=False) if fit is not None else None
+                continue
+            for one in way.maps.where(partial(self._is_at, name, way)):
+                fit = _agreeing(name, way, one)
+                target = self._target(fit, in_runs=False)
                 if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
-                    fits.setdefault(target.copies, []).append(fit)  # type: ignore[arg-type]
-                    where = frozenset(way.names.values())
+                    fits.setdefault(target.copies, []).append(fit)
+                    where, source = frozenset(way.names.values()), way.source
         for ones in fits.values():
             fit = min(ones, key=self._order)
             target = self._target(fit)
@@ -249,19 +306,13 @@ class PartSearch:
             return fit.map.against(theirs(fit.theirs.name))
         return fit.map.against(mine(fit.mine[0].name)) if mine is not None else None
 
-    def _fit(self, name: str, way: _Way, one: PartMap) -> _AgreeingMap | None:
-        """A map for tensors of these names, if some elements are those that it says."""
-        there = self.b[name]
-        for element, place in one.points():
-            if place is None:
-                return None
-            view = self.a[way.names[place.name]]
-            if not _are_numbers(view, there):
-                return None
-            if view.is_contiguous and not self._is_element(view, place.element, there, element):
-                return None
-        mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
-        return _AgreeingMap(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
+    def _is_at(self, name: str, way: _Way, element: int, place: ElementPlace) -> bool:
+        """Whether an element of the second can be the one at a place in the first; it can, where that is not known."""
+        old = way.names[place.name]
+        view = self.a[old]
+        if not _are_numbers(view, self.b[name]):
+            return False
+        return not view.is_contiguous or self._is_element(old, place.element, name, element)
 
     def _target(self, fit: _AgreeingMap, *, in_runs: bool = True) -> Target | None:
         try:
@@ -281,13 +332,17 @@ class PartSearch:
                 by_part = {**found.by_part, other.piece.part: [other]}
                 yield copies.target(fit.theirs, copies.Sources("A", by_part, ()))
 
-    def _is_element(self, view: View, element: int, there: View, other: int) -> bool:
+    def _is_element(self, old: str, place: int, new: str, other: int) -> bool:
         """Whether two elements of contiguous tensors can be the same number, each by its place."""
-        mine, theirs = (
-            View(one.storage, one.dtype, one.offset + place, (1,), (1,))
-            for one, place in ((view, element), (there, other))
-        )
-        return self._are_alike(mine, theirs)
+        mine, theirs = self._element(0, old, place), self._element(1, new, other)
+        return alike(mine, self.a[old].dtype, theirs, self.b[new].dtype)
+
+    def _element(self, side: int, name: str, place: int) -> Array:
+        if (side, name, place) not in self._single:
+            view = (self.a, self.b)[side][name]
+            one = View(view.storage, view.dtype, view.offset + place, (1,), (1,))
+            self._single[side, name, place] = (self.sides.a, self.sides.b)[side].source.array(one).all()
+        return self._single[side, name, place]
 
     def _are_alike(self, mine: View, theirs: View) -> bool:
         return alike(self._sample(0, mine), mine.dtype, self._sample(1, theirs), theirs.dtype)
@@ -309,6 +364,12 @@ class PartSearch:
         return self._samples[side, view]
 
 
+def _agreeing(name: str, way: _Way, one: PartMap) -> _AgreeingMap:
+    """A map for the tensors of a way."""
+    mine = tuple(Stored(way.names[held.name], held.shape, held.pieces) for held in one.mine)
+    return _AgreeingMap(way, one, mine, Stored(name, one.theirs.shape, one.theirs.pieces))
+
+
 def _are_numbers(view: View, there: View) -> bool:
     """Whether elements are no packed codes, and those of one tensor can be those of the other."""
     return there.dtype.block_elements == 1 and may_be_cast(view, there)
@@ -328,12 +389,22 @@ def _begin(view: View, k: int) -> View:
     return View(view.storage, view.dtype, view.offset + k * view.strides[0], (count,), view.strides[1:])
 
 
-def _begins(source: Source, view: View, dtype: DType | None) -> Iterator[bytes]:
+def _begins(source: Source, view: View, dtype: DType | None) -> Array:
     """How each row of a matrix begins, cast to a type if one is given."""
     count = min(BEGIN, view.shape[1])
     first = View(view.storage, view.dtype, view.offset, (view.shape[0], count), view.strides)
-    rows = source.array(first).all()
-    return (row.tobytes() for row in _cast_begin(rows, view, dtype))
+    return _starts(_cast_begin(source.array(first).all(), view, dtype))
+
+
+def _starts(rows: Array) -> Array:
+    """The first 8 bytes of rows, as one number each; rows that begin alike may differ."""
+    import numpy as np
+
+    rows = rows.reshape(-1, rows.shape[-1])
+    held = np.zeros((len(rows), 8), "u1")
+    raw = np.ascontiguousarray(rows).view("u1").reshape(len(rows), -1)[:, :8]
+    held[:, : raw.shape[1]] = raw
+    return held.view("u8").ravel()
 
 
 def _cast_begin(elements: Array, view: View, dtype: DType | None) -> Array:

@@ -55,10 +55,6 @@ class PartMap:
         self.mine = tuple(mine)
         self.theirs = theirs
         self._laid, self._content, self._sizes = laid, laid[-1].content, sizes
-        numel = prod(theirs.shape)
-        chance = Random(numel)
-        self._elements = [numel - 1, *(chance.randrange(numel) for _ in range(POINTS))]
-        self._found: list[ElementPlace | None] = []
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -82,17 +78,52 @@ class PartMap:
         said = " ".join(f"{word}={size}" for word, size in self.sizes.items() if size > 1)
         return f"{self._content}, {said}" if said else self._content
 
-    def points(self) -> Iterator[tuple[int, ElementPlace | None]]:
-        """Some elements of the second, and where they are in the first.
+    def place(self, element: int) -> ElementPlace | None:
+        """Where an element of the second is in the first; None where no tensor of the first has it."""
+        return positions.origin(element, self.theirs, positions.held(self.mine))
 
-        Each is found when it is asked for: the first ones rule out most maps.
-        """
-        held = None
-        for k, element in enumerate(self._elements):
-            if k == len(self._found):
-                held = positions.held(self.mine) if held is None else held
-                self._found.append(positions.origin(element, self.theirs, held))
-            yield element, self._found[k]
+
+class PartMaps(tuple[PartMap, ...]):
+    """The maps between tensors of some shapes, in a tree by where they say that some elements of the second are.
+
+    The tree grows where it is asked for, and is the same for every tensor of these shapes: the first elements rule out
+    most maps, many of them at once.
+    """
+
+    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[PartMap]:
+        """The maps whose places hold: whether an element of the second is at a place of the first."""
+        if self:
+            yield from (self[k] for k in sorted(self._tree.where(holds)))
+
+    @cached_property
+    def _tree(self) -> _MapTree:
+        numel = prod(self[0].theirs.shape)
+        chance = Random(numel)
+        elements = (numel - 1, *(chance.randrange(numel) for _ in range(POINTS)))
+        return _MapTree(self, elements, range(len(self)))
+
+
+class _MapTree:
+    """Some of the maps, by where the first of some elements is."""
+
+    def __init__(self, maps: Sequence[PartMap], elements: Sequence[int], numbers: Sequence[int]) -> None:
+        self._maps, self._elements, self._numbers = maps, elements, numbers
+
+    @cached_property
+    def _by_place(self) -> Mapping[ElementPlace | None, _MapTree]:
+        found: dict[ElementPlace | None, list[int]] = {}
+        for number in self._numbers:
+            found.setdefault(self._maps[number].place(self._elements[0]), []).append(number)
+        return {place: _MapTree(self._maps, self._elements[1:], some) for place, some in found.items()}
+
+    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[int]:
+        """The numbers of the maps whose places hold."""
+        if not self._elements:
+            yield from self._numbers
+            return
+        for place, rest in self._by_place.items():
+            if place is not None and holds(self._elements[0], place):
+                yield from rest.where(holds)
 
 
 UNSAID = ("in", "out", "half", "two", "rest", "q_rows", "k_rows", "v_rows", "taps", "width")
@@ -119,7 +150,7 @@ PartShapes = tuple[tuple[str, int, tuple[int, ...]], ...]
 
 
 @lru_cache(maxsize=KEPT)
-def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[PartMap]:
+def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> PartMaps:
     """The maps between a fused tensor and its parts, for all sizes that their shapes allow.
 
     The second checkpoint has the fused tensor, or, if `wanted` is the name of a part, this part.
@@ -130,7 +161,7 @@ def of_parts(fused: FusedShape, parts: PartShapes, wanted: str) -> Sequence[Part
         if wanted:
             mine, theirs = [stored], next(one for one in mine if one.name == wanted)
         found.append(PartMap(mine, theirs, [laid], sizes))
-    return tuple(found)
+    return PartMaps(found)
 
 
 class _FusedOfParts(NamedTuple):
@@ -202,15 +233,15 @@ def is_of_rows(*fused: FusedShape) -> bool:
 
 
 @lru_cache(maxsize=KEPT)
-def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap]:
+def between(mine: tuple[FusedShape, ...], other: FusedShape) -> PartMaps:
     """The maps between fused tensors of a module and one of another layout, for all sizes that their shapes allow."""
     try:
         ways = [_Laid(f"row {k}", *one.pattern(), one.shape) for k, one in enumerate((*mine, other))]
     except LayoutError:
-        return ()
+        return PartMaps()
     wanted = set(patterns.terms(ways[-1].content))
     if not wanted <= {term for way in ways[:-1] for term in patterns.terms(way.content)}:
-        return ()
+        return PartMaps()
     ways = [way for way in ways if wanted.intersection(patterns.terms(way.content))]
     lengths = sorted({length for way in ways for size in way.shape for length in divisors(size)})[:MAX_DIVISORS]
     unseen = {way: way.unseen for way in ways}
@@ -242,7 +273,7 @@ def between(mine: tuple[FusedShape, ...], other: FusedShape) -> Sequence[PartMap
         repeated = [way.shape[way.along] for way in ways if word in way.repeated]
         return divisors(gcd(*repeated)) if repeated else lengths
 
-    return tuple(islice(_tried(made, Sizes({}), of), MAX_MAPS))
+    return PartMaps(islice(_tried(made, Sizes({}), of), MAX_MAPS))
 
 
 class _Laid(NamedTuple):
