@@ -368,3 +368,20 @@ def test_the_bytes_of_another_tensor_are_told_by_a_name(tmp_path: Path) -> None:
     of_numpy(tmp_path, dict(zip(names, every, strict=True)), dict(zip(names, every[1:] + every[:1], strict=True)))
     made = quick("diff", *(str(tmp_path / f"{name}.safetensors") for name in "ab"), cwd=tmp_path).out
     assert f"optimizer.state.*.exp_avg  {names[0]!r} has the same bytes as {names[1]!r} of A, " in made
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_large_integers_have_an_exact_difference(kind: str, tmp_path: Path) -> None:
+    """Above 2**53, where float64 has no room for odd numbers."""
+    one, other = (np.array([7, 2**53 + more], kind) for more in (1, 0))
+    (found,) = of_numpy(tmp_path, {"w": one}, {"w": other}).tensors
+    assert found.change is not None
+    assert (found.kind, found.change.elements, found.change.largest) == (CHANGED, 1, 1)
+    assert "bits differ" not in found.how
+
+
+def test_fresh_biases_under_names_with_another_separator(tmp_path: Path) -> None:
+    """As one model of Flax saved by Flax, and flattened with `.` into safetensors."""
+    a = {"params/Dense_0/kernel": W, "params/Dense_1/kernel": V, "params/Dense_0/bias": ZEROS[:1]}
+    found = kinds(of_numpy(tmp_path, a, {name.replace("/", "."): one for name, one in a.items()}))
+    assert {*found.values()} == {RENAMED}

@@ -23,6 +23,13 @@ def test_a_prefix_that_is_added_or_dropped() -> None:
     assert "b.w" in Renames([("model.a.w", "a.w")]).of("model.b.w")
 
 
+def test_other_separators_show_all_names() -> None:
+    pairs = [("params/Dense_0/kernel", "params.Dense_0.kernel"), ("params/Conv_0/kernel", "params.Conv_0.kernel")]
+    assert "stats.Norm_0.mean" in Renames(pairs).of("stats/Norm_0/mean")
+    assert "stats/Norm_0/mean" in Renames([(new, old) for old, new in pairs]).of("stats.Norm_0.mean")
+    assert "stats.Norm_0.mean" not in Renames([*pairs, ("a/w", "b.w")]).of("stats/Norm_0/mean")
+
+
 def test_numbers_that_change_show_nothing_for_others() -> None:
     assert "a.1.x" not in list(Renames([("a.0.w", "a.1.w")]).of("a.0.x"))
 

@@ -76,7 +76,7 @@ class Measure:
             equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
             apart[equal] = 0
             differs = ~equal
-            if x.dtype == y.dtype:  # 0.0 and -0.0, and two NaNs, may have other bytes; large integers round in float64
+            if x.dtype == y.dtype:  # 0.0 and -0.0, and two NaNs, may have other bytes
                 differs |= _other_bits(x, y)
             self.nan_only_a += int((np.isnan(p) & ~np.isnan(q)).sum())
             self.nan_only_b += int((np.isnan(q) & ~np.isnan(p)).sum())
@@ -125,13 +125,19 @@ class Measure:
 
 
 def _measure_exactly(x: Array, y: Array, p: Array, q: Array, *, apart: Array) -> None:
-    """The differences of integers and floating point, both of which float64 has no room for; `p` and `q` are float64.
+    """The differences of integers, and of integers and floating point, that float64 has no room for.
 
-    Such a number of a floating-point type is a whole one.
+    `p` and `q` are float64.  Such a number of a floating-point type is a whole one.
     """
     import numpy as np
 
-    if {x.dtype.kind in "iu", y.dtype.kind in "iu"} != {True, False} or p.dtype.kind == "c":
+    kinds = {x.dtype.kind, y.dtype.kind}
+    if p.dtype.kind == "c" or not kinds & {*"iu"}:
+        return
+    if kinds in ({"i"}, {"u"}):
+        whole = "i8" if kinds == {"i"} else "u8"
+        one, other = x.astype(whole), y.astype(whole)
+        apart[...] = (np.maximum(one, other) - np.minimum(one, other)).view("u8")  # exact: it wraps at 2**64
         return
     large = (np.abs(p) >= EXACT) & (np.abs(q) >= EXACT) & np.isfinite(p) & np.isfinite(q)
     pairs = zip((x if x.dtype.kind in "iu" else p)[large].tolist(), (y if y.dtype.kind in "iu" else q)[large].tolist(),

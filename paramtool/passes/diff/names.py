@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A segment of a name that is a number."""
+SEPARATORS = (("/", "."), (".", "/"))
+"""What is between the words of names: Flax and Keras have `/` where torch has `.`."""
 
 
 def short(names: Iterable[str]) -> dict[str, str]:
@@ -41,9 +43,16 @@ class Renames:
 
     def __init__(self, proven: Iterable[tuple[str, str]]) -> None:
         """`proven` are pairs: a name in the first checkpoint, and the name of the same in the second."""
+        pairs = list(proven)
+        self._separators = [
+            (mine, theirs)
+            for mine, theirs in SEPARATORS
+            if pairs and all(old != new == old.replace(mine, theirs) for old, new in pairs)
+        ]
+        """What is between the words of all names, in the first and in the second, where nothing else differs."""
         self._known: dict[str, Counter[str]] = {}
         """{a name or a place, its numbers as `*`: the same in the second}"""
-        for old, new in proven:
+        for old, new in pairs:
             for mine, theirs in _shown(old, new):
                 if NUMBER.findall(mine) == NUMBER.findall(theirs):
                     self._known.setdefault(NUMBER.sub("*", mine), Counter())[NUMBER.sub("*", theirs)] += 1
@@ -52,6 +61,8 @@ class Renames:
         """Names that one could have in the second checkpoint, the most likely first."""
         for level in self._levels(name):
             yield from level
+        for mine, theirs in self._separators:
+            yield name.replace(mine, theirs)
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
