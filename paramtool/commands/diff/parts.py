@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -94,6 +95,14 @@ class _AgreeingMap(NamedTuple):
     theirs: Stored
 
 
+class _AgreedMaps(NamedTuple):
+    """The maps between tensors of some shapes that samples of some layer agree with."""
+
+    maps: PartMaps
+    """Kept, so that no others have its id."""
+    numbers: dict[int, None]
+
+
 class PartSearch:
     """The tensors of the second checkpoint that are fused tensors, or parts, of those of the first."""
 
@@ -108,6 +117,8 @@ class PartSearch:
         """{(tensor of the first, type): how its rows begin in it, sorted}"""
         self._shared: dict[tuple[tuple[str, ...], View], bool] = {}
         """{(tensors of the first, one of the second): whether its rows can be theirs}"""
+        self._agreed: dict[int, _AgreedMaps] = {}
+        """{the id of some maps: those that agreed}"""
         self._elements: dict[str, frozenset[object]] = {}
         self._named: dict[str, str] = {}
         """{module of the second: the layout of a tensor in it}"""
@@ -128,7 +139,7 @@ class PartSearch:
         for is_weight in (True, False):
             for name, ways in self._ways(parts, fused, is_weight):
                 if name in left and self.b[name].is_contiguous and self.b[name].numel:
-                    yield list(self._fitting(name, ways()))
+                    yield list(self._fitting(name, ways))
             self._samples.clear()
             self._single.clear()
             self._rows.clear()
@@ -268,21 +279,13 @@ class PartSearch:
         place = int(np.searchsorted(rows, sought))
         return place < len(rows) and bool(rows[place] == sought)
 
-    def _fitting(self, name: str, ways: Iterable[_Way]) -> Iterator[Proposal]:
-        """The maps that samples agree with; of several layouts of one map, the one that the module has."""
-        fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
-        where, source = frozenset[str](), ""
-        for way in ways:
-            if fits and way.source != source:
-                break  # ways of one module follow each other
-            if fits and frozenset(way.names.values()) != where:
-                continue
-            for one in way.maps.where(partial(self._is_at, name, way)):
-                fit = _agreeing(name, way, one)
-                target = self._target(fit, in_runs=False)
-                if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
-                    fits.setdefault(target.copies, []).append(fit)
-                    where, source = frozenset(way.names.values()), way.source
+    def _fitting(self, name: str, ways: Callable[[], Iterable[_Way]]) -> Iterator[Proposal]:
+        """The maps that samples agree with; of several layouts of one map, the one that the module has.
+
+        Those that agreed in other layers come first.  If one does, no other can, unless elements repeat.
+        """
+        fits = self._agreeing(name, ways(), again=True) if self._agreed and self._is_varied(self.b[name]) else {}
+        fits = fits or self._agreeing(name, ways(), again=False)
         for ones in fits.values():
             fit = min(ones, key=self._order)
             target = self._target(fit)
@@ -293,6 +296,37 @@ class PartSearch:
                 more = f", the same map as {', '.join(others)}" if others else ""
                 how = f"{fit.way.before}{layout} {fit.map.words}{more}"
                 yield Proposal(target, layout, how, tuple(self._repeats(fit)), against=self._against(fit) or "")
+
+    def _agreeing(
+        self, name: str, ways: Iterable[_Way], *, again: bool
+    ) -> Mapping[tuple[Copy, ...], Sequence[_AgreeingMap]]:
+        """The maps that samples agree with, by what they copy: all, or only those that agreed before."""
+        fits: dict[tuple[Copy, ...], list[_AgreeingMap]] = {}
+        where, source = frozenset[str](), ""
+        for way in ways:
+            if fits and way.source != source:
+                break  # ways of one module follow each other
+            if fits and frozenset(way.names.values()) != where:
+                continue
+            is_at = partial(self._is_at, name, way)
+            before = self._agreed.get(id(way.maps))
+            for number in way.maps.among(before.numbers if before else (), is_at) if again else way.maps.where(is_at):
+                fit = _agreeing(name, way, way.maps[number])
+                target = self._target(fit, in_runs=False)
+                if target is not None and (target.copies in fits or self._agrees(target.copies, self.b[name])):
+                    fits.setdefault(target.copies, []).append(fit)
+                    where, source = frozenset(way.names.values()), way.source
+                    self._agreed.setdefault(id(way.maps), _AgreedMaps(way.maps, {})).numbers[number] = None
+        return fits
+
+    def _is_varied(self, there: View) -> bool:
+        """Whether no two of some rows begin alike."""
+        if not there.shape or there.shape[0] < SAMPLED_ROWS:
+            return False
+        width = prod(there.shape[1:])
+        matrix = View(there.storage, there.dtype, there.offset, (there.shape[0], width), (width, 1))
+        rows = (_begin(matrix, there.shape[0] * k // SAMPLED_ROWS) for k in range(SAMPLED_ROWS))
+        return len({self._sample(1, row).tobytes() for row in rows}) == SAMPLED_ROWS
 
     def _order(self, fit: _AgreeingMap) -> tuple[int, bool, int]:
         """Which of several fits is named: one that agrees with the config.json, or else one that contradicts it."""

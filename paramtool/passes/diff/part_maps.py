@@ -90,17 +90,27 @@ class PartMaps(tuple[PartMap, ...]):
     most maps, many of them at once.
     """
 
-    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[PartMap]:
-        """The maps whose places hold: whether an element of the second is at a place of the first."""
-        if self:
-            yield from (self[k] for k in sorted(self._tree.where(holds)))
+    def where(self, holds: Callable[[int, ElementPlace], bool]) -> Sequence[int]:
+        """The numbers of the maps whose places hold: whether an element of the second is at a place of the first."""
+        return sorted(self._tree.where(holds)) if self else ()
+
+    def among(self, numbers: Iterable[int], holds: Callable[[int, ElementPlace], bool]) -> Sequence[int]:
+        """Those of some maps whose places hold."""
+        return [number for number in numbers if all(self._holds(number, element, holds) for element in self._elements)]
+
+    def _holds(self, number: int, element: int, holds: Callable[[int, ElementPlace], bool]) -> bool:
+        place = self[number].place(element)
+        return place is not None and holds(element, place)
+
+    @cached_property
+    def _elements(self) -> Sequence[int]:
+        numel = prod(self[0].theirs.shape)
+        chance = Random(numel)
+        return (numel - 1, *(chance.randrange(numel) for _ in range(POINTS)))
 
     @cached_property
     def _tree(self) -> _MapTree:
-        numel = prod(self[0].theirs.shape)
-        chance = Random(numel)
-        elements = (numel - 1, *(chance.randrange(numel) for _ in range(POINTS)))
-        return _MapTree(self, elements, range(len(self)))
+        return _MapTree(self, self._elements, range(len(self)))
 
 
 class _MapTree:
