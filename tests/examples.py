@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: `make test` a fifth, since it tries the same ones each time; `make hard` all."""
+"""How many examples hypothesis tries: `make test` an eighth, since it tries the same ones each time; `make hard` all."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ FEWEST = 10
 
 def examples(count: int) -> int:
     """How many of `count` examples are tried."""
-    return count if IS_HARD else max(min(count, FEWEST), -(-count // 5))
+    return count if IS_HARD else max(min(count, FEWEST), -(-count // 8))

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = {"oracles": ("oracle",), "faults": ("slow",), "fuzz": ("slow",), "hostile": ("slow",)}
+FOLDERS = {"oracles": ("oracle",), "faults": ("hardening",), "fuzz": ("hardening",), "hostile": ("hardening",)}
 """The marks of every test in a folder of tests."""
 RANK = ["passed", "skipped", "failed"]
 
@@ -30,7 +30,7 @@ def claims_module() -> ModuleType:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m oracle` and `-m 'not slow'` choose by folder; other tests have the mark themselves."""
+    """`-m oracle` and `-m hardening` choose by folder; other tests have the mark themselves."""
     for item in items:
         parts = item.path.parts
         folder = parts[parts.index("tests") + 1] if "tests" in parts[:-1] else ""

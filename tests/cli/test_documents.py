@@ -138,7 +138,7 @@ def test_the_examples_of_the_documentation_validate() -> None:
         validate(command, block)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format}-{case.name}")
 def test_every_format(case: Case, tmp_path: Path) -> None:
     """inspect with every flag, dedup dry and done, verify, export."""

@@ -149,6 +149,7 @@ def shell(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("args", ARGS)
 def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (7, "error: standard output: No space left on device\n")
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("args", ARGS, ids=range(len(ARGS)))
 @pytest.mark.parametrize(
     ("closed", "code", "says"),
@@ -175,6 +176,7 @@ def test_closed_streams(args: tuple[str, ...], closed: str, code: int, says: str
     assert (done.returncode, done.stdout, done.stderr) == (code, "", says)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("args", ARGS)
 def test_a_pipe_that_nobody_reads(args: tuple[str, ...], model: Path, tmp_path: Path) -> None:
     """141, as if SIGPIPE had ended it."""

@@ -254,7 +254,7 @@ def test_the_example_of_the_documentation_validates() -> None:
     assert len(examples()) == 1
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flags", [(), ("--no-values",), ("--at", "enc.flat"), ("--limit", "1"), ("--at", "a")])
 def test_the_document(flags: tuple[str, ...], model: Path) -> None:
     """The same facts as the rows, exact."""

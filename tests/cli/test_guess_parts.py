@@ -42,7 +42,7 @@ def made(folder: Path, kind: str) -> Path:
 KINDS = ("llama", "mixtral", "stacked", "vllm", "neox")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_line_works(kind: str, tmp_path: Path) -> None:
     """Each on a folder as it was: they are alternatives."""
@@ -61,6 +61,7 @@ def test_every_line_works(kind: str, tmp_path: Path) -> None:
         assert load_file(new).keys() != load_file(old).keys()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_groups_are_those_of_inspect(kind: str, tmp_path: Path) -> None:
     """In the table and in JSON, whose document validates."""

@@ -66,6 +66,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("form", FORMS)
 def test_other_files_are_never_replaced(place: Path, form: str) -> None:
     """--force replaces an earlier output of the same form, and an empty file."""

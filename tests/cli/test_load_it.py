@@ -71,7 +71,7 @@ def is_equal(model: nn.Module, expected: nn.Module) -> bool:
     return same and model.head.weight is model.emb.weight
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile's own imports
 @pytest.mark.parametrize("key", STATES)
 def test_the_line_of_dedup(key: str, tmp_path: Path) -> None:

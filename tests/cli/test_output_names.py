@@ -64,7 +64,7 @@ def folder(model: Path) -> Path:
     return model.parent / "in"
 
 
-@pytest.mark.sample(41)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("more", [(), ("--dry-run",), ("--json",), ("--force",)], ids=" ".join)
 @pytest.mark.parametrize("name", FALSE)
 @pytest.mark.parametrize("command", COMMANDS)

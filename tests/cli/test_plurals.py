@@ -99,7 +99,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", STATES)
 def test_reports(key: str, tmp_path: Path) -> None:
     """All that every command says of none, one and several, errors and warnings too."""

@@ -303,7 +303,7 @@ def test_the_tree_counts_what_is_shared_once(folder: Path) -> None:
 # --- the next command ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(22)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: f"{path.parent.name}-{path.stem}-{path.suffix}")
 def test_what_comes_next_can_be_typed(path: Path, tmp_path: Path) -> None:
     """Of every fixture: the line that inspect ends with names files that are there, and works."""

@@ -67,7 +67,7 @@ def _check(a: tuple[Path, Arrays], b: tuple[Path, Arrays]) -> None:
         assert {name for tensor in found for name in (*tensor.a, *tensor.b)} == mine.keys() | theirs.keys()
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize(
     ("model", "name", "shape"),

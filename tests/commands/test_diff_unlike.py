@@ -15,7 +15,7 @@ from tests.laws.test_diff_layouts import planted
 QKV = [layout for layout in all_part_layouts() if layout.name.startswith("qkv-")]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("layout", QKV, ids=lambda layout: layout.name)
 def test_no_map_is_listed_between_other_numbers(
     layout: PartLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

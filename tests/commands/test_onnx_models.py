@@ -314,6 +314,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("merge", ["concat", "sum", "ave", "mul", "none"])
 def test_activations_and_merges(tmp_path: Path, function: str, merge: str) -> None:

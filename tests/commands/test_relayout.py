@@ -60,7 +60,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("layout", ["cudnn", "mxnet.flat", "mxnet.v2", "mxnet.unfused", "paddle"])
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_there_and_back(kind: str, layout: str, tmp_path: Path) -> None:
@@ -451,6 +451,7 @@ def test_two_biases_become_one_aloud(layout: str, tmp_path: Path) -> None:
     assert not back["rnn.bias_hh_l0"].any()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("layout", ["keras", "haiku", "tf1.basic", "equinox", "flux.old", "cudnn:bias_mode=input"])
 def test_the_split_can_be_kept(layout: str, tmp_path: Path) -> None:
     """`--keep-split`: the way back is byte for byte, under another name, too, and what was kept goes."""

@@ -413,7 +413,7 @@ WITHOUT_PAGES = {"cudnn", "foreign"}
 NO_CHECKPOINT = {".py", ".md", ".json", ".txt"}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("folder", sorted(one.name for one in FIXTURES.iterdir() if one.is_dir()))
 def test_every_fixture_has_a_page(folder: str, tmp_path: Path) -> None:
     """Of every format; what cannot be read alone, such as a sidecar file, is an error of ours.

@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "names", [["tied"], ["empty"], ["hostile"], ["tied", "other"], ["hostile", "hostile2"]], ids=" ".join
 )

@@ -54,7 +54,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_output_is_called(name: str, tmp_path: Path) -> None:
     """One file, shards, and what export and a family make of a folder; each is found again."""

@@ -23,7 +23,7 @@ def two(folder: Path, module: nn.Module | None = None) -> Path:
     return save(folder, state(module or nn.LSTM(3, 5, 2), "enc"))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layout", LAYERED)
 def test_apart_and_together(layout: str, bidirectional: bool, tmp_path: Path) -> None:

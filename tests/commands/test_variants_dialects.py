@@ -39,7 +39,7 @@ def in_dialect(folder: Path, model: str, dialect: str) -> Path:
     return folder / dialect
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("model", "source", "target"), PAIRS)
 def test_the_hint_is_true(tmp_path: Path, model: str, source: str, target: str) -> None:
     """What it says is done, and the variant loads."""

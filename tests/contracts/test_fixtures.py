@@ -112,7 +112,7 @@ def test_equal_classes(case: Path) -> None:
     assert [list(equal.names) for equal in found or ()] == expected_of(case)["equal"]
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(14)
 def test_a_deduplicated_fixture_keeps_values_and_memories(case: Path, tmp_path: Path) -> None:
     """Every name comes back, and the names of one memory, and only those, share it when loaded."""
     path, output = checkpoint_of(case), tmp_path / "out.safetensors"

@@ -161,7 +161,7 @@ class TestLayout:
         assert isinstance(layout.proof, tuple) and layout.proof and all(layout.proof)
         assert all(option.what and option.default for option in layout.options)
 
-    @pytest.mark.sample(15)
+    @pytest.mark.sample(10)
     def test_tiles(self, name: str, options: dict[str, str]) -> None:
         """Each element of each tensor belongs to one place, and no cell is lost, for every network of the grid."""
         layout = layouts.find(name)
@@ -169,7 +169,7 @@ class TestLayout:
         for spec in networks(name, (2,) if options else (1, 2, 3)):
             check_tiling(layout, layout.form(spec, chosen), spec, chosen)
 
-    @pytest.mark.sample(29)
+    @pytest.mark.sample(17)
     def test_names_differ(self, name: str, options: dict[str, str]) -> None:
         """No two tensors of a network have one name."""
         layout = layouts.find(name)
@@ -178,7 +178,7 @@ class TestLayout:
             found = [tensor.name for tensor in stored(layout, layout.form(spec, chosen), spec, chosen)]
             assert sorted(set(found)) == sorted(found), spec
 
-    @pytest.mark.sample(8)
+    @pytest.mark.sample(5)
     @pytest.mark.parametrize("at", ["enc", ""])
     def test_reads_back(self, name: str, options: dict[str, str], at: str) -> None:
         """Names, shapes and what these cannot say give the network again, with each tensor in its place."""
@@ -189,7 +189,7 @@ class TestLayout:
             found = network(layout, options, at, shapes, facts=unseen(layout, spec))
             assert (found.spec, set(found.tensors.values())) == (spec, shapes.keys())
 
-    @pytest.mark.sample(12)
+    @pytest.mark.sample(8)
     def test_never_guesses(self, name: str, options: dict[str, str]) -> None:
         """With nothing said, a network is found as it is or with biases of zeros, or --spec is asked for."""
         layout = layouts.find(name)

@@ -86,7 +86,7 @@ def unresolved(page: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.sample(84)
+@pytest.mark.sample(56)
 @pytest.mark.parametrize("page", [*PAGES, *FOR_CONTRIBUTORS], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link has its file, and every anchor its heading."""
@@ -162,6 +162,7 @@ RIDDLES = (
 """Words that the glossary or plain English replaces."""
 
 
+@pytest.mark.sample(82)
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_words_are_those_of_the_glossary(page: Path) -> None:
     """Outside of code: a view is no "window", a sidecar file no "side file", and no sentence is a riddle.

@@ -68,6 +68,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "m.pt"
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("suffix", NAMES)
 def test_by_convert_and_export(suffix: str, model: Path, tmp_path: Path) -> None:
     """The same tensors; the same bytes each time, wherever they go; nothing else is left beside them."""

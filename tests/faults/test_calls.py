@@ -27,7 +27,7 @@ STAYS = {"write": "ENOSPC", "pwrite": "ENOSPC", "create": "ENOSPC", "mkdir": "EN
 commands = pytest.mark.parametrize("command", CALLED, ids=lambda command: command.name)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @commands
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
@@ -45,7 +45,7 @@ def test_a_call_fails(desk: Desk, command: Command, error: str) -> None:
     )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @commands
 def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -67,7 +67,7 @@ def test_a_call_fails_from_then_on(desk: Desk, command: Command) -> None:
     )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @commands
 def test_a_call_that_was_interrupted_is_made_again(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -84,7 +84,7 @@ def test_a_call_that_was_interrupted_is_made_again(desk: Desk, command: Command)
     )
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @commands
 def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> None:
     case = desk.case(command)
@@ -101,7 +101,7 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
     )
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("command", CALLED, ids=one_word)
 @pytest.mark.parametrize("error", ("EIO", "EACCES"))
 def test_a_look_fails(desk: Desk, command: Command, error: str) -> None:

@@ -138,7 +138,7 @@ def _unverified(command: Command) -> Command:
     return replace(command, name=f"{command.name}-unverified", words=(*command.words, "--no-verify"))
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize(
     ("command", "name"),
@@ -240,7 +240,7 @@ PLACES = tuple(
 )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", (_gone, _moved, _linked), ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: Deed) -> None:
@@ -302,7 +302,7 @@ def _beside(command: Command) -> Command:
     return replace(command, name=f"{command.name}-beside", make=make)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", (_cleaned_away, _trapped), ids=lambda change: change.__name__[1:])
 @pytest.mark.parametrize("command", PLACES, ids=one_word)
 def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change: Deed) -> None:
@@ -327,6 +327,7 @@ def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change
     nothing_wrong(_run(desk, case, f"the temporary is {change.__name__[1:]}", tries, change, judge))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ("dedup", "dedup-torch", "dedup-folder", "family", "fuse"))
 def test_an_output_of_somebody_else_arrives(desk: Desk, name: str) -> None:
     """Without --force nothing that exists is overwritten, also when it came while the output was written."""

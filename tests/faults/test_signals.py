@@ -56,7 +56,7 @@ def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
         yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @commands
 @pytest.mark.parametrize("name", [name for name in SIGNALS if name != "KILL"])
 def test_a_signal_at_every_call(desk: Desk, command: Command, name: str) -> None:

@@ -154,7 +154,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", WRONG)
 def test_a_reader_that_is_wrong(key: str, site: Path) -> None:
     """Its package is named, and nothing relies on what it says."""

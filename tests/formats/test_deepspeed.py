@@ -186,7 +186,7 @@ def test_steps_without_the_one_that_is_the_latest(tmp_path: Path) -> None:
     refused(quick, "inspect", "ck", cwd=tmp_path, code=3, says=("'latest'", "'global_step9'", "is not there"))
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [*STAGES, *UNIVERSAL])
 @pytest.mark.parametrize("command", ["dedup", "export", "convert"])
 def test_commands(name: str, command: str, tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def _frozen(count: int) -> Callable[[Any], object]:
     return change
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong(what: str, tmp_path: Path) -> None:
     """Each is an error that says where, and nothing is written."""

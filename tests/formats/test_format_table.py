@@ -30,7 +30,7 @@ def sniffed(path: Path) -> list[str]:
     return [row.name for row in FORMATS if row.sniff(head, path.stat().st_size, str(path))]
 
 
-@pytest.mark.sample(149)
+@pytest.mark.sample(87)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT.parent)))
 def test_one_row_recognises_a_file_that_is_read_and_none_another(path: Path) -> None:
     """Every fixture and every sample; an index of shards is read, and is not in a format itself."""

@@ -134,7 +134,7 @@ ARRAYS: Arrays = {
 class TestStorages:
     """Where the bytes of a dataset are."""
 
-    @pytest.mark.sample(5)
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("order", ["<", ">"])
     @pytest.mark.parametrize(
         "options",

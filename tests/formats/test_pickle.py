@@ -67,7 +67,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(value=values)
@@ -119,7 +119,7 @@ def everything() -> object:
     return [*small, (1, 2), (1, 2, 3), (1, 2, 3, 4), {"k": [bytearray(b"z"), complex(1, 2)]}, spaces, small]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_truncation_at_every_byte_is_a_format_error(protocol: int) -> None:
     """A cut pickle never looks whole and never crashes."""
@@ -129,7 +129,7 @@ def test_truncation_at_every_byte_is_a_format_error(protocol: int) -> None:
             run(data[:stop])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(max_examples=examples(400), deadline=None)
 @given(data=st.data())
@@ -187,6 +187,7 @@ def test_a_memory_bomb_is_refused(make: Callable[[int], bytes]) -> None:
         run(make(300_000), limits=PickleLimits(max_memo=100_000, max_objects=100_000))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", CALLERS)
 def test_a_call_is_shown_and_never_run(name: str) -> None:
     """The name is kept as called, with a short printable preview of its arguments."""

@@ -1,4 +1,4 @@
-"""Structure-aware fuzzing: `make fuzz`, a short run and the corpus of what it found in `pytest tests/fuzz`.
+"""Structure-aware fuzzing: `make fuzz`, a short run and the corpus of what it found in `make test`.
 
 mutators/     bytes and a Random to bytes, one module for each kind of file
 seeds.py      the files that are mutated: fixtures, contract cases, and what paramtool makes of them

@@ -227,7 +227,7 @@ def guessed(folder: Path, limit: int = 10**6, values: bool = True, **tensors: to
     return guess(folder / "m.pt", limit=limit, values=values)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("make, inputs, hidden, layers, both", ORDINARY)
 def test_ordinary_networks_are_among_the_first_five(
     make: Any, inputs: int, hidden: int, layers: int, both: bool, tmp_path: Path
@@ -241,7 +241,7 @@ def test_ordinary_networks_are_among_the_first_five(
     assert any(f"1/sqrt({hidden})" in reason for reason in mine.reasons)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("make, inputs, hidden, layers, both", ORDINARY[:6])
 def test_trained_networks_are_among_the_first_five(
     make: Any, inputs: int, hidden: int, layers: int, both: bool, tmp_path: Path
@@ -313,7 +313,7 @@ def test_unused_room_that_is_not_zero_counts_against_it(tmp_path: Path) -> None:
     assert score(zeroed) > score(whole) + 3
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("value", [0.0, 1.0, 3e38, float("nan"), float("-inf"), None])
 def test_values_never_decide(value: float | None, tmp_path: Path) -> None:
     """Whatever they are, noise too: the same candidates, as sure as before."""
@@ -521,6 +521,7 @@ def test_a_name_that_no_template_can_hold() -> None:
         as_toml(found)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", ["mxnet", "torch", "chainer", "keras", "flax.linen", "onnx", "tf1.basic", "paddle"])
 @pytest.mark.parametrize("layers, both", [(1, False), (2, True)])
 def test_networks_are_found_by_their_names(name: str, layers: int, both: bool) -> None:

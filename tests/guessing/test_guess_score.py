@@ -32,14 +32,14 @@ def judged(name: str, path: Path, said: dict[str, Any]) -> None:
         assert str(row) in PAGE.splitlines(), f"{row}: benchmarks/guess_score.py -o docs/guess.md writes it anew"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(SAID))
 def test_the_score_of_other_peoples_files(name: str, samples: Path) -> None:
     """Each checkpoint whose authors' code says what is in it."""
     judged(name, samples / name, SAID[name])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_the_score_of_what_frameworks_made(name: str, tmp_path: Path) -> None:
     """The row of each file is that of the page; each line runs beside a copy, and gives what it holds."""

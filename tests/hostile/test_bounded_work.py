@@ -123,7 +123,7 @@ def exponent(less: float, more: float, growth: float) -> float:
 
 
 @pytest.mark.usefixtures("low_floors")
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("key", WORST, ids=lambda key: key.replace(": ", "-"))
 def test_work_grows_as_the_file_does(key: str, tmp_path: Path) -> None:
     """Steps, and in `make hard` memory, at n and at 4 n; and memory for each byte.

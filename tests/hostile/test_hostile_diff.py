@@ -45,7 +45,7 @@ def named(name: str) -> dict[str, dict[str, torch.Tensor]]:
     }
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_are_only_text(name: str, tmp_path: Path) -> None:
     """Each line is one of our rows, printable, and no command of a terminal or of a runner; JSON is one document."""
@@ -197,7 +197,7 @@ PAIRS: dict[str, Callable[[], Tensors]] = {
 }
 
 
-@pytest.mark.sample(28)
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("flags", [(), ("--rows",), ("--json",)], ids=["plain", "rows", "json"])
 @pytest.mark.parametrize("case", PAIRS)
 def test_rare_tensors(case: str, flags: tuple[str, ...], tmp_path: Path) -> None:

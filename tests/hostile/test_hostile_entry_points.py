@@ -132,7 +132,7 @@ def test_every_door_is_in_the_tables() -> None:
     assert PYTHON.keys() | READ_NO_CHECKPOINT | JUDGED == public - classes
 
 
-@pytest.mark.sample(27)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(
     "args",
     [(command, *args) for command, rows in DOORS.items() if command not in JUDGED for args in rows],
@@ -176,7 +176,7 @@ def test_each_function(door: str, folder: Path) -> None:
             pass  # no recurrent network in the file
 
 
-@pytest.mark.sample(123)
+@pytest.mark.sample(72)
 @pytest.mark.parametrize("command", DOORS)
 @pytest.mark.parametrize(
     "never",

@@ -105,6 +105,7 @@ CASES: dict[str, tuple[Change, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("key", CASES)
 def test_a_wrong_record_is_refused(key: str, folder: Path) -> None:
     """Exit 3, with what is wrong named."""

@@ -17,7 +17,7 @@ from tests.hostile.makers_hdf5 import FILES
 from tests.patience import calls
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("key", FILES)
 def test_a_hostile_file_is_refused(key: str, tmp_path: Path) -> None:
     """Exit 4 where a file reaches elsewhere or makes too much of little, 3 where it is damaged; nothing left."""

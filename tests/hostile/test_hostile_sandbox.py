@@ -96,7 +96,7 @@ class TestAnswers:
         assert len(str(caught.value)) < 500
         assert b"".join(asked("content", path)) == path.read_bytes()
 
-    @pytest.mark.sample(4)
+    @pytest.mark.sample(2)
     @needs_fork
     @pytest.mark.parametrize(
         ("function", "words"),
@@ -197,7 +197,7 @@ class TestProcesses:
         assert done.stdout == "['w']\n", done
         assert not (tmp_path / "run").exists()
 
-    @pytest.mark.sample(3)
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
     def test_a_signal_ends_a_command_that_reads_an_endless_file(self, number: int, tmp_path: Path) -> None:
         """At once, with its exit code; no process, no file is left."""

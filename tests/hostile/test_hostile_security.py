@@ -83,7 +83,7 @@ def _started(*args: object, cwd: Path) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("path", CALLS)
 def test_a_call_that_no_tensor_needs(path: str, tmp_path: Path) -> None:
     """inspect lists everything and exits 4; dedup exits 4, and 0 with --allow-unknown."""
@@ -112,6 +112,7 @@ def test_a_call_that_no_tensor_needs(path: str, tmp_path: Path) -> None:
     assert asked("inspect", "--fail-on", "unsafe", "--allow-unknown", "model.pt").code == 1
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("path", ["os.system", "builtins.eval", f"{MODULE}.function"])
 @pytest.mark.parametrize("place", ["storage", "offset", "size", "around"])
 def test_a_call_that_a_tensor_needs(path: str, place: str, tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_call_that_a_tensor_needs(path: str, place: str, tmp_path: Path) -> No
         assert path in ran.err and "'w'" in ran.err, ran
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", CALLERS)
 def test_other_ways_to_call(key: str, tmp_path: Path) -> None:
     """Every opcode that calls, in the middle of a checkpoint."""

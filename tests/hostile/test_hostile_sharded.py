@@ -37,7 +37,7 @@ def test_an_index_names_only_files_beside_it(key: str, tmp_path: Path) -> None:
     check(OUTSIDE[key], folder)
 
 
-@pytest.mark.sample(31)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("key", INDEXES)
 def test_a_hostile_index_is_refused(key: str, tmp_path: Path) -> None:
     """Exit 3 with the index and the shard named, nothing left."""

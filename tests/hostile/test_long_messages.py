@@ -79,7 +79,7 @@ FILES: dict[str, Callable[[str], tuple[str, bytes]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(36)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("long", ["n" * LONG, "\x1b" * LONG, "\U0001f600" * (LONG // 5), "n\n" * (LONG // 2)],
                          ids=["letters", "escapes", "wide", "lines"])  # fmt: skip
 @pytest.mark.parametrize("key", FILES)

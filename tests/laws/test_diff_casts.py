@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("casts")
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "apart"])
 @pytest.mark.parametrize("end", ["weight", "bias"])
@@ -69,7 +69,7 @@ def test_a_layout_and_a_shorter_type(layout: PartLayout, back: bool, end: str, t
     assert {one.kind for one in diff(tmp_path / "b.safetensors", tmp_path / "wide.safetensors").tensors} == {ROUNDED}
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_a_layout_and_a_wider_type(layout: PartLayout, tmp_path: Path) -> None:
     """bfloat16 as float32 loses nothing; one other number is told."""
@@ -83,7 +83,7 @@ def test_a_layout_and_a_wider_type(layout: PartLayout, tmp_path: Path) -> None:
     assert not compared(tmp_path, a, b).is_same()
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name, spec", CASES, ids=[f"{name}-{spec.kind}" for name, spec in CASES])
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
 @pytest.mark.parametrize("dtype", ["f2", "f8"])

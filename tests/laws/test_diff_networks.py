@@ -37,7 +37,7 @@ def files(place: Path, name: str, spec: Spec) -> tuple[Path, Path]:
     return found[0], found[1]
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name, spec", CASES, ids=[f"{name}-{spec.kind}" for name, spec in CASES])
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
 def test_a_network_in_another_layout(name: str, spec: Spec, back: bool, tmp_path: Path) -> None:
@@ -64,6 +64,7 @@ def layered() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     return state, keras
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
 @pytest.mark.parametrize("wrong", ["", "rnn.bias_hh_l1", "rnn.bias_ih_l0", "rnn.weight_hh_l1"])
 def test_layers_that_are_modules_of_their_own(wrong: str, back: bool, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_layers_that_are_modules_of_their_own(wrong: str, back: bool, tmp_path: 
     assert any(wrong in (*one.a, *one.b) for one in told) or not wrong
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("old, new", [*permutations(WRITERS, 2)])
 @pytest.mark.parametrize("biases", ["none", "first", "both"])
 def test_two_libraries_of_which_neither_is_torch(old: str, new: str, biases: str, tmp_path: Path) -> None:

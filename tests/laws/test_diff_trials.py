@@ -64,6 +64,7 @@ def other_bits(module: Module, name: str) -> Module:
     return module._replace(b={**module.b, name: changed}, is_shared=False)
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kept(kind)])
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")
 def test_the_judge_sees_an_element_that_is_another(kind: str, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("make", [nested, tied, sliced, fused])
 def test_commands(tmp_path: Path, make: Callable[[int], dict[str, object]], command: str) -> None:

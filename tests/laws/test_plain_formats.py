@@ -82,6 +82,7 @@ def same_in_any_order(state: dict[str, torch.Tensor], found: dict[str, Any]) -> 
     return same_values(state, {name: found[name] for name in state})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("suffix", FORMATS)
 @law
 @given(state=flat_states())

@@ -104,7 +104,7 @@ def start_of(spec: Spec, inner: bool, layout: str) -> Held:
     return move(source_of(spec, inner), layout)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("a", NAMES)
 def test_there_and_back(a: str) -> None:
     """From A to each B and back, with what would be lost kept beside it, gives A's bytes; without, A's function."""
@@ -118,7 +118,7 @@ def test_there_and_back(a: str) -> None:
             assert_same_function(move(there.without_kept(), conversions.neutral_layout(spec)), source, roundings=4)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_back_to_where_all_parts_are_apart(name: str) -> None:
     """Whatever a layout makes of a network's biases, the function is the same when they are apart again."""
@@ -194,6 +194,7 @@ EXACT = (
 """Layouts that keep both biases as they are: none of them loses a bit to another."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["lstm", "gru after", "rnn"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_layouts_with_two_biases_say_that_they_are_exact(kind: str, bias: bool) -> None:
@@ -242,7 +243,7 @@ def scattered(source: Held, seed: int) -> Held:
 # --- fewer and larger copies ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_coalesced_copies_write_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every layout, the copies as they are joined and cell by cell fill the same tensors; joining adds none."""

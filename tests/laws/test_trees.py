@@ -46,7 +46,7 @@ def opens(path: Path, weights_only: bool) -> str:
     return ""
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("part", range(40 if IS_HARD else 2))
 @pytest.mark.parametrize(
     "options",

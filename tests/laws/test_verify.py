@@ -75,7 +75,7 @@ PAIRS = [pytest.param(path, command, id=f"{path.name}-{command}") for path in FI
 """Every file with every command."""
 
 
-@pytest.mark.sample(25)
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("path, command", PAIRS)
 def test_what_a_command_wrote_of_a_file(tmp_path: Path, path: Path, command: str) -> None:
     """Fixtures and other people's files, by every command that writes."""

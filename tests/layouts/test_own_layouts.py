@@ -45,7 +45,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # --- the proof ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(layouts.built_in()))
 def test_every_built_in_layout_is_proved(name: str) -> None:
     """What is asked of other people's layouts holds for ours."""

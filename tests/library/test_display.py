@@ -86,6 +86,7 @@ PICTURE = {"svg", "title", "g", "rect", "text"}
 """The elements of a picture: nothing that has a style, an id or a script, since it stands in somebody else's page."""
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", VALUES)
 def test_ten_lines_at_most_of_plain_text(kind: str, folder: Path) -> None:
     text = repr(VALUES[kind](folder))
@@ -94,6 +95,7 @@ def test_ten_lines_at_most_of_plain_text(kind: str, folder: Path) -> None:
     assert all(line.isprintable() and len(line) <= MAX_CELL + 20 for line in lines), text
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_table_without_strangers_tags(kind: str, folder: Path) -> None:
     shown = VALUES[kind](folder)

@@ -182,6 +182,7 @@ def outputs(module: nn.Module, x: np.ndarray, *states: np.ndarray) -> np.ndarray
     return np.asarray(found[0])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", ["m.keras", "m.weights.h5"])
 def test_keras_beside_torch(name: str, layers: int, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def cases(system: System) -> Iterator[Network]:
         yield from (Network("lstm", layers, 2, bias, projection=2) for layers in (1, 2) for bias in (True, False))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @every_system
 def test_computes_what_torch_computes(system: System) -> None:
     """A torch module's weights, converted, give its outputs and last states by the library's own equations."""
@@ -164,7 +164,7 @@ def test_computes_what_torch_computes(system: System) -> None:
         assert error(network, system, arrays, expected(network, named)) < TIGHT, network
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @every_system
 def test_every_other_order_of_gates_is_wrong(system: System) -> None:
     """With any two or more gates in each other's places the outputs are far off: the order above is the only one."""

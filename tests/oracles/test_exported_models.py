@@ -136,7 +136,7 @@ def llama(tied: bool) -> Any:
     return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=tied))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.__name__)
 def test_from_pretrained_opens_it(kind: Kind, tied: bool, tmp_path: Path) -> None:

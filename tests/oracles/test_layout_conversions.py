@@ -395,7 +395,7 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("words", "code", "says"), SAID)
 def test_commands(samples: Path, tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
     """What a person types ends with its exit code, and the message says what was done or what to do."""

@@ -99,6 +99,7 @@ def is_flat(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("through", ["dcp", "safetensors"])
 def test_training_goes_on_in_the_fused_module(through: str, is_flat: bool, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def window() -> Iterator[Browser]:
         yield made
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 def test_words_do_not_meet(window: Browser, path: Path) -> None:
     window.size(600, 1600)
@@ -48,7 +48,7 @@ def test_words_do_not_meet(window: Browser, path: Path) -> None:
         assert to <= left2 or to2 <= left or low <= top2 or low2 <= top, f"{a!r} and {b!r}"
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_picture_follows_the_scheme_of_its_page(window: Browser, path: Path, scheme: str, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path],
     assert complaints["missing_keys"] == {a.name for a in found.plan.aliases}
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(5)
 def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """By the command that the warning says."""
     model, source = folder
@@ -173,7 +173,7 @@ def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     everything_is_there(model, tmp_path / "out.plain", source)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(5)
 def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Tied names that transformers did not save are there, too: programs that know no tie read the file."""
     model, source = folder
@@ -190,7 +190,7 @@ def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Pat
     assert {name: raw(tensor) for name, tensor in stored.items()} == {n: raw(t) for n, t in state.items()}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder

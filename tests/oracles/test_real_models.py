@@ -34,7 +34,7 @@ OF_CONFIGS = [name for name in OF_TRANSFORMERS if name not in CONFIG_SAYS_LESS]
 # --- from_pretrained -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", ["small", "small.safetensors"], ids=["folder", "state dict"])
 @pytest.mark.parametrize("made", OF_TRANSFORMERS, indirect=True)
 def test_from_pretrained_of_every_name(made: Made, source: str, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def ties(model: nn.Module) -> list[list[str]]:
 # --- load_model ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(8)
 @EVERY
 @pytest.mark.parametrize("output", ["small.safetensors", "small.pt"])
 @pytest.mark.parametrize("how", ["copy", "assign", "meta", "meta assign"])

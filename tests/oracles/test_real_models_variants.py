@@ -104,6 +104,7 @@ def plain(path: Path, name: str, folder: Path, *how: object) -> Path:
     return folder
 
 
+@pytest.mark.sample(4)
 def test_a_variant_that_loads(meeting: Meeting, tmp_path: Path) -> None:
     """`load_model` fills it, keeping its ties; it computes what that part of the saved model computes."""
     source, path = small(meeting.saved, tmp_path, meeting.change)

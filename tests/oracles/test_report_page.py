@@ -70,7 +70,7 @@ def opened(window: Browser, page: Path, width: int = 1280, scheme: str = "light"
     assert window.console() == []
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (420, "dark")])
 def test_a_page_opens(window: Browser, pages: Path, page: str, width: int, scheme: str) -> None:
@@ -242,6 +242,7 @@ def test_names_run_nothing(window: Browser, pages: Path) -> None:
     assert messages and all("Content Security Policy" in one for one in messages)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["one", "two", "fused"])
 def test_the_contrast_of_words(window: Browser, pages: Path, page: str, scheme: str) -> None:

@@ -118,7 +118,7 @@ def beside(folder: Path) -> dict[str, bytes | str]:
     return {name: what for name, what in contents(folder).items() if not name.startswith(("model", "pytorch_model"))}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "own tied"])  # which Trainer cannot save
 def test_a_trainer_goes_on(name: str, tmp_path: Path) -> None:
     """From our folder to the losses and weights of the run that never stopped; every other file is as it was."""
@@ -250,7 +250,7 @@ def the_same(run: Run, other: Run) -> bool:
     return run.losses == other.losses and all(state(one) == state(two) for one, two in models)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("safe", [True, False], ids=["safetensors", "bin"])
 @pytest.mark.parametrize(
     "names", [("gpt2 tied",), ("t5",), ("llama untied",), ("own tied",), ("own tied", "own untied")], ids="+".join

@@ -45,7 +45,7 @@ def model(request: pytest.FixtureRequest) -> Any:
     return examples.MODELS[request.param].build()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", ["5GB", "10KB"])
 def test_what_save_pretrained_writes(size: str, model: Any, tmp_path: Path) -> None:
     """Each tie of the model holds, in one file and in shards; nothing else does."""

@@ -150,7 +150,7 @@ def _found(path: str) -> type:
         pytest.skip(f"{path} is not in what is installed")
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("path", sorted(VALUE_CLASSES), ids=lambda path: path.replace(".", "-", 1))
 def test_each_value_class(path: str, tmp_path: Path) -> None:
     """An enum whose members are strings or integers; each member is data, by either way of pickling it."""

@@ -59,7 +59,7 @@ def test_ties_are_recorded_under_the_names_of_the_folder(model_type: str, tmp_pa
     assert not told["missing_keys"] and values(found) == values(model)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @some(RENAMED, "gemma3", "mixtral", "llava")
 @pytest.mark.parametrize("how", ["filled", "meta"])
 def test_load_model_takes_the_folder(model_type: str, how: str, tmp_path: Path) -> None:

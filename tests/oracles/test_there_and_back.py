@@ -151,7 +151,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "command", "layout", "count"), CASES, ids=lambda one: str(one))
 def test_there_and_back_is_the_same_file(
     name: str, command: str, layout: str, count: int, models: Path, tmp_path: Path

@@ -32,7 +32,7 @@ def refuses(path: Path) -> bool:
     return False
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(35)
 @pytest.mark.parametrize("protocol", [2, 4])
 @pytest.mark.parametrize("word", TABLE)
 def test_an_object_comes_back_as_what_it_was(tmp_path: Path, word: str, protocol: int) -> None:

@@ -79,7 +79,7 @@ def classes() -> list[str]:
     return found if IS_EVERY_MODEL else found[::60]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", classes())
 def test_transformers_agrees(name: str) -> None:
     skip_if_outdated()
@@ -135,7 +135,7 @@ def every_class() -> list[tuple[str, bool]]:
     return [*((name, False) for name in every), *((name, True) for name in large)]
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name, default", every_class())
 def test_no_class_contradicts_itself(name: str, default: bool) -> None:
     """Shapes, forms, parts and layers of every class are as its config says, under the names of both versions."""

@@ -118,7 +118,7 @@ def test_names_shapes_and_ties_of_a_config(case: Case, tmp_path: Path) -> None:
     assert names_from_config(tmp_path) == found
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @EVERY
 @pytest.mark.parametrize("how", ["copy", "assign", "meta", "meta assign"])
 def test_logits_are_equal_bit_for_bit(case: Case, how: str, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ OPENS: dict[str, tuple[Callable[[], nn.Module], Callable[[dict[str, Any]], dict[
 """{what is special about it: the model, and what its config.json becomes}."""
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", OPENS)
 def test_a_config_that_from_pretrained_opens(name: str, tmp_path: Path) -> None:
     """The names and shapes are those that it opens; `variants` and both flags that build the model take it, too."""

@@ -157,7 +157,7 @@ def suffixes(layout: PartLayout) -> st.SearchStrategy[str]:
     return st.sampled_from(["weight"] if layout.name in UNBIASED else ["weight", "bias"])
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(7)
 @by_layout
 @given(data=st.data())
 def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> None:
@@ -170,7 +170,7 @@ def test_a_layout_is_its_reference(layout: PartLayout, data: st.DataObject) -> N
     assert [one.stored.shape for one in joints] == [array.shape for array in laid.fused]
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(5)
 @by_layout
 @given(data=st.data())
 def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
@@ -192,7 +192,7 @@ def test_places_tile(layout: PartLayout, data: st.DataObject) -> None:
     assert held == {(one.name, index): times[one.name] for one in laid.apart for index in np.ndindex(one.shape)}
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @by_layout
 @given(data=st.data())
 def test_there_and_back(layout: PartLayout, data: st.DataObject) -> None:
@@ -228,7 +228,7 @@ MATTER = [(layout, word) for layout in LAYOUTS for word in dict.fromkeys(layout.
 by_fact = pytest.mark.parametrize(("layout", "word"), MATTER, ids=lambda one: getattr(one, "name", one))
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(8)
 @by_fact
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -245,7 +245,7 @@ def test_a_changed_fact_of_the_same_shape_gives_other_bytes(layout: PartLayout, 
     assert laid.has(laid.apart_again(changed)) is ((layout.name, word) in ALIKE)
 
 
-@pytest.mark.sample(21)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.facts()], ids=lambda layout: layout.name)
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -259,7 +259,7 @@ def test_facts_of_one_shape_give_the_same_bytes_only_where_their_references_do(
     assert laid.has(laid.apart_again(facts_of(layout, other.sizes))) is laid.is_fused_as_by(other.sizes)
 
 
-@pytest.mark.sample(19)
+@pytest.mark.sample(11)
 @by_fact
 @settings(max_examples=examples(25))
 @given(data=st.data())

@@ -48,7 +48,7 @@ def test_divisors(number: int) -> None:
     assert sorted(part_maps.divisors(number)) == [k for k in range(1, number + 1) if not number % k]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("rows", [24, 40, 96])
 @pytest.mark.parametrize(
     "mine, other", [("qkv", "qkv-per-group"), ("qkv-per-chunk", "qkv"), ("qkvz", "qkvz-per-chunk")]

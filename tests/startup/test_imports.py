@@ -53,7 +53,7 @@ def sharded(folder: Path) -> Path:
     return makers_sharded.index(folder, makers_sharded.MAP)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("make", [zip_file, stacked, safetensors, deduplicated, sharded])
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--tensors",), ("--fail-on", "unused-bytes>1GB")])
 def test_inspect_imports_nothing_heavy(make: object, flags: tuple[str, ...], tmp_path: Path) -> None:

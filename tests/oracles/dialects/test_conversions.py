@@ -33,6 +33,7 @@ def check(proof: Proof) -> None:
     assert all(error > proofs.FAR for error in proof.wrong.values()), proof
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", FUSED)
 def test_apart(name: str, tmp_path: Path) -> None:
     """Every byte is where our equations have it, and the model runs on the parts."""
@@ -41,14 +42,14 @@ def test_apart(name: str, tmp_path: Path) -> None:
     forms.same(ours.in_file(ours.apart(layout)), theirs.apart(layout), f"unfuse {layout}")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FUSED)
 def test_apart_runs(name: str, tmp_path: Path) -> None:
     case, _, theirs = sources(name, tmp_path)
     check(proofs.unfused(case, theirs))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FUSED)
 def test_there_and_back(name: str, tmp_path: Path) -> None:
     """Fused again, it is the same file: the old names and bytes."""
@@ -68,6 +69,7 @@ def test_refused_without_the_fact(name: str, tmp_path: Path) -> None:
     assert "heads" in said
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TORCH)
 def test_torch_runs_it(name: str, tmp_path: Path) -> None:
     case, ours, theirs = sources(name, tmp_path)

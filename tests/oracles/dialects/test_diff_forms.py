@@ -32,7 +32,7 @@ def kinds(found: Diffed) -> set[str]:
     return {one.kind for one in found.tensors}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", keys())
 def test_both_forms_are_the_same_weights(key: str, tmp_path: Path) -> None:
     """In both directions, with a map for whatever is cut, joined or stacked."""

@@ -37,7 +37,7 @@ def both(system: System, place: Path) -> tuple[Path, Path, Tensors]:
     return file, path, made
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @EACH
 def test_a_model_in_another_dialect(system: System, tmp_path: Path) -> None:
     """Every tensor of the system is found in the file of transformers, in both directions; the map is named."""

@@ -32,6 +32,7 @@ def case(name: str) -> Case:
     return Case(BY_NAME[name])
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", FUSED)
 def test_attention(name: str) -> None:
     """Taken apart by its own layout, it is the same model; by any other, it is not."""

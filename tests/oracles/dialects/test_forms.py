@@ -64,7 +64,7 @@ def test_the_forms_differ(key: str, tmp_path: Path) -> None:
         assert one.changed
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @needs_converter
 @pytest.mark.parametrize("variant", families.VARIANTS)
 @pytest.mark.parametrize("key", KEYS)

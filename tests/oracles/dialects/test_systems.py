@@ -36,7 +36,7 @@ def test_our_equations_run(system: System, tmp_path: Path) -> None:
     check(system, case, system.expected(file, sizes(system.family.attention[0])))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @needs_converter
 @EACH
 def test_converted(system: System, tmp_path: Path) -> None:
