@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: `make test` an eighth, since it tries the same ones each time; `make hard` all."""
+"""How many examples hypothesis tries: `make test` an eighth, as it tries the same ones each time; `make hard` all."""
 
 from __future__ import annotations
 
