@@ -168,7 +168,7 @@ def _spans(change: Distance) -> str:
 
 def base_rows(found: BaseFound) -> Iterator[Row]:
     """The base of a fine-tune, and how far each candidate is."""
-    yield "verdict", found.base or "none of the candidates is clearly the base"
+    yield "verdict", found.answer
     for one in found.candidates:
         if one.why:
             yield "candidate", whole(one.path), one.why

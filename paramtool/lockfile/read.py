@@ -56,6 +56,8 @@ def read(path: str) -> Lock:
         raise NoSuchFileError(path, "no such lock", "`paramtool lock PATH` writes one") from None
     except OSError as error:
         raise FormatError(f"cannot be read: {error.strerror}").at(path) from None
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise FormatError("begins with a byte order mark, which a lock does not have", AGAIN).at(path, 1)
     try:
         return parse(data.decode("ascii"), path)
     except UnicodeDecodeError as error:

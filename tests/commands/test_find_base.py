@@ -32,3 +32,11 @@ def test_vectors_count_where_there_is_no_matrix(tmp_path: Path) -> None:
     tuned, other = (model(tmp_path / f"{seed}.safetensors", seed, matrices=False) for seed in (1, 2))
     (found,) = find_base(tuned, [other]).candidates
     assert found.sampled == 9 and found.same == 8
+
+
+def test_two_that_are_as_near_are_named(tmp_path: Path) -> None:
+    """A base and its copy: neither is clearly the base, and the answer says which two."""
+    tuned, one, two = (model(tmp_path / f"{name}.safetensors", 1) for name in ("tuned", "one", "two"))
+    found = find_base(tuned, [model(tmp_path / "other.safetensors", 2), one, two])
+    assert not found.base and found.answer.endswith(f"{str(one)!r} and {str(two)!r} are about as near")
+    assert find_base(tuned, [one]).answer == str(one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -164,6 +166,13 @@ def twice(text: str, start: str) -> str:
     """A text with one of its lines twice."""
     line = next(one for one in text.split("\n") if one.startswith(start))
     return text.replace(line, f"{line}\n{line}")
+
+
+def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
+    """Editors on Windows write one."""
+    (tmp_path / "paramtool.lock").write_text("\ufeff# paramtool.lock, version 1: ...\n", "utf-8")
+    with pytest.raises(FormatError, match="paramtool.lock:1: begins with a byte order mark"):
+        read.read(str(tmp_path / "paramtool.lock"))
 
 
 @pytest.mark.parametrize(

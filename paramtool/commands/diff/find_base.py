@@ -67,10 +67,18 @@ class BaseFound(Displayed):
         second = others[0].distance if others else inf
         return first.path if first.distance < NEAR and first.distance <= CLEAR * second else ""
 
+    @property
+    def answer(self) -> str:
+        """The base, or why none is named."""
+        near = [repr(one.path) for one in self.candidates[:2] if one.distance < NEAR]
+        if self.base or len(near) < 2:
+            return self.base or "none of the candidates is clearly the base"
+        return f"none of the candidates is clearly the base: {' and '.join(near)} are about as near"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """The answer, and the distance of each candidate."""
         yield "of", self.path
-        yield "base", self.base or "none of the candidates is clearly its base"
+        yield "base", self.answer
         for one in self.candidates[:most]:
             yield "distance", f"{one.distance:.3g}  {one.path}"
 
