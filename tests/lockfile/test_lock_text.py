@@ -171,7 +171,7 @@ def twice(text: str, start: str) -> str:
 def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
     """Editors on Windows write one."""
     (tmp_path / "paramtool.lock").write_text("\ufeff# paramtool.lock, version 1: ...\n", "utf-8")
-    with pytest.raises(FormatError, match="paramtool.lock:1: begins with a byte order mark"):
+    with pytest.raises(FormatError, match=r"paramtool.lock:1: begins with a byte order mark"):
         read.read(str(tmp_path / "paramtool.lock"))
 
 

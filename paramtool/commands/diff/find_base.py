@@ -65,7 +65,8 @@ class BaseFound(Displayed):
         """The candidate that is clearly the base; empty if none is."""
         first, *others = self.candidates
         second = others[0].distance if others else inf
-        return first.path if first.distance < NEAR and first.distance <= CLEAR * second else ""
+        is_clear = first.distance <= CLEAR * second and first.distance != second
+        return first.path if first.distance < NEAR and is_clear else ""
 
     @property
     def answer(self) -> str:
