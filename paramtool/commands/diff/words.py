@@ -6,6 +6,7 @@ q 16, k 4, v 4 rows in turn, 2 times
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from paramtool.engine.compare.runs import LineRun, Runs
 
@@ -33,6 +34,8 @@ def words(
     'rows of w backwards'
     >>> words(Runs.of([LineRun(0, 8 * m + 2 * n, 2, 6 * n + 2 * m) for n in range(4) for m in range(3)]), ["qkv"])
     'rows of qkv as [3, 4, 2], axes (1, 0, 2)'
+    >>> words(Runs.of([LineRun(0, 4 * m + 2 * n, 2, 4 * n + 2 * m) for n in (0, 1) for m in (0, 1)]), ["w"], totals={0: 9})
+    '[w 0-1; w 4-5; w 2-3; w 6-7]'
     """
     of = "columns of " if lines == "column" else ""
     if _are_whole(runs, totals):
@@ -45,7 +48,7 @@ def words(
     if step == -first.length:
         some = f", {first.length} at a time" if first.length > 1 else ""
         return f"{lines}s of {names[first.tensor]} backwards{some}"
-    if shape := runs.exchanged():
+    if (shape := runs.exchanged()) and (totals is None or totals[first.tensor] == prod(shape)):
         return f"{lines}s of {names[first.tensor]} as {list(shape)}, axes (1, 0, 2)"
     if period := runs.period():
         turn = ", ".join(_few(runs.part(0, period), lambda one: f"{names[one.tensor]} {one.length}"))
