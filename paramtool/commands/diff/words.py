@@ -34,7 +34,8 @@ def words(
     'rows of w backwards'
     >>> words(Runs.of([LineRun(0, 8 * m + 2 * n, 2, 6 * n + 2 * m) for n in range(4) for m in range(3)]), ["qkv"])
     'rows of qkv as [3, 4, 2], axes (1, 0, 2)'
-    >>> words(Runs.of([LineRun(0, 4 * m + 2 * n, 2, 4 * n + 2 * m) for n in (0, 1) for m in (0, 1)]), ["w"], totals={0: 9})
+    >>> quarters = [LineRun(0, 4 * m + 2 * n, 2, 4 * n + 2 * m) for n in (0, 1) for m in (0, 1)]
+    >>> words(Runs.of(quarters), ["w"], totals={0: 9})
     '[w 0-1; w 4-5; w 2-3; w 6-7]'
     """
     of = "columns of " if lines == "column" else ""
