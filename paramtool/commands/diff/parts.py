@@ -108,7 +108,7 @@ class PartSearch:
 
     def __init__(self, a: Views, b: Views, sides: Sides, renames: Renames, *, facts: Sequence[FactsOf | None]) -> None:
         """`facts` are what the config.json beside each of them says."""
-        self.a, self.b, self.sides, self.renames = a, b, sides, renames
+        self.a, self.b, self.sides = a, b, sides
         self._facts = facts
         self._samples: dict[tuple[int, View], Array] = {}
         self._single: dict[tuple[int, str, int], Array] = {}
@@ -375,7 +375,7 @@ class PartSearch:
         if (side, name, place) not in self._single:
             view = (self.a, self.b)[side][name]
             one = View(view.storage, view.dtype, view.offset + place, (1,), (1,))
-            self._single[side, name, place] = (self.sides.a, self.sides.b)[side].source.array(one).all()
+            self._single[side, name, place] = self._read(side, one)
         return self._single[side, name, place]
 
     def _are_alike(self, mine: View, theirs: View) -> bool:
@@ -393,9 +393,12 @@ class PartSearch:
 
     def _sample(self, side: int, view: View) -> Array:
         if (side, view) not in self._samples:
-            source: Source = (self.sides.a, self.sides.b)[side].source
-            self._samples[side, view] = source.array(view).all()
+            self._samples[side, view] = self._read(side, view)
         return self._samples[side, view]
+
+    def _read(self, side: int, view: View) -> Array:
+        source: Source = (self.sides.a, self.sides.b)[side].source
+        return source.array(view).all()
 
 
 def _agreeing(name: str, way: _Way, one: PartMap) -> _AgreeingMap:

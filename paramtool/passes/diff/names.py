@@ -30,10 +30,10 @@ def short(names: Iterable[str]) -> dict[str, str]:
     """
     parts = {name: name.removesuffix(".weight").split(".") for name in names}
     first = next(iter(parts.values()), [])
-    same = max(0, len(first) - 1) if len(parts) == 1 else 0
-    if len(parts) == 1 and first[-1].isdecimal():
-        return {name: name.rpartition(".")[2] for name in parts}
-    while len(parts) > 1 and all(len(one) > same + 1 and one[same] == first[same] for one in parts.values()):
+    if len(parts) == 1:
+        return {name: name.rpartition(".")[2] if first[-1].isdecimal() else first[-1] for name in parts}
+    same = 0
+    while parts and all(len(one) > same + 1 and one[same] == first[same] for one in parts.values()):
         same += 1
     return {name: ".".join(one[same:]) for name, one in parts.items()}
 
