@@ -370,3 +370,41 @@ def test_a_fine_tune_saved_in_half(tuned: Path, tmp_path: Path) -> None:
     assert found.is_same(tolerance=most) and not found.is_same(tolerance=most / 2)
     wide = diff(tmp_path / "half.safetensors", tmp_path / "wide.safetensors")
     assert wide.is_same() and kinds(wide) == {CAST}
+
+
+# --- a fresh model, whose biases are zeros ----------------------------------------------------------------------------
+
+
+def fresh_dense() -> keras.Sequential:
+    layers = keras.layers
+    return keras.Sequential(
+        [layers.Input((6, 6, 3)), layers.Conv2D(16, 3), layers.Flatten(), layers.Dense(24), layers.Dense(10)]
+    )
+
+
+def torch_names(model: keras.Sequential, names: list[str]) -> dict[str, torch.Tensor]:
+    """The weights of Keras's layers as torch's layers hold them."""
+    kernels = [one for layer in model.layers for one in layer.get_weights() if one.ndim > 1]
+    biases = [one for layer in model.layers for one in layer.get_weights() if one.ndim == 1]
+    turned = [np.transpose(one, (3, 2, 0, 1) if one.ndim == 4 else (1, 0)) for one in kernels]
+    made = {f"{name}.weight": one for name, one in zip(names, turned, strict=True)}
+    made |= {f"{name}.bias": one for name, one in zip(names, biases, strict=True)}
+    return {name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in made.items()}
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "m.h5"])
+@pytest.mark.parametrize("names", [["conv", "fc1", "head"], ["0", "2", "3"]])
+def test_a_fresh_keras_model_is_the_torch_model_with_its_kernels(name: str, names: list[str], tmp_path: Path) -> None:
+    model = fresh_dense()
+    (model.save_weights if name.endswith(".weights.h5") else model.save)(tmp_path / name)
+    wanted = torch_names(model, names)
+    torch.save(wanted, tmp_path / "m.pt")
+    for ends in ((name, "m.pt"), ("m.pt", name)):
+        found = diff(*(tmp_path / one for one in ends))
+        assert found.is_same() and kinds(found) == {LAYOUT, RENAMED}, [
+            (one.a, one.b, one.kind) for one in found.tensors
+        ]
+    wanted[f"{names[1]}.bias"] += 1
+    torch.save(wanted, tmp_path / "m.pt")
+    (other,) = (one for one in diff(tmp_path / name, tmp_path / "m.pt").tensors if one.kind not in (LAYOUT, RENAMED))
+    assert other.kind == CHANGED and other.b == (f"{names[1]}.bias",)

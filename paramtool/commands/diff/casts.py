@@ -19,7 +19,12 @@ def casts(state: Settled) -> None:
     if state.left_a and state.left_b:
         _by_content(state)
     if state.left_a and state.left_b:
-        _prove(state, _by_name(state, state.renames()))
+        casts_by_renames(state)
+
+
+def casts_by_renames(state: Settled) -> None:
+    """Casts under the names that others show."""
+    _prove(state, _by_name(state, state.renames()))
 
 
 def reshaped(state: Settled) -> None:

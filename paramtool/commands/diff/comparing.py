@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands.diff import explained
-from paramtool.commands.diff.casts import casts, reshaped
+from paramtool.commands.diff.casts import casts, casts_by_renames, reshaped
 from paramtool.commands.diff.compounds import compounds
 from paramtool.commands.diff.folds import folds
 from paramtool.commands.diff.graphs import stored_once
 from paramtool.commands.diff.kept_sums import kept_sums
 from paramtool.commands.diff.lines import by_lines
 from paramtool.commands.diff.made import MadeByTables
-from paramtool.commands.diff.renames import by_content, tiny
+from paramtool.commands.diff.renames import by_content, by_later_renames, tiny
 from paramtool.commands.diff.rest import Rest
 from paramtool.commands.diff.settled import Settled
 from paramtool.commands.diff.unread import unread
@@ -43,6 +43,9 @@ class Comparing(Settled):
             by_content(self, is_squeezed=True)
         if self.left_b:
             by_lines(self, made, progress)
+        if self.left_b:
+            by_later_renames(self)
+            casts_by_renames(self)
         if self.left_b:
             self._by_reasons()
             folds(self)

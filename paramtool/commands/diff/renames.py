@@ -39,6 +39,18 @@ def by_content(state: Settled, *, is_squeezed: bool = False) -> None:
     renames = state.renames()
     for old, new in unsure:
         _match(state, old, new, renames)
+        state.unsure.append((old, new))
+
+
+def by_later_renames(state: Settled) -> None:
+    """Tensors whose bytes alone prove nothing, by the renames that maps have shown since: nothing is read."""
+    renames = state.renames()
+    for olds, news in state.unsure:
+        old, new = (
+            [name for name in names if name in left] for names, left in ((olds, state.left_a), (news, state.left_b))
+        )
+        if old and new:
+            _match(state, old, new, renames)
 
 
 def _classes(state: Settled, *, is_squeezed: bool) -> Iterator[tuple[list[str], list[str]]]:

@@ -51,6 +51,8 @@ class Settled:
         self.gone: list[TensorDiff] = []
         self.twins: dict[tuple[str, str], str] = {}
         """{(side, name): which tensor of the other side holds the same bytes}, of those of several names"""
+        self.unsure: list[tuple[list[str], list[str]]] = []
+        """Names of both that hold the same bytes, where these alone do not say which is which."""
         self.maps: dict[str, Sequence[NamedRun]] = {}
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
         self.used: dict[str, list[View]] = {}

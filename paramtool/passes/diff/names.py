@@ -6,17 +6,23 @@ names of others, whose bytes differ from all the rest, ask for it.
     proven     h.3.attn.c_attn.weight  ->  layers.3.attn.qkv.weight
     shows      h.*.attn.c_attn.weight  ->  layers.*.attn.qkv.weight      the same names with other numbers
     and        h.3.attn                ->  layers.3.attn                 the places above, where the rest is the same
+    proven     params/Dense_0/kernel   ->  fc.weight
+    shows      params/Dense_0/bias     ->  fc.bias                       what is beside it, by each framework's word
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
-NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+from paramtool.passes.diff.places import Place, place_of, spelled
+
+NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 """A segment of a name that is a number."""
-SEPARATORS = (("/", "."), (".", "/"))
+_FILLED = re.compile(r"(?<![^./])\*(?![^./])")
+_SEPARATOR = re.compile("[./]")
 """What is between the words of names: Flax and Keras have `/` where torch has `.`."""
 
 
@@ -44,25 +50,28 @@ class Renames:
     def __init__(self, proven: Iterable[tuple[str, str]]) -> None:
         """`proven` are pairs: a name in the first checkpoint, and the name of the same in the second."""
         pairs = list(proven)
-        self._separators = [
-            (mine, theirs)
-            for mine, theirs in SEPARATORS
-            if pairs and all(old != new == old.replace(mine, theirs) for old, new in pairs)
-        ]
-        """What is between the words of all names, in the first and in the second, where nothing else differs."""
+        separators = {one for _, new in pairs for one in _SEPARATOR.findall(new)}
+        self._separator = separators.pop() if len(separators) == 1 else None
+        """What is between the words of all names in the second; None where they differ."""
         self._known: dict[str, Counter[str]] = {}
         """{a name or a place, its numbers as `*`: the same in the second}"""
+        self._renumbered: dict[str, Counter[str]] = {}
+        """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
         for old, new in pairs:
             for mine, theirs in _shown(old, new):
                 if NUMBER.findall(mine) == NUMBER.findall(theirs):
                     self._known.setdefault(NUMBER.sub("*", mine), Counter())[NUMBER.sub("*", theirs)] += 1
+                else:
+                    self._renumbered.setdefault(mine, Counter())[theirs] += 1
 
     def of(self, name: str) -> Iterator[str]:
         """Names that one could have in the second checkpoint, the most likely first."""
-        for level in self._levels(name):
+        for level in self._levels(name, self._anywhere):
             yield from level
-        for mine, theirs in self._separators:
-            yield name.replace(mine, theirs)
+        place = place_of(name)
+        if place is not None:
+            for at in self._anywhere(place.at):
+                yield from spelled(Place(at, place.role))
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
@@ -70,40 +79,55 @@ class Renames:
         Of several that are asked for at one place, one that differs from `own` in numbers only, else the most likely.
         """
         like = NUMBER.sub("*", own)
-        for level in self._levels(name):
+        for level in self._levels(name, self._filled):
             more = [other for other, count in level.items() if other != own and count > level[own]]
             if more:
                 yield next((other for other in more if NUMBER.sub("*", other) == like), more[0])
 
-    def _levels(self, name: str) -> Iterator[Counter[str]]:
+    def _levels(self, name: str, found: Callable[[str], Counter[str]]) -> Iterator[Counter[str]]:
         """{name that one could have: how many pairs ask for it}, by the name itself, then by each place above it."""
-        head, tail = name, ""
-        while True:
-            known = self._known.get(NUMBER.sub("*", head), Counter()).most_common()
-            numbers = NUMBER.findall(head)
-            yield Counter({".".join(filter(None, [_filled(one, numbers), tail])): count for one, count in known})
-            if not head:
-                return
-            head, _, last = head.rpartition(".")
-            tail = f"{last}.{tail}" if tail else last
+        for at in (len(name), *reversed(_cuts(name)), 0):
+            tail, between = name[at:].lstrip("./"), self._separator or name[at : at + 1] or "."
+            if self._separator is not None:
+                tail = _SEPARATOR.sub(self._separator, tail)
+            heads = found(name[:at])
+            yield Counter({between.join(filter(None, [head, tail])): count for head, count in heads.items()})
+
+    def _anywhere(self, head: str) -> Counter[str]:
+        """The same as `_filled`, then those with other numbers."""
+        return self._filled(head) | self._renumbered.get(head, Counter())
+
+    def _filled(self, head: str) -> Counter[str]:
+        """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""
+        numbers, found = NUMBER.findall(head), Counter[str]()
+        for template, count in self._known.get(NUMBER.sub("*", head), Counter()).most_common():
+            found[_with_numbers(template, numbers)] += count
+        return found
 
 
-def _filled(template: str, numbers: Iterable[str]) -> str:
+def _with_numbers(template: str, numbers: Iterable[str]) -> str:
     rest = iter(numbers)
-    return ".".join(next(rest, "*") if one == "*" else one for one in template.split("."))
+    return _FILLED.sub(lambda _: next(rest, "*"), template)
 
 
 def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Two names, and the places above them that correspond: above equal ends, and at equal depths."""
-    mine, theirs = old.split("."), new.split(".")
+    """Two names, and the places above them that correspond: above equal ends, at equal depths, of one layer."""
+    mine, theirs = _cuts(old), _cuts(new)
     found = {(old, new): None}
     if len(mine) == len(theirs):
-        found |= {(".".join(mine[:k]), ".".join(theirs[:k])): None for k in range(1, len(mine))}
-    while mine and theirs and mine[-1] == theirs[-1]:
-        mine.pop()
-        theirs.pop()
-        found[".".join(mine), ".".join(theirs)] = None
+        found |= {(old[:k], new[:to]): None for k, to in zip(mine, theirs, strict=True)}
+    words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
+    for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
+        found[old[: [0, *mine][-same]], new[: [0, *theirs][-same]]] = None
+    one, other = place_of(old), place_of(new)
+    if one is not None and other is not None and one.role == other.role:
+        found[one.at, other.at] = None
     yield from found
+
+
+def _cuts(name: str) -> list[int]:
+    """Where its words end, but for the last."""
+    return [found.start() for found in _SEPARATOR.finditer(name)]
 
 
 PACKED = ("qweight", "qzeros", "weight_packed", "blocks", "g_idx")

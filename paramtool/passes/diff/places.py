@@ -1,0 +1,61 @@
+"""Where a tensor is in a network, and what it is there, by the last word of its name.
+
+    params/Dense_0/kernel    params/Dense_0   weight
+    fc.bias                  fc               bias
+    layers/dense/vars/1      layers/dense     bias       Keras 3 numbers the variables of a layer
+
+Frameworks call the same tensor of a layer by other words: torch, Flax (`flax.linen.Dense`, `.Conv`, `.BatchNorm`),
+Keras (`keras.layers.Dense`, `.Embedding`, `.BatchNormalization`), Haiku (`haiku.Linear`, `.LayerNorm`) and MXNet's
+symbols, whose words follow an underscore (`fc1_weight`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+WORDS = {
+    "weight": ("weight", "kernel", "scale", "gamma", "embedding", "embeddings", "w", "vars/0"),
+    "bias": ("bias", "beta", "offset", "b", "vars/1"),
+    "mean": ("running_mean", "moving_mean", "mean", "vars/2"),
+    "variance": ("running_var", "moving_variance", "moving_var", "var", "vars/3"),
+}
+"""{what a tensor is: the words for it}"""
+_ROLES = {word: role for role, words in WORDS.items() for word in words}
+_ENDS = re.compile(
+    rf"(?P<at>(?:.*[./])?)(?P<word>{'|'.join(_ROLES)})|(?P<symbol>.*[^./_])_(?P<end>weight|bias|gamma|beta|moving_\w+)"
+)
+
+
+class Place(NamedTuple):
+    """Where a tensor is, and what it is there."""
+
+    at: str
+    """The name of the module."""
+    role: str
+    """A key of WORDS."""
+
+
+def place_of(name: str) -> Place | None:
+    """Where a tensor is and what; None if its last word does not say what it is.
+
+    >>> place_of("params/Dense_0/kernel"), place_of("h.0.attn.qkv"), place_of("fc1_bias")
+    (Place(at='params/Dense_0', role='weight'), None, Place(at='fc1', role='bias'))
+    """
+    found = _ENDS.fullmatch(name)
+    if found is None:
+        return None
+    if found["word"] is not None:
+        return Place(found["at"][:-1], _ROLES[found["word"]])
+    return Place(found["symbol"], _ROLES[found["end"]]) if found["end"] in _ROLES else None
+
+
+def spelled(place: Place) -> Iterator[str]:
+    """The names that a tensor can have.
+
+    >>> list(spelled(Place("fc", "bias")))[:4]
+    ['fc.bias', 'fc/bias', 'fc_bias', 'fc.beta']
+    """
+    for word in WORDS[place.role]:
+        yield from (f"{place.at}{between}{word}" for between in "./_") if place.at else (word,)
