@@ -18,7 +18,7 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
 
 
 @click.command("diff", cls=Command, epilog=EPILOG)
-@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="A B")
+@click.argument("paths", type=FILE, nargs=-1, metavar="A B")
 @click.option(
     "--find-base", metavar="X", type=FILE,
     help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
@@ -85,6 +85,8 @@ def command(
 
 def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judges: bool) -> None:
     """A usage error for another number of checkpoints than two, and for options that do nothing."""
+    if find_base is not None and not paths:
+        raise click.UsageError(f"no candidates are given; expected --find-base {find_base} CANDIDATE...")
     if find_base is None and len(paths) != 2:
         found = "1 is" if len(paths) == 1 else f"{len(paths)} are"
         raise click.UsageError(f"diff compares two checkpoints, A and B, and {found} given")
@@ -110,4 +112,5 @@ def _find_base(
         _render.json_text(_json.base_found(found))
     else:
         _render.rows(_diff_rows.base_rows(found))
-    return 1 if exit_code and not found.base else 0
+    unread = [one.exit_code for one in found.candidates if one.exit_code]
+    return unread[0] if unread else int(exit_code and not found.base)

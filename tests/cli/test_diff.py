@@ -190,3 +190,20 @@ def test_the_base_of_a_fine_tune(folder: Path) -> None:
     assert validate("find-base", ran.out)["base"] == "base.safetensors"
     assert quick(*ask, "base.safetensors", "--only", "x", cwd=folder).code == 2
     assert quick("diff", "base.safetensors", "base.safetensors", "base.safetensors", cwd=folder).code == 2
+    ran = quick(*ask, cwd=folder)
+    assert ran.code == 2 and "no candidates are given; expected --find-base changed.safetensors CANDIDATE" in ran.err
+
+
+def test_a_candidate_that_cannot_be_read_is_the_last_one(folder: Path) -> None:
+    """The others are compared, and the exit code is that of its error."""
+    (folder / "cut.safetensors").write_bytes((folder / "base.safetensors").read_bytes()[:100])
+    ask = ("diff", "--find-base", "changed.safetensors")
+    ran = quick(*ask, "cut.safetensors", "gone.pt", "base.safetensors", cwd=folder)
+    assert ran.code == 3 and ran.out.startswith("verdict  base.safetensors\n"), ran
+    lines = ran.out.splitlines()
+    assert lines[1].startswith("candidate  base.safetensors  distance")
+    assert lines[2].startswith("candidate  cut.safetensors  ") and "gone.pt  cannot be read: No such file" in lines[3]
+    document = validate("find-base", quick(*ask, "cut.safetensors", "base.safetensors", "--json", cwd=folder).out)
+    assert document["candidates"][1]["distance"] is None and document["candidates"][1]["why"]
+    ran = quick(*ask, "cut.safetensors", "gone.pt", cwd=folder)
+    assert ran.code == 3 and not ran.out and "cut.safetensors" in ran.err, ran

@@ -14,6 +14,7 @@ from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
+from paramtool.errors import ParamtoolError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row
@@ -47,6 +48,8 @@ class BaseCandidate(NamedTuple):
     """How many of these samples are the same bytes."""
     why: str = ""
     """Why it could not be compared."""
+    exit_code: int = 0
+    """The exit code of the error in `why`, if it could not be read."""
     how: str = ""
     """How its tensors were found where their names differ: `'' -> 'model.' in front of names`, or a dialect."""
 
@@ -98,18 +101,26 @@ def find_base(
 
     Tensors of one shape and one place in the model are sampled, in any types.  Their names are the same, differ in
     front, or are those of two dialects, for which a config.json has to be beside one of the two.  Errors, `allow_class`
-    and `allow_unknown` as of `read`.
+    and `allow_unknown` as of `read`; a candidate that cannot be read is an error only if all of them are, and else says
+    why, and comes last.
     """
     allowed = Allowed(allow_class, allow_unknown)
     tuned = opened(path, None, progress, allowed).checkpoint
-    found = []
+    found, errors = [], []
     with Source(tuned) as source, progress("sample", len(candidates)) as advance:
         views = _largest(tuned)
         for one in candidates:
-            other = opened(one, None, progress, allowed).checkpoint
-            found.append(_compared(os.fspath(one), (tuned, other), source, views))
+            try:
+                other = opened(one, None, progress, allowed).checkpoint
+                found.append(_compared(os.fspath(one), (tuned, other), source, views))
+            except ParamtoolError as error:
+                errors.append(error)
+                why = error.message.removeprefix(f"{os.fspath(one)}: ")
+                found.append(BaseCandidate(os.fspath(one), inf, 0, 0, why, error.exit_code))
             advance(1)
-    found.sort(key=lambda one: one.distance)
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    found.sort(key=lambda one: (bool(one.exit_code), one.distance))
     return BaseFound(os.fspath(path), tuple(found))
 
 
