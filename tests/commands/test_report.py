@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 
 import paramtool
@@ -354,6 +355,34 @@ def test_blocks_of_a_long_row_are_put_together(tmp_path: Path) -> None:
         (found,) = heat([WindowPair(one.views()["w"], other.views()["w"])], sides)
     assert [bin_.largest for bin_ in found.rows] == [0, 3]
     same_cells(found.cells, a.reshape(2, -1).astype("f8"), b.reshape(2, -1).astype("f8"), 64)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "counts", "largest"),
+    [
+        (np.array([1 << 60, 7]), np.array([(1 << 60) + 1, 7]), [1, 0], [1, 0]),
+        (
+            np.array([0x7FC00000, 0x7FC00001], "u4").view("f4"),
+            np.array([0x7FC00001] * 2, "u4").view("f4"),
+            [1, 0],
+            [0, 0],
+        ),
+        (np.array([0.0, 2], "f2"), np.array([-0.0, 3], "f2"), [1, 1], [0, 1]),
+    ],
+)
+def test_heat_counts_what_diff_counts(
+    a: np.ndarray, b: np.ndarray, counts: list[int], largest: list[float], tmp_path: Path
+) -> None:
+    """Integers that float64 has no room for, NaNs of other bits, zeros of the other sign."""
+    for side, array in (("a", a), ("b", b)):
+        save_numpy({"w": array}, tmp_path / f"{side}.safetensors")
+    paths = [tmp_path / f"{side}.safetensors" for side in "ab"]
+    one, other = map(paramtool.read, paths)
+    with Sides(one, other, 1 << 26) as sides:
+        (found,) = heat([WindowPair(one.views()["w"], other.views()["w"])], sides)
+    assert [bin_.elements for bin_ in found.rows] == counts and [bin_.largest for bin_ in found.rows] == largest
+    (changed,) = paramtool.diff(*paths).tensors
+    assert changed.change is not None and changed.change.elements == sum(counts)
 
 
 # --- bounds, strangers' names, places ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf, prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.read.blocks import blocks
@@ -68,19 +68,10 @@ class Measure:
             differs = x != y
             self.elements += int(differs.sum())
             return np.asarray(differs)
+        differs, apart, p, q = differences(x, y)
         with np.errstate(all="ignore"):
-            wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
-            p, q = x.astype(wide), y.astype(wide)
-            apart = np.abs(p - q)
-            _measure_exactly(x, y, p, q, apart=apart)
-            equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
-            apart[equal] = 0
-            differs = ~equal
-            if x.dtype == y.dtype:  # 0.0 and -0.0, and two NaNs, may have other bytes
-                differs |= _other_bits(x, y)
             self.nan_only_a += int((np.isnan(p) & ~np.isnan(q)).sum())
             self.nan_only_b += int((np.isnan(q) & ~np.isnan(p)).sum())
-            apart[np.isnan(apart)] = inf
             self.largest = max(self.largest, float(apart.max(initial=0.0)))
             self.total += float(apart.sum())
             self.squares += float((apart * apart).sum())
@@ -122,6 +113,38 @@ class Measure:
             self.nan_only_a,
             self.nan_only_b,
         )
+
+
+class Differences(NamedTuple):
+    """Elements of two arrays of numbers, compared."""
+
+    differs: Array
+    """Which ones differ: also 0.0 from -0.0, and a NaN from one of other bits, where the types are the same."""
+    apart: Array
+    """How far, as float64: 0 for two NaNs, and `inf` where one alone is not finite."""
+    x: Array
+    """The elements as float64 or complex128."""
+    y: Array
+    """The same of the second."""
+
+
+def differences(x: Array, y: Array) -> Differences:
+    """Which elements of two arrays differ, and how far; integers exactly, but for the rounding of `apart`."""
+    import numpy as np
+
+    x, y = np.asarray(x), np.asarray(y)
+    with np.errstate(all="ignore"):
+        wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
+        p, q = x.astype(wide), y.astype(wide)
+        apart = np.asarray(np.abs(p - q))
+        _measure_exactly(x, y, p, q, apart=apart)
+        equal = ((p == q) & (np.isinf(p) | (apart == 0))) | (np.isnan(p) & np.isnan(q))
+        apart[equal] = 0
+        apart[np.isnan(apart)] = inf
+        differs = np.asarray(~equal)
+        if x.dtype == y.dtype:
+            differs |= _other_bits(x, y)
+    return Differences(differs, apart, p, q)
 
 
 def _measure_exactly(x: Array, y: Array, p: Array, q: Array, *, apart: Array) -> None:

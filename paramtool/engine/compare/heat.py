@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.engine.compare.changes import BLOCK_ELEMENTS, number_types
+from paramtool.engine.compare.changes import BLOCK_ELEMENTS, differences, number_types
 from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.engine.read.blocks import blocks
 from paramtool.engine.read.source import Source
@@ -116,17 +116,10 @@ def _edges(length: int, count: int) -> tuple[int, ...]:
 
 
 def _apart(x: Array, y: Array, are_numbers: bool) -> tuple[Array, Array]:
-    """Which elements differ, and how far; NaN equals NaN."""
+    """Which elements differ, and how far; 0 where the type has no numbers."""
     import numpy as np
 
-    if not are_numbers:
-        differs = np.asarray(x != y)
-        return differs, np.zeros(differs.shape)
-    with np.errstate(all="ignore"):
-        wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
-        p, q = np.asarray(x).astype(wide), np.asarray(y).astype(wide)
-        equal = (p == q) | (np.isnan(p) & np.isnan(q))
-        apart = np.asarray(np.abs(p - q))
-        apart[equal] = 0
-        apart[np.isnan(apart)] = inf
-    return np.asarray(~equal), apart
+    if are_numbers:
+        return differences(x, y)[:2]
+    differs = np.asarray(x != y)
+    return differs, np.zeros(differs.shape)
