@@ -70,8 +70,10 @@ class Renames:
             yield from level
         place = place_of(name)
         if place is not None:
-            for at in self._anywhere(place.at):
-                yield from spelled(Place(at, place.role))
+            for level in self._levels(place.at, self._anywhere):
+                for at in level:
+                    yield from spelled(Place(at, place.role), self._separator)
+            yield from spelled(place, self._separator)
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
@@ -116,13 +118,20 @@ def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
     found = {(old, new): None}
     if len(mine) == len(theirs):
         found |= {(old[:k], new[:to]): None for k, to in zip(mine, theirs, strict=True)}
-    words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
-    for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
-        found[old[: [0, *mine][-same]], new[: [0, *theirs][-same]]] = None
+    found |= dict.fromkeys(_above_equal_ends(old, new))
     one, other = place_of(old), place_of(new)
     if one is not None and other is not None and one.role == other.role:
         found[one.at, other.at] = None
+        found |= dict.fromkeys(_above_equal_ends(one.at, other.at))
     yield from found
+
+
+def _above_equal_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """The places above two names whose last words are the same, one word after the other."""
+    mine, theirs = [0, *_cuts(old)], [0, *_cuts(new)]
+    words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
+    for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
+        yield old[: mine[-same]], new[: theirs[-same]]
 
 
 def _cuts(name: str) -> list[int]:
