@@ -40,6 +40,24 @@ def _prefix(random: Random, at: str) -> Module:
     return Module(*({f"{head}{at}.{name}": one for name, one in tensors.items()} for head in ("", "model.")))
 
 
+@kind("fresh, of another framework")
+def _fresh(random: Random, at: str) -> Module:
+    """Matrices of a framework that calls them by other words, transposed or not, beside its biases of zeros."""
+    words = [("kernel", "bias"), ("weight", "bias"), ("w", "b"), ("vars/0", "vars/1")]
+    (old, old_bias), (new, new_bias) = (words[k] for k in random.permutation(len(words))[:2])
+    one, bias = numbers(random, (int(random.integers(5, 20)), 16)), np.zeros(16, "f4")
+    place, other = f"{at}/Dense_0".replace(".", random.choice([".", "/"])), f"{at}.fc"
+    if random.random() < 0.5:
+        other = f"net.{10 * int(at.rpartition('.')[2]) + random.integers(9)}"
+    turned = one.T if random.random() < 0.7 else one
+    changed = bias + 1 if random.random() < 0.3 else bias
+    a, b = (
+        {f"{place}/{old}": one, f"{place}/{old_bias}": bias},
+        {f"{other}.{new}": turned, f"{other}.{new_bias}": changed},
+    )
+    return Module(a, b, keeps=changed is bias)
+
+
 @kind("partly renamed")
 def _partly(random: Random, at: str) -> Module:
     one, two, three = large(random), large(random), large(random)
