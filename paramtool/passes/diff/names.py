@@ -57,6 +57,8 @@ class Renames:
         """{a name or a place, its numbers as `*`: the same in the second}"""
         self._renumbered: dict[str, Counter[str]] = {}
         """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
+        self._heads: dict[str, Counter[str]] = {}
+        """{a name or a place of the first: what was found for it}"""
         for old, new in pairs:
             for mine, theirs in _shown(old, new):
                 if NUMBER.findall(mine) == NUMBER.findall(theirs):
@@ -89,15 +91,20 @@ class Renames:
     def _levels(self, name: str, found: Callable[[str], Counter[str]]) -> Iterator[Counter[str]]:
         """{name that one could have: how many pairs ask for it}, by the name itself, then by each place above it."""
         for at in (len(name), *reversed(_cuts(name)), 0):
+            heads = found(name[:at])
+            if not heads:
+                yield heads
+                continue
             tail, between = name[at:].lstrip("./"), self._separator or name[at : at + 1] or "."
             if self._separator is not None:
                 tail = _SEPARATOR.sub(self._separator, tail)
-            heads = found(name[:at])
             yield Counter({between.join(filter(None, [head, tail])): count for head, count in heads.items()})
 
     def _anywhere(self, head: str) -> Counter[str]:
         """The same as `_filled`, then those with other numbers."""
-        return self._filled(head) | self._renumbered.get(head, Counter())
+        if head not in self._heads:
+            self._heads[head] = self._filled(head) | self._renumbered.get(head, Counter())
+        return self._heads[head]
 
     def _filled(self, head: str) -> Counter[str]:
         """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""

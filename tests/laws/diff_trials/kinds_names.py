@@ -74,6 +74,17 @@ def _exchanged(random: Random, at: str) -> Module:
     return Module(dict(zip(names, every, strict=True)), dict(zip(names, every[1:] + every[:1], strict=True)), False)
 
 
+@kind("exchanged between layers")
+def _layers(random: Random, at: str) -> Module:
+    """A tensor of one layer under the name of the same one of another layer, and the other way round or not."""
+    names = ("attn.q_proj.weight", "attn.qkv_proj.weight", "mlp.gate_up_proj.weight", "mixer.in_proj.weight", "w.bias")
+    name, shape = str(random.choice(names)), (int(random.choice([6, 16, 48])), 32)
+    one, two, three = (numbers(random, shape) for _ in range(3))
+    a = {f"{at}.h.{k}.{name}": tensor for k, tensor in enumerate((one, two, three))}
+    b = [one, three, two] if random.random() < 0.7 else [one, one, three]
+    return Module(a, dict(zip(a, b, strict=True)), keeps=False)
+
+
 @kind("under a name that was another's")
 def _taken(random: Random, at: str) -> Module:
     """q is called k, and k is gone."""
