@@ -20,7 +20,16 @@ import torch
 from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import save_file
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModel,
+    BertConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    Phi3Config,
+    PretrainedConfig,
+)
 
 from paramtool.commands.dedup import dedup
 from paramtool.commands.diff.diff import Diffed, diff
@@ -408,3 +417,32 @@ def test_a_fresh_keras_model_is_the_torch_model_with_its_kernels(name: str, name
     torch.save(wanted, tmp_path / "m.pt")
     (other,) = (one for one in diff(tmp_path / name, tmp_path / "m.pt").tensors if one.kind not in (LAYOUT, RENAMED))
     assert other.kind == CHANGED and other.b == (f"{names[1]}.bias",)
+
+
+# --- two layers exchanged ---------------------------------------------------------------------------------------------
+
+MODELS: dict[str, PretrainedConfig] = {
+    "GPTNeoX": GPTNeoXConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128),
+    "Phi3": Phi3Config(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96),
+    "Bert": BertConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96),
+    "Mamba": MambaConfig(hidden_size=64, num_hidden_layers=3, state_size=8),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tensor_exchanged_with_that_of_another_layer_is_changed(name: str, tmp_path: Path) -> None:
+    """A table makes some of them of each other, as rotary pairs of heads of two rows: no program reads them so."""
+    config = MODELS[name]
+    config.vocab_size, config.pad_token_id = 100, 0
+    model = AutoModel.from_config(config)
+    state = {key: torch.randn_like(one) for key, one in model.state_dict().items() if one.is_floating_point()}
+    save_file(state, tmp_path / "a.safetensors")
+    twins = {key: key.replace(".1.", ".2.") for key in state if ".1." in key and state[key].numel() >= 64}
+    for one, other in list(twins.items())[:: 1 if IS_WHOLE else 3]:
+        for dtype in (torch.float32, torch.float16):
+            b = state | {one: state[other].to(dtype), other: state[one].to(dtype)}
+            save_file({key: tensor.clone() for key, tensor in b.items()}, tmp_path / "b.safetensors")
+            found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+            told = {row.b[0]: (row.kind, row.how) for row in found.tensors if row.kind != SAME}
+            words = "the same bytes as" if dtype == torch.float32 else "a cast of"
+            assert told == {key: (CHANGED, f"{words} {twin!r} of A") for key, twin in ((one, other), (other, one))}, one

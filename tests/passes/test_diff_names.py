@@ -46,6 +46,8 @@ def test_numbers_that_change_show_nothing_for_other_numbers() -> None:
         ("bn.weight", "BatchNorm_0/scale", "bn.running_var", "BatchNorm_0/var"),
         ("fc.weight", "linear/w", "fc.bias", "linear/b"),
         ("h.2.norm.weight", "blocks/2/ln/gamma", "h.5.norm.bias", "blocks/5/ln/beta"),
+        ("params/h_0/fc/kernel", "h.0.fc.weight", "params/h_0/norm/scale", "h.0.norm.weight"),
+        ("linear/w", "fc.weight", "layer_norm/offset", "layer_norm.bias"),
     ],
 )
 def test_what_is_beside_a_proven_tensor_has_the_word_of_its_framework(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -100,10 +100,12 @@ class _AxesSearch:
         self._work, self._sources = work, (work.sides.a.source, work.sides.b.source)
         self._memory = work.memory
         self._by_size: dict[int, dict[DType, list[str]]] = {}
+        self._shapes: dict[tuple[int, DType], set[tuple[int, ...]]] = {}
         sizes = {view.numel for view in varied.values()}
         for name, view in work.left_a.items():
             if view.numel in sizes and _is_sure(view):
                 self._by_size.setdefault(view.numel, {}).setdefault(view.dtype, []).append(name)
+                self._shapes.setdefault((view.numel, view.dtype), set()).add(view.shape)
         self._known: dict[object, dict[Token, list[str]]] = {}
 
     def candidates(self, name: str, view: View) -> Iterator[ReorderedTensor]:
@@ -126,22 +128,24 @@ class _AxesSearch:
     def _forwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
         for dtype, names in self._by_size.get(view.numel, {}).items():
             small = dtype if dtype == view.dtype else narrow(dtype, view.dtype)
-            if small is not None and any(self._may_move(self._work.a[old], view) for old in names):
+            if small is not None and self._may_move(view, dtype):
                 known = self._tokens((view.numel, dtype, small), names, partial(ends, dtype=small))
                 yield from self._fitting(name, known.get(ends(self._sources[1], view, small), ()), ways)
 
     def _backwards(self, name: str, view: View) -> Iterator[ReorderedTensor]:
-        names = self._by_size.get(view.numel, {}).get(view.dtype, ())
-        alike = [old for old in names if _long(self._work.a[old]) == _long(view)]
-        if len(_long(view)) > 2 and alike:
-            known = self._tokens((view.dtype, *_long(view)), alike, corners)
-            yield from self._fitting(name, known.get(corners(self._sources[1], view), ()), backwards)
+        names, long = self._by_size.get(view.numel, {}).get(view.dtype, ()), _long(view)
+        if len(long) > 2 and names:
+            alike = (old for old in names if _long(self._work.a[old]) == long)
+            known = self._tokens((view.dtype, *long), alike, corners)
+            if known:
+                yield from self._fitting(name, known.get(corners(self._sources[1], view), ()), backwards)
 
-    def _may_move(self, old: View, new: View) -> bool:
-        return old.shape != new.shape or len(_long(new)) > 1
+    def _may_move(self, new: View, dtype: DType) -> bool:
+        """Whether a tensor can be one of a type in the first with another shape, or with its axes in another order."""
+        return len(_long(new)) > 1 or self._shapes[new.numel, dtype] != {new.shape}
 
     def _tokens(
-        self, key: object, names: Sequence[str], token: Callable[[Source, View], Token]
+        self, key: object, names: Iterable[str], token: Callable[[Source, View], Token]
     ) -> dict[Token, list[str]]:
         """{what is the same in any order of axes: tensors of the first}"""
         if key not in self._known:

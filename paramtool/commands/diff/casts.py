@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from paramtool.commands.diff.renames import NamePair, matched
 from paramtool.commands.diff.settled import Settled, may_be_cast
@@ -13,9 +14,13 @@ from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
 
 
-def casts(state: Settled) -> None:
-    """Casts under the same name; then those under another name, which names or numbers show."""
+def casts_by_name(state: Settled) -> None:
+    """Casts under the same name."""
     _prove(state, _by_name(state, Renames(())))
+
+
+def casts(state: Settled) -> None:
+    """Casts under another name, which names or numbers show."""
     if state.left_a and state.left_b:
         _by_content(state)
     if state.left_a and state.left_b:
@@ -47,6 +52,8 @@ def reshaped(state: Settled) -> None:
 
 def _by_name(state: Settled, renames: Renames) -> Iterator[NamePair]:
     """Tensors of one shape and two types, of one name or of a name that others show."""
+    if len({view.dtype for left in (state.left_a, state.left_b) for view in left.values()}) < 2:
+        return
     taken: set[str] = set()
     for name, old in list(state.left_a.items()):
         every = (name, *(one for one in renames.of(name) if not state.is_exchanged(name, one)))
@@ -73,7 +80,7 @@ def _by_content(state: Settled) -> None:
     """Casts under another name: those whose samples are like no others', then those that their names show."""
     unsure = []
     sure = []
-    for old, new in _classes(state):
+    for old, new in alike_as_casts(state, state.left_a, state.left_b):
         if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
             if not state.is_exchanged(old[0], new[0]):
                 sure.append(NamePair(old[0], new[0]))
@@ -84,22 +91,24 @@ def _by_content(state: Settled) -> None:
     _prove(state, [one for old, new in unsure for one in matched(state, old, new, renames)])
 
 
-def _classes(state: Settled) -> Iterator[tuple[list[str], list[str]]]:
-    """Names of both checkpoints without a verdict, of one shape and two types, whose samples are alike."""
+def alike_as_casts(
+    state: Settled, a: Mapping[str, View], b: Mapping[str, View]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Names of some tensors of both checkpoints, of one shape and two types, whose samples are alike."""
     sources = state.sides.a.source, state.sides.b.source
     shapes: dict[tuple[int, ...], tuple[list[str], list[str]]] = {}
-    for side, left in enumerate((state.left_a, state.left_b)):
-        for name, view in left.items():
+    for side, views in enumerate((a, b)):
+        for name, view in views.items():
             if view.numel:
                 shapes.setdefault(view.shape, ([], []))[side].append(name)
     for olds, news in shapes.values():
-        kinds = {(state.a[old].dtype, state.b[new].dtype) for old in olds for new in news}
+        kinds = product({a[old].dtype for old in olds}, {b[new].dtype for new in news})
         for one, other in sorted(kinds, key=str):
             dtype = narrow(one, other)
             if dtype is None:
                 continue
             alike: dict[bytes, tuple[list[str], list[str]]] = {}
-            for side, names, views, own in ((0, olds, state.a, one), (1, news, state.b, other)):
+            for side, names, views, own in ((0, olds, a, one), (1, news, b, other)):
                 for name in names:
                     if views[name].dtype == own:
                         token = sample_as(sources[side], views[name], dtype)

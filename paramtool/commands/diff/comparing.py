@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands.diff import explained
-from paramtool.commands.diff.casts import casts, casts_by_renames, reshaped
+from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
 from paramtool.commands.diff.compounds import compounds
 from paramtool.commands.diff.folds import folds
 from paramtool.commands.diff.graphs import stored_once
@@ -15,6 +15,7 @@ from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.renames import by_content, by_later_renames, tiny
 from paramtool.commands.diff.rest import Rest
 from paramtool.commands.diff.settled import Settled
+from paramtool.commands.diff.taken import taken, taken_as_casts
 from paramtool.commands.diff.unread import unread
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
@@ -30,7 +31,12 @@ class Comparing(Settled):
         with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
             self._by_name(advance)
         if self.left_b:
+            taken(self)
+        if self.left_b:
             by_content(self)
+        if self.left_b:
+            casts_by_name(self)
+            taken_as_casts(self)
         if self.left_b:
             casts(self)
         if self.left_b or self.left_a:
@@ -52,6 +58,7 @@ class Comparing(Settled):
             tiny(self)
         self.cut_with_others()
         stored_once(self)
+        self.left_b |= self.taken
         rest.settle()
         made.strays()
         unread(self)

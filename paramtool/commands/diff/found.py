@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paramtool.commands.diff.beside import NamedRun
@@ -169,10 +169,15 @@ def distinct(views: Views) -> Iterator[tuple[str, View]]:
     return ((name, view) for view, name in first.items())
 
 
-def casts(lines: Lines, others: Views) -> Iterator[LineWay]:
+def types(views: Views) -> list[DType]:
+    """The types of some tensors."""
+    return list(dict.fromkeys(view.dtype for view in views.values()))
+
+
+def casts(lines: Lines, others: Iterable[DType]) -> Iterator[LineWay]:
     """Lines cast to each type that other tensors have."""
     own = lines.view.dtype
-    for dtype in dict.fromkeys(view.dtype for view in others.values()):
+    for dtype in others:
         if dtype != own and is_number(own) and is_number(dtype):
             yield LineWay(lines, 1, dtype)
 

@@ -14,6 +14,7 @@ from paramtool.commands.diff.found import (
     distinct,
     looked_for,
     named_map,
+    types,
 )
 from paramtool.engine.compare.line_hashes import LineHashes
 from paramtool.engine.compare.lines import LineKind, Lines, LineWay, elements, has_short_rows, short_columns
@@ -44,11 +45,11 @@ class RunSearch:
         One with long rows can be a slice of a vector; of fewer elements than the longest vector.
         """
         longest = max((view.numel for view in self.a.values() if has_short_rows(view)), default=0)
-        found: dict[str, list[LineWay]] = {}
+        others, found = types(self.a), dict[str, list[LineWay]]()
         for name, view in self.b.items():
             flat = elements(view) if has_short_rows(view) or view.numel <= longest else None
             every = [*([flat] if flat is not None else []), *short_columns(view)]
-            found[name] = [way for lines in every for way in (LineWay(lines), *casts(lines, self.a))]
+            found[name] = [way for lines in every for way in (LineWay(lines), *casts(lines, others))]
         return {name: ways for name, ways in found.items() if ways}
 
     def found(self) -> Iterator[FoundMap]:
@@ -67,11 +68,11 @@ class RunSearch:
         """
         wanted = {way.kind for ways in self._ways.values() for way in ways}
         longest = max((view.numel for name, view in self.b.items() if name in self._ways), default=0)
-        found: dict[LineKind, list[ShortLines]] = {}
+        others, found = types(self.b), dict[LineKind, list[ShortLines]]()
         for name, view in distinct(self.a):
             flat = elements(view) if has_short_rows(view) or view.numel <= longest else None
             for lines in (*([flat] if flat is not None else []), *short_columns(view)):
-                for way in (LineWay(lines), *casts(lines, self.b)):
+                for way in (LineWay(lines), *casts(lines, others)):
                     if way.kind in wanted:
                         is_whole = not lines.is_columns and not has_short_rows(view)
                         found.setdefault(way.kind, []).append(ShortLines(len(self._lines), way, is_whole))

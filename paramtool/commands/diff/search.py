@@ -19,6 +19,7 @@ from paramtool.commands.diff.found import (
     is_number,
     looked_for,
     named_map,
+    types,
 )
 from paramtool.commands.progress import Advance
 from paramtool.engine.compare.line_hashes import Hashed
@@ -59,6 +60,7 @@ class Search:
         """The tensors of the first as lines; their positions are the numbers in the index."""
         self._numbers: dict[View, list[int]] = {}
         """{tensor of the first: its numbers}"""
+        self._types = types(a), types(b)
         self._ways = {name: list(self._ways_of(view)) for name, view in b.items()}
 
     @property
@@ -88,7 +90,7 @@ class Search:
             yield LineWay(lines)
             if is_number(view.dtype):
                 yield LineWay(lines, -1)
-                yield from casts(lines, self.a)
+                yield from casts(lines, self._types[0])
 
     def _rows(self) -> Iterator[Added]:
         """Rows of the first that lines of the second can be equal to.
@@ -116,7 +118,7 @@ class Search:
 
     def _added(self, name: str, lines: Lines, whole: Kinds, samples: Kinds) -> Iterator[Added]:
         """The lines of a tensor in each type in which they are wanted, if these fit into memory."""
-        ways = [LineWay(lines), *casts(lines, self.b)]
+        ways = [LineWay(lines), *casts(lines, self._types[1])]
         every = [Added(len(self.firsts), way, way.kind in whole, way.kind in samples) for way in ways]
         wanted = [one for one in every if one.is_whole or one.has_samples]
         if wanted and self._index.has_room(sum(one.entries for one in wanted)):

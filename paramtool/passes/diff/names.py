@@ -57,6 +57,8 @@ class Renames:
         """{a name or a place, its numbers as `*`: the same in the second}"""
         self._renumbered: dict[str, Counter[str]] = {}
         """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
+        self._heads: dict[str, Counter[str]] = {}
+        """{a name or a place of the first: what was found for it}"""
         for old, new in pairs:
             for mine, theirs in _shown(old, new):
                 if NUMBER.findall(mine) == NUMBER.findall(theirs):
@@ -70,8 +72,10 @@ class Renames:
             yield from level
         place = place_of(name)
         if place is not None:
-            for at in self._anywhere(place.at):
-                yield from spelled(Place(at, place.role))
+            for level in self._levels(place.at, self._anywhere):
+                for at in level:
+                    yield from spelled(Place(at, place.role), self._separator)
+            yield from spelled(place, self._separator)
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
@@ -87,15 +91,20 @@ class Renames:
     def _levels(self, name: str, found: Callable[[str], Counter[str]]) -> Iterator[Counter[str]]:
         """{name that one could have: how many pairs ask for it}, by the name itself, then by each place above it."""
         for at in (len(name), *reversed(_cuts(name)), 0):
+            heads = found(name[:at])
+            if not heads:
+                yield heads
+                continue
             tail, between = name[at:].lstrip("./"), self._separator or name[at : at + 1] or "."
             if self._separator is not None:
                 tail = _SEPARATOR.sub(self._separator, tail)
-            heads = found(name[:at])
             yield Counter({between.join(filter(None, [head, tail])): count for head, count in heads.items()})
 
     def _anywhere(self, head: str) -> Counter[str]:
         """The same as `_filled`, then those with other numbers."""
-        return self._filled(head) | self._renumbered.get(head, Counter())
+        if head not in self._heads:
+            self._heads[head] = self._filled(head) | self._renumbered.get(head, Counter())
+        return self._heads[head]
 
     def _filled(self, head: str) -> Counter[str]:
         """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""
@@ -116,13 +125,20 @@ def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
     found = {(old, new): None}
     if len(mine) == len(theirs):
         found |= {(old[:k], new[:to]): None for k, to in zip(mine, theirs, strict=True)}
-    words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
-    for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
-        found[old[: [0, *mine][-same]], new[: [0, *theirs][-same]]] = None
+    found |= dict.fromkeys(_above_equal_ends(old, new))
     one, other = place_of(old), place_of(new)
     if one is not None and other is not None and one.role == other.role:
         found[one.at, other.at] = None
+        found |= dict.fromkeys(_above_equal_ends(one.at, other.at))
     yield from found
+
+
+def _above_equal_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """The places above two names whose last words are the same, one word after the other."""
+    mine, theirs = [0, *_cuts(old)], [0, *_cuts(new)]
+    words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
+    for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
+        yield old[: mine[-same]], new[: theirs[-same]]
 
 
 def _cuts(name: str) -> list[int]:

@@ -51,11 +51,11 @@ def place_of(name: str) -> Place | None:
     return Place(found["symbol"], _ROLES[found["end"]]) if found["end"] in _ROLES else None
 
 
-def spelled(place: Place) -> Iterator[str]:
-    """The names that a tensor can have.
+def spelled(place: Place, separator: str | None = None) -> Iterator[str]:
+    """The names that a tensor can have; `separator` is what is in front of the last word, if it is known.
 
     >>> list(spelled(Place("fc", "bias")))[:4]
     ['fc.bias', 'fc/bias', 'fc_bias', 'fc.beta']
     """
     for word in WORDS[place.role]:
-        yield from (f"{place.at}{between}{word}" for between in "./_") if place.at else (word,)
+        yield from (f"{place.at}{between}{word}" for between in separator or "./_") if place.at else (word,)

@@ -40,6 +40,24 @@ def _prefix(random: Random, at: str) -> Module:
     return Module(*({f"{head}{at}.{name}": one for name, one in tensors.items()} for head in ("", "model.")))
 
 
+@kind("fresh, of another framework")
+def _fresh(random: Random, at: str) -> Module:
+    """Matrices of a framework that calls them by other words, transposed or not, beside its biases of zeros."""
+    words = [("kernel", "bias"), ("weight", "bias"), ("w", "b"), ("vars/0", "vars/1")]
+    (old, old_bias), (new, new_bias) = (words[k] for k in random.permutation(len(words))[:2])
+    one, bias = numbers(random, (int(random.integers(5, 20)), 16)), np.zeros(16, "f4")
+    place, other = f"{at}/Dense_0".replace(".", random.choice([".", "/"])), f"{at}.fc"
+    if random.random() < 0.5:
+        other = f"net.{10 * int(at.rpartition('.')[2]) + random.integers(9)}"
+    turned = one.T if random.random() < 0.7 else one
+    changed = bias + 1 if random.random() < 0.3 else bias
+    a, b = (
+        {f"{place}/{old}": one, f"{place}/{old_bias}": bias},
+        {f"{other}.{new}": turned, f"{other}.{new_bias}": changed},
+    )
+    return Module(a, b, keeps=changed is bias)
+
+
 @kind("partly renamed")
 def _partly(random: Random, at: str) -> Module:
     one, two, three = large(random), large(random), large(random)
@@ -54,6 +72,17 @@ def _exchanged(random: Random, at: str) -> Module:
     every = [numbers(random, shape, of) for _ in range(count)]
     names = [f"{at}.{name}_proj.weight" for name in "qkv"[:count]]
     return Module(dict(zip(names, every, strict=True)), dict(zip(names, every[1:] + every[:1], strict=True)), False)
+
+
+@kind("exchanged between layers")
+def _layers(random: Random, at: str) -> Module:
+    """A tensor of one layer under the name of the same one of another layer, and the other way round or not."""
+    names = ("attn.q_proj.weight", "attn.qkv_proj.weight", "mlp.gate_up_proj.weight", "mixer.in_proj.weight", "w.bias")
+    name, shape = str(random.choice(names)), (int(random.choice([6, 16, 48])), 32)
+    one, two, three = (numbers(random, shape) for _ in range(3))
+    a = {f"{at}.h.{k}.{name}": tensor for k, tensor in enumerate((one, two, three))}
+    b = [one, three, two] if random.random() < 0.7 else [one, one, three]
+    return Module(a, dict(zip(a, b, strict=True)), keeps=False)
 
 
 @kind("under a name that was another's")
