@@ -373,8 +373,8 @@ def differing(folder: str, lines: list[str], first: str) -> UsageError:
     path = quote(os.path.join(folder, first))
     return UsageError(
         listed(f"{folder}: holds {len(lines)} sets of weights that differ; say which:", lines),
-        hint=f"name the file itself: {path}; inspect, dedup, export, convert, fuse, unfuse and verify also take one of a "
-        f"folder with --weights {quote(first)}, and all but inspect take each under its own name with --each",
+        hint=f"name the file itself: {path}; inspect, dedup, export, convert, fuse, unfuse and verify take one with "
+        f"--weights {quote(first)}, and all of these but inspect take each under its own name with --each",
     )
 
 

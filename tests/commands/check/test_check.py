@@ -411,8 +411,8 @@ def test_config_ties_without_a_config(at: Path) -> None:
     policy(at, "config-ties = true")
     (file,) = paramtool.check(["tied.pt"]).files
     assert file.exit_code == 2 and file.error is not None and "config.json: no such file" in file.error.message
-    policy(at, 'config-ties = true\n[[paths]]\nmatch = ["*.pt"]\nconfig-ties = false\n')
     assert "--config" not in file.error.hint and "config-ties = false in [[paths]]" in file.error.hint
+    policy(at, 'config-ties = true\n[[paths]]\nmatch = ["*.pt"]\nconfig-ties = false\n')
     assert paramtool.check(["tied.pt"]).exit_code == 0
 
 
