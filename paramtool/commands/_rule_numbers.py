@@ -44,7 +44,7 @@ def parse_range(text: str) -> Range:
     >>> parse_range("5"), parse_range("..7")
     (Range(least=5, most=5), Range(least=None, most=7))
     """
-    found = re.fullmatch(r"(\d{0,15})(?:(\.\.)(\d{0,15}))?", text)
+    found = re.fullmatch(r"(\d{0,15})(?:(\.\.)(\d{0,15}))?", text, re.ASCII)
     if found is None or not (found[1] or found[3]):
         raise UsageError(f"{text[:60]!r} is not a range of numbers; write 124439808, 100..200, 100.. or ..200")
     least = int(found[1]) if found[1] else None

@@ -130,7 +130,7 @@ def _size(text: str) -> int:
 
 def _limit(text: str) -> int | Share:
     """A size, or a share of the files: `1%`."""
-    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)%", text)
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)%", text, re.ASCII)
     return Share(float(found[1])) if found and float(found[1]) <= 100 else _size(text)
 
 

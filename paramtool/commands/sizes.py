@@ -16,7 +16,7 @@ def parse_size(text: str) -> int:
     >>> parse_size("5GB"), parse_size("1.5 KiB"), parse_size("0")
     (5000000000, 1536, 0)
     """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
     if not found or found[2].upper() not in UNITS:
         raise ValueError(f"{text!r} is an invalid size; write 4096, 5GB or 512MiB")
     return int(float(found[1]) * UNITS[found[2].upper()])

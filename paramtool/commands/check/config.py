@@ -28,7 +28,10 @@ ALLOW = ("rule", "path", "tensors", "reason", "until")
 
 
 def found(folder: str = "") -> str:
-    """The configuration of a folder: its paramtool.toml, or its pyproject.toml with `[tool.paramtool]`; else empty."""
+    """The configuration of a folder: its paramtool.toml, or its pyproject.toml with `[tool.paramtool]`; else empty.
+
+    UsageError where the pyproject.toml cannot be parsed.
+    """
     own = os.path.join(folder, FILE)
     if os.path.lexists(own):
         return own
@@ -37,11 +40,12 @@ def found(folder: str = "") -> str:
 
 
 def _tools(path: str) -> Mapping[str, Any]:
-    """The tables `[tool.*]` of a pyproject.toml; none where it is not valid: that is not ours to say."""
+    """The tables `[tool.*]` of a pyproject.toml; UsageError where it is not valid: ours may be there."""
     try:
         tool = parsed(_text(path), path, MAX_TEXT).get("tool", {})
-    except UsageError:
-        return {}
+    except UsageError as error:
+        error.hint = "check looks for [tool.paramtool] in it; --config FILE reads the rules from another file"
+        raise
     return tool if isinstance(tool, dict) else {}
 
 
@@ -139,10 +143,14 @@ class _PolicyReader:
         self.unknown(table, above, (*KEYS, *TOP))
         files = self.optional((*above, "files"), table, FILES, ())
         lock = self.optional((*above, "lock"), table, LOCK, "")
+        settings = self.settings(table, above)
+        by_path: list[Settings] = []
+        for one in self.tables(table.get("paths", []), (*above, "paths")):
+            by_path.append(self.by_path(*one, {key for known in (settings, *by_path) for key in known.said}))
         return Policy(
             self.path,
-            ALWAYS.joined(self.settings(table, above)),
-            tuple(self.by_path(*one) for one in self.tables(table.get("paths", []), (*above, "paths"))),
+            ALWAYS.joined(settings),
+            tuple(by_path),
             tuple(self.allowance(*one) for one in self.tables(table.get("allow", []), (*above, "allow"))),
             files,
             lock,
@@ -152,13 +160,17 @@ class _PolicyReader:
         """The value of the last part of a key in a table, or the default."""
         return self.taken(key, table[str(key[-1])], *value) if key[-1] in table else default
 
-    def settings(self, table: Mapping[str, Any], above: Key) -> Settings:
-        """The rules and severities of a table."""
+    def settings(self, table: Mapping[str, Any], above: Key, over: Collection[str] = ()) -> Settings:
+        """The rules and severities of a table; `over` are keys of tables before it, which an empty value overrides."""
         said = {
-            key: Setting(self.taken((*above, key), table[key], one.expected, one.taken), self.place((*above, key)))
+            key: Setting(
+                table[key] if key in over and one.none is not None and table[key] == one.none
+                else self.taken((*above, key), table[key], one.expected, one.taken),
+                self.place((*above, key)),
+            )
             for key, one in KEYS.items()
             if key in table
-        }
+        }  # fmt: skip
         key = (*above, "severity")
         severities = self.table(table.get("severity", {}), key, 'as in severity = {unused-bytes = "error"}')
         found: dict[str, str] = {}
@@ -188,13 +200,13 @@ class _PolicyReader:
             raise self.refuse(key, f"{shown(word)} is no kind of finding; expected an id or a name, as PT204", hint)
         return known.id
 
-    def by_path(self, key: Key, table: Mapping[str, Any]) -> Settings:
-        """One `[[paths]]`."""
+    def by_path(self, key: Key, table: Mapping[str, Any], over: Collection[str]) -> Settings:
+        """One `[[paths]]`; `over` are the keys that the tables before it have."""
         self.unknown(table, key, ("match", "severity", *KEYS))
         if "match" not in table:
             raise self.refuse(key, 'match is missing; expected a list of patterns, as in match = ["models/*"]')
         patterns = self.taken((*key, "match"), table["match"], 'a list of patterns, as in ["models/*"]', strings)
-        return replace(self.settings(table, key), patterns=patterns, place=self.place(key))
+        return replace(self.settings(table, key, over), patterns=patterns, place=self.place(key))
 
     def allowance(self, key: Key, table: Mapping[str, Any]) -> Allowance:
         """One `[[allow]]`."""

@@ -34,6 +34,8 @@ class ConfigKey(NamedTuple):
     """The rules that it makes."""
     words: str
     """What it asks for."""
+    none: Any = None
+    """What says in `[[paths]]` that a value further up does not count there, where no flag could; else None."""
 
 
 def asked_rules(settings: Settings) -> list[AskedRule]:
@@ -90,8 +92,18 @@ def _flag(value: Any) -> bool:
     return value
 
 
+EMPTY = "at least one is needed"
+"""What is said of an empty list or table, which would ask for nothing, or allow everything, in silence."""
+
+
 def strings(value: Any) -> tuple[str, ...]:
-    """A list of strings, of which none is empty."""
+    """A list of strings, at least one, of which none is empty."""
+    if value == []:
+        raise ValueError(EMPTY)
+    return _strings(value)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise TypeError
     for number, one in enumerate(value):
@@ -103,6 +115,8 @@ def strings(value: Any) -> tuple[str, ...]:
 def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise TypeError
+    if not value:
+        raise ValueError(EMPTY)
     for number, one in enumerate(value):
         if not isinstance(one, list):
             raise PartError(f"{shown(one)} is not a list of names", number)
@@ -117,6 +131,8 @@ def _ties(value: Any) -> tuple[tuple[str, ...], ...]:
 def _dtypes(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict):
         raise TypeError
+    if not value:
+        raise ValueError(EMPTY)
     for pattern, dtype in value.items():
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise PartError(f"{shown(dtype)} is an unknown dtype{_nearest(str(dtype)[:MAX_SHOWN])}", pattern)
@@ -157,7 +173,7 @@ def _patterns_or_flag(value: Any) -> tuple[str, ...] | bool:
 
 def _classes(value: Any) -> tuple[str, ...]:
     found: list[str] = []
-    for number, name in enumerate(strings(value)):
+    for number, name in enumerate(_strings(value)):
         try:
             found += classes.checked(name)
         except UsageError as error:
@@ -210,11 +226,11 @@ _TRUE_OR_FALSE = "true or false"
 _LIMIT = 'a number of bytes or a share of the files, as in 4096, "1MB" or "1%"'
 KEYS: Mapping[str, ConfigKey] = {
     "tied": ConfigKey('lists of names, as in [["lm_head.weight", "wte.weight"]]', _ties, _of_ties,
-                      "names that have to share memory"),
+                      "names that have to share memory", []),
     "dtype": ConfigKey('a table from patterns to dtypes, as in {"*.weight" = "bfloat16"}', _dtypes, _of_dtypes,
-                       "the type of tensors by their names; a pattern has to match one"),
+                       "the type of tensors by their names; a pattern has to match one", {}),
     "has": ConfigKey('a list of names, as in ["lm_head.weight"]', strings, _of_names,
-                     "tensors that have to be there"),
+                     "tensors that have to be there", []),
     "max-unused": ConfigKey(_LIMIT, _limit, _over("unused-bytes"), "the most bytes that may belong to no tensor"),
     "max-duplicate": ConfigKey(_LIMIT, _limit, _over("duplicate-bytes"),
                                "the most bytes that may be stored again; reads the tensors"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import paramtool
 from paramtool.commands.check import config
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
 from paramtool.commands.check.settings import ALWAYS, KEYS, asked_rules
@@ -83,6 +84,14 @@ def test_a_table_for_some_paths_counts_more(tmp_path: Path) -> None:
         assert one.severity("PT206") == ("warning" if size == "1MB" else "error") and one.severity("PT204") == "note"
 
 
+def test_an_empty_value_overrides_for_some_paths(tmp_path: Path) -> None:
+    """In `[[paths]]`, an empty `tied`, `has` or `dtype` asks for nothing where a table before it does."""
+    text = 'tied = [["a", "b"]]\nhas = ["a"]\ndtype = {"*" = "int8"}\nallow-class = []\n'
+    found = read(tmp_path, text + '[[paths]]\nmatch = ["x"]\ntied = []\nhas = []\ndtype = {}\n')
+    asked = {path: [one.rule.kind.id for one in asked_rules(found.of(str(tmp_path / path)))] for path in ("x", "y")}
+    assert asked == {"x": ["unsafe"], "y": ["untied", "wrong-dtype", "missing", "unsafe"]}
+
+
 WRONG = {
     "an unknown key": ("tide = 1", "1:1: unknown key 'tide'; expected one of tied, dtype,", "did you mean tied?"),
     "the table of a pyproject.toml": (
@@ -112,6 +121,22 @@ WRONG = {
     "a rule of allow": ('[[allow]]\nrule = 1\nreason = "x"', "2:1: 1 is no kind of finding", "docs/check.md"),
     "no reason": ('[[allow]]\nrule = "size"', "1:1: reason is missing; expected reason = ", ""),
     "an empty reason": ('[[allow]]\nrule = "size"\nreason = " "', "3:1: allow.reason is ' ': it is empty", ""),
+    "no path": ('[[allow]]\nrule = "size"\nreason = "x"\npath = []', "4:1: allow.path is []: at least one is", ""),
+    "no tensors": (
+        '[[allow]]\nrule = "size"\nreason = "x"\ntensors = []', "4:1: allow.tensors is []: at least one is needed", "",
+    ),
+    "an empty match": ("[[paths]]\nmatch = []", "2:1: paths.match is []: at least one is needed; expected a list", ""),
+    "no patterns": ("unsafe = true\nno-nan = []", "2:1: no-nan is []: at least one is needed; expected true", ""),
+    "no ties": ("tied = []", "1:1: tied is []: at least one is needed; expected lists of names", ""),
+    "no names": ("has = []", "1:1: has is []: at least one is needed; expected a list of names", ""),
+    "no dtypes": ("dtype = {}", "1:1: dtype is {}: at least one is needed; expected a table", ""),
+    "no files": ("files = []", "1:1: files is []: at least one is needed; expected a list of paths", ""),
+    "an empty list over nothing": (
+        '[[paths]]\nmatch = ["a"]\nhas = []', "3:1: paths.has is []: at least one is needed", "",
+    ),
+    "digits of another script": ('size = "\u0661MB"', "1:1: size: '\u0661MB' is an invalid size; write 4096", ""),
+    "a share in another script": ('max-unused = "\u0661%"', "1:1: max-unused: '\u0661%' is an invalid size", ""),
+    "a number in another script": ('parameters = "\u0661"', "1:1: parameters: '\u0661' is not a range of", ""),
     "a day": ('[[allow]]\nrule = "size"\nreason = "x"\nuntil = "soon"', "4:1: allow.until is 'soon'", ""),
     "a time": ('[[allow]]\nrule = "size"\nreason = "x"\nuntil = 2027-01-31T00:00:00', "4:1: allow.until is ", ""),
     "a table for tables": ("[allow]", "1:2: allow is {}; expected tables, [[allow]]", ""),
@@ -153,14 +178,40 @@ def test_what_is_no_file_of_text(tmp_path: Path) -> None:
 
 
 def test_where_it_is_looked_for(tmp_path: Path) -> None:
-    """Its own file before a pyproject.toml, which has to have the table; a broken pyproject.toml is not ours to say."""
+    """Its own file before a pyproject.toml, which has to have the table."""
     assert config.found(str(tmp_path)) == ""
     project = tmp_path / "pyproject.toml"
-    for text, is_ours in (("[tool.ruff]\n", False), ("a = ", False), ("tool = 1", False), ("[tool.paramtool]\n", True)):
+    for text, is_ours in (("[tool.ruff]\n", False), ("tool = 1", False), ("[tool.paramtool]\n", True)):
         project.write_text(text)
         assert config.found(str(tmp_path)) == (str(project) if is_ours else "")
     (tmp_path / "paramtool.toml").write_text("a = ")
     assert config.found(str(tmp_path)) == str(tmp_path / "paramtool.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.paramtool]\nunsafe = true\n[project\n", ":3:9: is not valid TOML: "),
+        ("[tool.paramtool\nunsafe = true\n", ":1:16: is not valid TOML: "),
+        ("\ufeff[tool.paramtool]\n", ":1: begins with a byte order mark"),
+    ],
+)
+def test_a_broken_pyproject_switches_no_rule_off(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error with its place, with `--config` or without; a paramtool.toml beside it is read in its place."""
+    project = tmp_path / "pyproject.toml"
+    project.write_text(text, encoding="utf-8")
+    for look in (config.found, lambda folder: config.read(str(project))):
+        with pytest.raises(UsageError) as caught:
+            look(str(tmp_path))
+        assert caught.value.message.startswith(f"{project}{message}") and caught.value.exit_code == 2
+        assert caught.value.place is not None and caught.value.place[0] == str(project)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        paramtool.check(["x.pt"])
+    (tmp_path / "paramtool.toml").write_text("unsafe = true")
+    assert config.found() == "paramtool.toml"
 
 
 def test_a_pyproject_has_places_of_its_own(tmp_path: Path) -> None:
