@@ -68,6 +68,12 @@ class Rest:
             if other := self._tied_by_config("b", name):
                 state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
                 continue
+            if other := self._equal_to_tied("b", name):
+                state.settle(
+                    RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}, with the same bytes"
+                )
+                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of A, and stored apart in B")
+                continue
             kind, how = ADDED, self._twin("b", name, state.b)
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
@@ -88,6 +94,9 @@ class Rest:
                 how = f"shares memory with what B has as {moved[view]!r}"
             if other := self._tied_by_config("a", name):
                 kind, how = RENAMED, f"the config.json of B ties it to {other!r}"
+            elif other := self._equal_to_tied("a", name):
+                kind, how = RENAMED, f"the config.json of B ties it to {other!r}, with the same bytes"
+                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of B, and stored apart in A")
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
             state.settle_only_a(kind, name, how)
@@ -109,10 +118,26 @@ class Rest:
         other = self._first_of_both(side, views).get(views[name], "")
         if not other:
             return ""
+        return other if any({name, other} <= {*names} for names in self._declared(side)) else ""
+
+    def _equal_to_tied(self, side: str, name: str) -> str:
+        """The same of a name that has memory of its own there, and the bytes of what the other side stores for both."""
+        state = self.state
+        mine, theirs = (state.b, state.a) if side == "b" else (state.a, state.b)
+        for other in sorted({one for names in self._declared(side) if name in names for one in names} - {name}):
+            if other not in mine or other not in theirs or mine[name].dtype != theirs[other].dtype:
+                continue
+            pair = WindowPair(theirs[other], mine[name]) if side == "b" else WindowPair(mine[name], theirs[other])
+            if pair.a.shape == pair.b.shape and state.sides.same([pair], lambda nbytes: None)[pair]:
+                return other
+        return ""
+
+    def _declared(self, side: str) -> set[tuple[str, ...]]:
+        """Names of one side that the config.json of the other side ties."""
         if side not in self._ties:
             own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
             self._ties[side] = declared_names(own, lacking.files[0].path) or set()
-        return other if any({name, other} <= {*names} for names in self._ties[side]) else ""
+        return self._ties[side]
 
     def _first_of_both(self, side: str, views: Mapping[str, View]) -> Mapping[View, str]:
         """{window: its first name that both have}, made once for each side."""
