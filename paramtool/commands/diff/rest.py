@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.commands._differences import declared_names
+from paramtool.commands.diff.same_places import names_in_front
 from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
@@ -25,6 +26,7 @@ class Rest:
     def settle(self) -> None:
         """A verdict on every tensor that has none, and on the elements of A that no tensor of B holds."""
         self._changed()
+        self._changed_under_renames()
         self._added()
         self._removed()
 
@@ -42,6 +44,28 @@ class Rest:
             only_bits = change is not None and change.largest == 0 and "bits differ, and no number"
             how = only_bits or state.twins.get(("b", name), "") or self._longer(name)
             state.settle(CHANGED, [name], name, change=change, how=how)
+
+    def _changed_under_renames(self) -> None:
+        """Tensors of one shape under a name that others show; or, of a whole model, with other names in front."""
+        state, pairs = self.state, dict[str, str]()
+        renames = state.renames()
+        olds, news = (
+            {name: view for name, view in left.items() if not self._is_of_graph(side, name)}
+            for side, left in enumerate((state.left_a, state.left_b))
+        )
+        for name, view in olds.items():
+            names = (one for one in renames.of(name) if one in news and one not in pairs)
+            new = next((one for one in names if news[one].shape == view.shape), None)
+            if new is not None:
+                pairs[new] = name
+        left = {new: view for new, view in news.items() if new not in pairs}
+        paired = {*pairs.values()}
+        in_front, _ = names_in_front(left, {old: view for old, view in olds.items() if old not in paired})
+        if 2 * sum(left[new].nbytes for new in in_front) >= sum(view.nbytes for view in left.values()):
+            pairs |= in_front
+        changes = state.sides.changes([[WindowPair(state.a[old], state.b[new])] for new, old in pairs.items()])
+        for (new, old), change in zip(pairs.items(), changes, strict=True):
+            state.settle(CHANGED, [old], new, change=change, how=state.twins.get(("b", new), ""))
 
     def _longer(self, name: str) -> str:
         """Of a tensor with more rows in one of the two: that the others are the same, as of a padded vocabulary."""
