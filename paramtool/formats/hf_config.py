@@ -122,5 +122,5 @@ def _contradiction(config: Config, a: str, b: str, why: str) -> FormatError:
     shown = [f"{key!r} is {str(config.said[key]).lower()}" for key in (a, b)]
     return FormatError(
         f"{config.path}: contradicts itself: {shown[0]} and {shown[1]}; {why}",
-        hint="give both settings the value that the weights have; --config PATH names an edited copy",
+        hint="give both settings the value that the weights have; inspect --config PATH reads an edited copy",
     )

@@ -90,7 +90,8 @@ def _lfs(lines: list[str]) -> Pointer:
     key = extensions[0] if extensions else "oid"
     for one in ("oid", key):
         if not _SHA256.fullmatch(found.get(one, "")):
-            raise FormatError(f"found {one} {found.get(one, '')!r:.90}, expected `sha256:` and 64 hexadecimal digits")
+            expected = "expected `sha256:` and 64 lower-case hexadecimal digits"
+            raise FormatError(f"found {one} {found.get(one, '')!r:.90}, {expected}")
     size = found.get("size", "")
     if not _COUNT.fullmatch(size):
         raise FormatError(f"found size {size!r:.80}, expected a number of bytes")

@@ -35,14 +35,24 @@ AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
 NO_LOCK = "name a file that `paramtool lock` wrote; a damaged lock can be restored from git"
 """The hint for a file that is not a lock."""
 _VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
+_BEGINS = re.compile(
+    r"(\xef\xbb\xbf)?\s*(<{7} [^\n]*\n)?("
+    + _VERSION.pattern
+    + r"|model [^\n]+\nfile [^\n]+ [0-9]+( sha256:[0-9a-f]{64})?\n(file|content) )"
+)
+"""A lock of any version, also after a byte order mark or a conflict of git, and one that has lost its first line."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 _DTYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:.+-]*")
+CONFLICT = ("<<<<<<< ", "||||||| ", "=======", ">>>>>>> ")
+"""How the lines begin that git writes around the two sides of a conflict (git merge, "How conflicts are presented")."""
 ORDER = ("model", "file", "content", "unnamed", "dialect", "tied", "view", "object", "tensor", "lines")
 """The words that lines begin with, in the order in which a model has them."""
 
 
 MAX_FIRST = 200
 """Bytes of a file in which its first line is looked for, where it is not a lock."""
+MAX_HEAD = 4000
+"""Bytes of a file in which its first lines are looked for."""
 
 
 def read(path: str) -> Lock:
@@ -61,7 +71,7 @@ def read(path: str) -> Lock:
     try:
         return parse(data.decode("ascii"), path)
     except UnicodeDecodeError as error:
-        _check_version(data[:MAX_FIRST].decode("ascii", "backslashreplace").split("\n")[0], path)
+        _check_version(data[:MAX_HEAD].decode("ascii", "backslashreplace"), path)
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError("a byte that is not ASCII; `paramtool lock` escapes names", AGAIN).at(path, line) from None
 
@@ -72,13 +82,13 @@ def begins_lock(head: bytes) -> bool:
     >>> begins_lock(b"# paramtool.lock, version 1: ..."), begins_lock(b"PK")
     (True, False)
     """
-    return _VERSION.match(head[:MAX_FIRST].decode("latin-1")) is not None
+    return _BEGINS.match(head[:MAX_HEAD].decode("latin-1").replace("\r\n", "\n")) is not None
 
 
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
     """The lock that a text is; FormatError as of `read`."""
     lines = text.replace("\r\n", "\n").split("\n")  # as git writes text on Windows
-    _check_version(lines[0], path)
+    _check_version(text[:MAX_HEAD], path)
     if lines[-1]:
         raise FormatError("the last line does not end: the file is truncated", AGAIN).at(path, len(lines))
     models: dict[str, LockedModel] = {}
@@ -94,15 +104,27 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
     return Lock(path, models)
 
 
-def _check_version(line: str, path: str) -> None:
+def _check_version(head: str, path: str) -> None:
+    """FormatError where a text does not begin as a lock of this version."""
+    line = head.split("\n")[0].rstrip("\r")[:MAX_FIRST]
     found = _VERSION.match(line)
+    if found is None and line.startswith(CONFLICT[0]):
+        raise _conflict(line).at(path, 1)
     if found is None:
-        what = f"not a lock of paramtool: found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
-        raise FormatError(what, NO_LOCK if line else AGAIN).at(path, 1)
+        is_lock = not head or begins_lock(head.encode())
+        what = "its first line is lost" if is_lock and head else "not a lock of paramtool"
+        what += f": found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
+        raise FormatError(what, AGAIN if is_lock else NO_LOCK).at(path, 1)
     if int(found[1]) != VERSION:
         hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
         what = f"a lock of version {int(found[1])}; this paramtool reads version {VERSION}"
         raise FormatError(what, hint).at(path, 1)
+
+
+def _conflict(line: str) -> FormatError:
+    """The error of a line that git writes where a merge is not resolved."""
+    hint = "take whole models of either side, from `model` to `lines`, or " + AGAIN
+    return FormatError(f"an unresolved merge of git: found {line[:60]!r}", hint)
 
 
 def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
@@ -110,6 +132,8 @@ def _drafts(lines: list[str], path: str) -> Iterator[_Draft]:
     for number, line in enumerate(lines[1:-1], 2):
         if not line or line.startswith("#"):
             continue
+        if line.startswith(CONFLICT):
+            raise _conflict(line).at(path, number)
         try:
             word, *words = split(line)
             if word == "model":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,29 @@ def test_what_never_was_a_lock_is_not_made_again(place: Path) -> None:
     assert ran.code == 3
     assert "name a file that `paramtool lock` wrote" in ran.err
     assert "lock --force" not in ran.err
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "no first line": lambda text: text.partition("\n")[2],
+    "neither it nor what follows": lambda text: text[text.index("model") :],
+    "a byte order mark": lambda text: f"\ufeff{text}",
+    "a conflict at the top": lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> theirs\n",
+    "a conflict below": lambda text: text.replace("tensor ", "<<<<<<< HEAD\ntensor ", 1),
+    "an older version": lambda text: text.replace("version 1", "version 0"),
+    "nothing": lambda text: "",
+}
+
+
+@pytest.mark.parametrize("headers", [(), ("--headers",)])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_lock_is_made_again_as_its_hint_says(place: Path, damage: str, headers: tuple[str, ...]) -> None:
+    assert quick("lock", "m", "-o", "m.lock", "--force", *headers, cwd=place).code == 0
+    text = (place / "m.lock").read_text()
+    (place / "m.lock").write_text(DAMAGES[damage](text), "utf-8")
+    ran = quick("check", "m", "--lock", "m.lock", cwd=place)
+    assert ran.code == 3 and "lock --force" in ran.err, ran
+    assert quick("lock", "m", "-o", "m.lock", "--force", *headers, cwd=place).code == 0
+    assert (place / "m.lock").read_text() == text
 
 
 @pytest.mark.parametrize("command", ["check", "report", "lock"])

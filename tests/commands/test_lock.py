@@ -145,6 +145,19 @@ def test_a_saver_that_drops_a_tied_name(tmp_path: Path) -> None:
     assert read.parse(paramtool.lock([tmp_path / "saved"], "-").text).models
     found = {(one.id, one.severity): one for one in findings(whole, saved, "l")}
     assert "config.json ties it to 'transformer.wte.weight'" in found["PT202", "warning"].message
+    assert found["PT105", "warning"].message == (
+        "'transformer.wte.weight': no config.json said anything of it when it was locked, and config.json ties it now"
+    )
+    again = {(one.id, one.severity): one.message for one in findings(saved, whole, "l")}
+    assert again.keys() == {("PT203", "warning"), ("PT105", "warning"), ("PT401", "warning")}
+    assert again["PT203", "warning"] == (
+        "'lm_head.weight' is not in the lock; config.json tied it to 'transformer.wte.weight', with which it shares "
+        "memory"
+    )
+    assert again["PT105", "warning"] == (
+        "'transformer.wte.weight': config.json tied it when it was locked, and no config.json says anything of it now; "
+        "the file has it tied all the same"
+    )
     names = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     assert locked(by_safetensors(names, tmp_path)).content == saved.content
 

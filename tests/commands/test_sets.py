@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -184,6 +185,11 @@ def test_sets_that_differ(key: str, tmp_path: Path) -> None:
         ran = quick(*args, cwd=tmp_path)
         assert ran.code == 2 and ran.out == "", ran
         assert all(text in ran.err for text in (name, "model.safetensors", "--weights", "--each")), ran
+    for args in (("lock", "in"), ("diff", "in", "in"), ("report", "in", "-o", "p.html")):  # without --weights
+        if key != "other bytes far in" or args[0] == "lock":
+            ran = quick(*args, cwd=tmp_path)
+            found = re.search("^hint: name the file itself: (.+?);", ran.err, re.MULTILINE)
+            assert ran.code == 2 and found and (tmp_path / found[1]).is_file(), ran
     assert contents(tmp_path) == before
     for choice, wanted, other in (("model.safetensors", state(), name), (name, tensors, "model.safetensors")):
         out = "first" if choice == "model.safetensors" else "second"

@@ -180,6 +180,15 @@ def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
     [
         (lambda text: text.replace("version 1", "version 2"), r"paramtool.lock:1: a lock of version 2"),
         (lambda text: "hello\n" + text, r":1: not a lock of paramtool"),
+        (
+            lambda text: text[text.index("\n") + 1 :],
+            r":1: its first line is lost: found '', expected '# paramtool.lock, v",
+        ),
+        (lambda text: "<<<<<<< HEAD\n" + text, r":1: an unresolved merge of git: found '<<<<<<< HEAD'"),
+        (
+            lambda text: text.replace("tensor b", "=======\ntensor b"),
+            r":\d+: an unresolved merge of git: found '======='",
+        ),
         (lambda text: text[:-1], r"truncated"),
         (lambda text: twice(text, "tensor b"), r":\d+: tensor 'b' a second time; the first is line \d+"),
         (lambda text: twice(text, "lines"), r":\d+: .* was edited|were edited|a second line `lines`"),

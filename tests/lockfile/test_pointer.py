@@ -38,8 +38,8 @@ def test_pointers(text: str, expected: Pointer | None) -> None:
     ("text", "message"),
     [
         (TEXT.replace("sha256", "md5"), "found oid 'md5:"),
-        (TEXT.replace(OID, OID[:-1]), "expected `sha256:` and 64"),
-        (TEXT.replace(OID, OID.upper()), "expected `sha256:` and 64"),
+        (TEXT.replace(OID, OID[:-1]), "expected `sha256:` and 64 lower-case hexadecimal digits"),
+        (TEXT.replace(OID, OID.upper()), "expected `sha256:` and 64 lower-case hexadecimal digits"),
         (TEXT.replace("12345", "-1"), "expected a number of bytes"),
         (TEXT.replace("12345", "\N{SUPERSCRIPT TWO}"), "expected a number of bytes"),
         (TEXT.replace("spec/v1", "spec/v9"), "is not known"),

@@ -90,6 +90,20 @@ CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
         model(A, tensor("b"), ties=BOTH), model(A, ties=(Tie(("a",), CONFIG),)),
         [("PT202", WARNING), ("PT105", WARNING)],
     ),
+    "stored with its tie": (
+        model(A, ties=(Tie(("a",), CONFIG),)), model(A, tensor("b"), ties=BOTH),
+        [("PT203", WARNING), ("PT105", WARNING)],
+    ),
+    "stored beside its tie": (
+        model(A, ties=(Tie(("a",), CONFIG),)), model(A, tensor("b")), [("PT203", ERROR), ("PT105", ERROR)],
+    ),
+    "stored with a part of its tie": (
+        model(LONG, ties=(Tie(("a",), CONFIG),)),
+        model(LONG, tensor("b"), ties=BOTH, views={"b": LockedView("b", 0, (1,))}),
+        [("PT203", ERROR), ("PT105", WARNING)],
+    ),
+    "stored with what was not tied": (model(A), model(A, tensor("b"), ties=BOTH), [("PT203", ERROR)]),
+    "untied without a config": (model(A, B, ties=(Tie(("a", "b"), UNTIED),)), model(A, B), [("PT105", WARNING)]),
     "no longer declared": (model(A, B, ties=(Tie(("a", "b"), CONFIG),)), model(A, B), [("PT105", ERROR)]),
     "dropped by its saver": (
         model(A, tensor("b"), ties=(Tie(("a", "b"), CONFIG),)), model(A, ties=(Tie(("a", "b"), CONFIG),)),

@@ -172,11 +172,13 @@ class Checking:
 
     def _inspected(self, path: str, settings: Settings, asked: Sequence[AskedRule]) -> Inspection:
         kinds = [one.rule.kind for one in asked]
+        if needs_config := any(kind.needs_config for kind in kinds):
+            _refuse_no_config(path)
         return inspecting.inspect(
             path,
             equal=any(kind.needs_content for kind in kinds),
             min_equal_bytes=1,
-            config="" if any(kind.needs_config for kind in kinds) else None,
+            config="" if needs_config else None,
             allow_class=(*self.allow_class, *settings.get("allow-class", ())),
             allow_unknown=self.allow_unknown,
             progress=self.progress,
@@ -207,6 +209,15 @@ def _name(lock: Lock, path: str) -> str:
     from paramtool.commands.lock import name_in
 
     return name_in(lock.path, path)
+
+
+def _refuse_no_config(path: str) -> None:
+    """UsageError where there is no config.json, which a rule of the configuration needs."""
+    try:
+        hf_config.place(path)
+    except UsageError as error:
+        error.hint = "config-ties = false in [[paths]] is for checkpoints without one"
+        raise
 
 
 def _has_config(path: str) -> bool:

@@ -5,6 +5,7 @@ None of it is a difference of the weights, so it changes no exit code; `--strict
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands.diff.settled import LED_BACK
@@ -15,8 +16,12 @@ from paramtool.errors import plural, some
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
-from paramtool.passes.diff.names import NUMBER
+from paramtool.passes.diff.names import NUMBER, layer_type, numberless
 
+_TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
+"""What `how` says of maps that are the same for all rows."""
+KERNELS = ("kernel", "vars/0")
+"""How the names of kernels end that Flax and Keras store, in one order of axes for all layers of a type."""
 SHOWN = 3
 """How many names a warning shows."""
 
@@ -57,18 +62,31 @@ def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
 
 def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
-    layers: dict[str, dict[str, list[str]]] = {}
+    layers: dict[object, dict[str, list[str]]] = {}
     for one in tensors:
-        if one.b and one.kind in LED_BACK and NUMBER.search(one.b[0]):
-            by_map = layers.setdefault(NUMBER.sub("*", one.b[0]), {})
-            by_map.setdefault((one.layout or "rows") if one.how else "", []).append(one.b[0])
+        if one.a and one.b and one.kind in LED_BACK:
+            name = one.b[0]
+            # words that end with a number can be other tensors of one layer, as w1, w2 and w3, but no kernels
+            is_layer = NUMBER.search(name) or name.endswith(KERNELS)
+            olds = () if is_layer else tuple(map(numberless, one.a))
+            axes = sum(size > 1 for size in one.shapes[1] or ())
+            by_map = layers.setdefault((layer_type(name), olds, axes), {})
+            by_map.setdefault(_map_word(one), []).append(one.b[0])
     names = []
     for by_map in layers.values():
-        usual = max(by_map, key=lambda word: (len(by_map[word]), not word, word != "rows"))
-        names += [name for word, own in by_map.items() if word != usual for name in own]
+        most = max(map(len, by_map.values()))
+        usual = [word for word, own in by_map.items() if len(own) == most]
+        names += [name for word, own in by_map.items() if [word] != usual for name in own]
     if names:
         many = plural(len(names), "tensor is", "tensors are")
         yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+
+
+def _map_word(one: TensorDiff) -> str:
+    """What is the same in the maps of all layers: the layout, or the order of axes; empty for none."""
+    if one.layout or not one.how:
+        return one.layout
+    return " ".join(_TURNED.findall(one.how)) or "rows"
 
 
 def _calculated_with(tensors: Sequence[TensorDiff]) -> Iterator[str]:

@@ -373,8 +373,8 @@ def differing(folder: str, lines: list[str], first: str) -> UsageError:
     path = quote(os.path.join(folder, first))
     return UsageError(
         listed(f"{folder}: holds {len(lines)} sets of weights that differ; say which:", lines),
-        hint=f"--weights {quote(first)} takes one and leaves the others out; --each of dedup, export, convert, fuse, "
-        f"unfuse and verify takes each under its own name; other commands take the file itself: {path}",
+        hint=f"name the file itself: {path}; inspect, dedup, export, convert, fuse, unfuse and verify take one with "
+        f"--weights {quote(first)}, and all of these but inspect take each under its own name with --each",
     )
 
 

@@ -4,16 +4,17 @@
     exchanged  model.layers.3.q.weight  ->  x.layers.5.q.weight
                model.layers.5.q.weight  ->  x.layers.3.q.weight
 
-Each of them is where the rename has another one.  A renumbering, such as that of layers 2-5 as 0-3, exchanges nothing:
+Each of them is where the rename has another one.  Where frameworks count otherwise, such as `0, 2, 4` and `fc1, fc2,
+fc3`, the order of the layers shows it.  A renumbering, such as that of layers 2-5 as 0-3, exchanges nothing:
 the last of them is where the rename has none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from paramtool.passes.diff.names import Renames
+from paramtool.passes.diff.names import Renames, layer_type, numbers
 
 
 def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> list[str]:
@@ -28,7 +29,25 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], b
         other = next((one for one in renames.instead(old, new) if one in held and is_alike(one, new)), None)
         if other is not None:
             usual[new] = other
-    return _in_circles(usual)
+    found = dict.fromkeys([*_in_circles(usual), *_out_of_order(pairs, is_alike)])
+    return [new for _, new in pairs if new in found]
+
+
+def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> Iterator[str]:
+    """The new names of layers of one number each that changed their order, where frameworks count otherwise.
+
+    >>> list(_out_of_order([("0.w", "fc1.w"), ("2.w", "fc3.w"), ("4.w", "fc2.w")], lambda old, new: True))
+    ['fc3.w', 'fc2.w']
+    """
+    groups: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    for old, new in pairs:
+        if len(numbers(old)) <= 1 and len(numbers(new)) <= 1:  # Keras begins with a layer that has none
+            mine, theirs = (int(next(iter(numbers(name)), -1)) for name in (old, new))
+            groups.setdefault((layer_type(old), layer_type(new)), []).append((mine, theirs, new))
+    for group in groups.values():
+        places = {theirs: k for k, theirs in enumerate(sorted(theirs for _, theirs, _ in group))}
+        moved = [new for k, (_, theirs, new) in enumerate(sorted(group)) if places[theirs] != k]
+        yield from (new for new in moved if all(is_alike(new, other) for other in moved))
 
 
 def _in_circles(to: dict[str, str]) -> list[str]:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from paramtool.passes.diff.places import Place, place_of, spelled
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 """A segment of a name that is a number."""
-_FILLED = re.compile(r"(?<![^./])\*(?![^./])")
+_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)[0-9]+(?=[./_]|$)")
+"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.  Keras's `vars/3` is no layer."""
+_BLANK = "\0"
 _SEPARATOR = re.compile("[./]")
 """What is between the words of names: Flax and Keras have `/` where torch has `.`."""
 
@@ -54,15 +56,15 @@ class Renames:
         self._separator = separators.pop() if len(separators) == 1 else None
         """What is between the words of all names in the second; None where they differ."""
         self._known: dict[str, Counter[str]] = {}
-        """{a name or a place, its numbers as `*`: the same in the second}"""
+        """{a name or a place, without its numbers: the same in the second}"""
         self._renumbered: dict[str, Counter[str]] = {}
         """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
         self._heads: dict[str, Counter[str]] = {}
         """{a name or a place of the first: what was found for it}"""
         for old, new in pairs:
             for mine, theirs in _shown(old, new):
-                if NUMBER.findall(mine) == NUMBER.findall(theirs):
-                    self._known.setdefault(NUMBER.sub("*", mine), Counter())[NUMBER.sub("*", theirs)] += 1
+                if numbers(mine) == numbers(theirs):
+                    self._known.setdefault(numberless(mine), Counter())[numberless(theirs)] += 1
                 else:
                     self._renumbered.setdefault(mine, Counter())[theirs] += 1
 
@@ -82,11 +84,11 @@ class Renames:
 
         Of several that are asked for at one place, one that differs from `own` in numbers only, else the most likely.
         """
-        like = NUMBER.sub("*", own)
+        like = numberless(own)
         for level in self._levels(name, self._filled):
             more = [other for other, count in level.items() if other != own and count > level[own]]
             if more:
-                yield next((other for other in more if NUMBER.sub("*", other) == like), more[0])
+                yield next((other for other in more if numberless(other) == like), more[0])
 
     def _levels(self, name: str, found: Callable[[str], Counter[str]]) -> Iterator[Counter[str]]:
         """{name that one could have: how many pairs ask for it}, by the name itself, then by each place above it."""
@@ -108,15 +110,25 @@ class Renames:
 
     def _filled(self, head: str) -> Counter[str]:
         """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""
-        numbers, found = NUMBER.findall(head), Counter[str]()
-        for template, count in self._known.get(NUMBER.sub("*", head), Counter()).most_common():
-            found[_with_numbers(template, numbers)] += count
+        found = Counter[str]()
+        for template, count in self._known.get(numberless(head), Counter()).most_common():
+            words = template.split(_BLANK)
+            found["".join(map("".join, zip_longest(words, numbers(head), fillvalue="")))] += count
         return found
 
 
-def _with_numbers(template: str, numbers: Iterable[str]) -> str:
-    rest = iter(numbers)
-    return _FILLED.sub(lambda _: next(rest, "*"), template)
+def numbers(name: str) -> list[str]:
+    """The numbers of a name, of layers and experts.
+
+    >>> numbers("h.3.fc1.weight"), numbers("params/Dense_12/kernel"), numbers("layers/conv2d/vars/0")
+    (['3', '1'], ['12'], [])
+    """
+    return _NUMBER.findall(name)
+
+
+def numberless(name: str) -> str:
+    """A name without them: the same for all layers."""
+    return _NUMBER.sub(_BLANK, name)
 
 
 def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
@@ -144,6 +156,11 @@ def _above_equal_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
 def _cuts(name: str) -> list[int]:
     """Where its words end, but for the last."""
     return [found.start() for found in _SEPARATOR.finditer(name)]
+
+
+def layer_type(name: str) -> str:
+    """A name without its numbers, the same for Keras's `dense` and `dense_1`."""
+    return numberless(name).replace(f"_{_BLANK}", "")
 
 
 PACKED = ("qweight", "qzeros", "weight_packed", "blocks", "g_idx")

@@ -18,8 +18,9 @@ MANY = 4
 """The most names that a message lists."""
 MAX_TRIED = 1000
 """The most names of an alias set that are tried as the partner of one."""
-SAYS = {CONFIG: "ties them", UNTIED: "unties them", "": "said nothing of them"}
-"""What a config says of names, by the kind of its tie."""
+SAID = {CONFIG: "config.json tied", UNTIED: "config.json untied", "": "no config.json said anything of"}
+SAYS = {CONFIG: "config.json ties", UNTIED: "config.json unties", "": "no config.json says anything of"}
+"""What a config said or says of names, by the kind of its tie."""
 
 
 def findings(locked: LockedModel, now: LockedModel, lock: str, *, content_only: bool = False) -> Iterator[Finding]:
@@ -119,8 +120,20 @@ class _Judge:
             elif difference := _difference(was, found):
                 yield self.say("changed", was.line, f": {difference}", name)
         for name in self.now.tensors:
-            if name not in self.locked.tensors:
+            if name not in self.locked.tensors and (other := self._was_tied_by_config(name)):
+                message = f"{name!r} is not in the lock; config.json tied it to {other!r}, with which it shares memory"
+                yield self.find("added", 0, message, (name,), severity=WARNING)
+            elif name not in self.locked.tensors:
                 yield self.say("added", 0, "is not in the lock", name)
+
+    def _was_tied_by_config(self, name: str) -> str:
+        """A name of the lock that was tied by a config, and of which a new name is now all the memory; or nothing."""
+        tied = {one for tie in self.locked.ties if tie.kind == CONFIG for one in tie.names}
+        for other in sorted(tied & self.locked.tensors.keys() & _shared_with(self.now, name)):
+            was, found = (self.now.tensors[one][1:4] for one in (other, name))
+            if was == found and _at(self.now, other) == _at(self.now, name):
+                return other
+        return ""
 
     def _tied_by_config(self, was: LockedTensor) -> str:
         """A name that is there with the bytes of one that is not, to which the config ties it; or nothing."""
@@ -156,7 +169,7 @@ class _Judge:
         """
         one, other = (self.now.tensors[word] for word in (name, partner))
         then = (self.locked.tensors[word][1:4] for word in (name, partner))
-        at = (self.locked.views[word][1:3] if word in self.locked.views else None for word in (name, partner))
+        at = (_at(self.locked, word) for word in (name, partner))
         was_same = len({*then}) == 1 and len({*at}) == 1
         if not was_same or one[1:3] != other[1:3] or {UNREAD, NO_DATA} & {one.digest, other.digest}:
             return ""
@@ -199,7 +212,11 @@ class _Judge:
                     yield self.say("overlap-changed", line, what, name, partner)
 
     def declared(self) -> Iterator[Finding]:
-        """Names of which the config says otherwise than then; a warning where there was no config to compare with."""
+        """Names of which the config says otherwise than then.
+
+        A warning where none said anything when the model was locked, and where none says anything now and the memory
+        that the names share does.
+        """
         then, today = ({name: tie for tie in _of_config(model) for name in tie.names} for model in self._both())
         groups: dict[tuple[str, str, int], list[str]] = {}
         for name in sorted(self.locked.tensors.keys() & self.now.tensors.keys()):
@@ -208,8 +225,19 @@ class _Judge:
             if key[0] != key[1]:
                 groups.setdefault(key, []).append(name)
         for (one, other, line), names in groups.items():
-            message = f"{some(names, MANY)}: config.json {SAYS[other]}, and {SAYS[one]} when it was locked"
-            yield self.find("declared-ties", line, message, tuple(names), severity="" if then else WARNING)
+            is_held = not today and all(self._is_held(name, then[name]) for name in names)
+            them = "it" if len(names) == 1 else "them"
+            message = f"{some(names, MANY)}: {SAID[one]} {them} when it was locked, and {SAYS[other]} {them} now"
+            if is_held:
+                message += f"; the file has {them} {'untied' if one == UNTIED else 'tied'} all the same"
+            severity = WARNING if is_held or not then else ""
+            yield self.find("declared-ties", line, message, tuple(names), severity=severity)
+
+    def _is_held(self, name: str, was: LockedTie) -> bool:
+        """Whether a name now shares memory as its config said when it was locked."""
+        shared = _shared_with(self.now, name)
+        others = {one for one in was.names if one != name and one in self.now.tensors}
+        return others.isdisjoint(shared) if was.kind == UNTIED else bool(shared) and others <= shared
 
     def _both(self) -> tuple[LockedModel, LockedModel]:
         return self.locked, self.now
@@ -276,6 +304,17 @@ def _of_config(model: LockedModel) -> Iterator[LockedTie]:
 
 def _of_memory(model: LockedModel) -> Iterator[LockedTie]:
     return (tie for tie in model.ties if tie.kind in MEMORY)
+
+
+def _shared_with(model: LockedModel, name: str) -> set[str]:
+    """The other names of a tensor's memory."""
+    return {one for tie in _of_memory(model) if name in tie.names for one in tie.names} - {name}
+
+
+def _at(model: LockedModel, name: str) -> places.Place | None:
+    """Where a name is in what its alias set shares; None for all of it, and for a name of no set."""
+    view = model.views.get(name)
+    return None if view is None else (view.offset, view.strides)
 
 
 def _heads(model: LockedModel) -> dict[str, str]:

@@ -406,6 +406,16 @@ def test_a_lock_that_is_not_there(at: Path) -> None:
     assert ran.code == 2 and "ghost.lock" in ran.err, ran
 
 
+def test_config_ties_without_a_config(at: Path) -> None:
+    """The hint is about the configuration of check: its --config is no config.json."""
+    policy(at, "config-ties = true")
+    (file,) = paramtool.check(["tied.pt"]).files
+    assert file.exit_code == 2 and file.error is not None and "config.json: no such file" in file.error.message
+    assert "--config" not in file.error.hint and "config-ties = false in [[paths]]" in file.error.hint
+    policy(at, 'config-ties = true\n[[paths]]\nmatch = ["*.pt"]\nconfig-ties = false\n')
+    assert paramtool.check(["tied.pt"]).exit_code == 0
+
+
 # --- what is printed -----------------------------------------------------------------------------------------------
 
 
