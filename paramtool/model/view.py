@@ -250,6 +250,28 @@ def seen_through(window: View, place: View) -> View | None:
     return View(place.storage, window.dtype, offset, window.shape, tuple(strides))
 
 
+def cut_at_axes(window: View, shape: Sequence[int]) -> View:
+    """A window on the row-major elements of a tensor of `shape`, its axes cut where they go on along another axis.
+
+    So each of them is along one axis of the tensor, where that is possible, and `seen_through` can follow it.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> cut_at_axes(contiguous("w", DTYPES["float32"], (2, 12)), (2, 3, 4)).shape
+    (2, 3, 4)
+    """
+    axes = list(zip(shape, contiguous_strides(shape), strict=True))
+    cut: list[tuple[int, int]] = []  # (length, stride), the innermost first
+    for size, stride in zip(reversed(window.shape), reversed(window.strides), strict=True):
+        for length, step in reversed(axes):
+            count, over = divmod(length * step, stride or 1)
+            if length > 1 and stride % step == 0 and not over and 1 < count < size and size % count == 0:
+                cut.append((count, stride))
+                size, stride = size // count, stride * count
+        cut.append((size, stride))
+    sizes, steps = zip(*reversed(cut), strict=True) if cut else ((), ())
+    return View(window.storage, window.dtype, window.offset, sizes, steps)
+
+
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
     """The row-major view with that shape."""
     shape = tuple(shape)

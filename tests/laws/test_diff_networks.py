@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from paramtool.commands.diff.diff import diff
 from paramtool.layouts.spec import Spec
-from paramtool.model.diff import LAYOUT, RENAMED, SAME
+from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, SAME
 from tests.laws.conversions import NAMES, can_hold, move, neutral
-from tests.laws.diff_trials.kinds_networks import ONE_BIAS, WRITERS, a_net
+from tests.laws.diff_trials.kinds_networks import NONE, ONE_BIAS, WRITERS, Net, a_net
+from tests.laws.diff_trials.kinds_parts import spoilt
 from tests.versions import exporting
 
 SPECS = [Spec(kind=kind, input=6, hidden=16, layers=1, bias=False) for kind in ("lstm", "gru", "rnn")]
@@ -48,6 +49,72 @@ def test_a_network_in_another_layout(name: str, spec: Spec, back: bool, tmp_path
     told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
     assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert all(one.kind == LAYOUT for one in told)
+
+
+@pytest.mark.sample(14)
+@pytest.mark.parametrize("name, spec", CASES, ids=[f"{name}-{spec.kind}" for name, spec in CASES])
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+def test_a_network_that_is_stored_column_by_column(name: str, spec: Spec, back: bool, tmp_path: Path) -> None:
+    """NumPy stores `w.T` as it is: the same map is found whichever side is stored so, and another number is told."""
+    if name == "paddle":
+        pytest.skip("has every tensor under two names, and those that PyTorch lacks are told")
+    if name == "keras.cudnn":
+        pytest.skip("its rows go on in the next rows, which no window on columns follows")
+    a, b = files(tmp_path, name, spec)[:: -1 if back else 1]
+    arrays = {key: np.asfortranarray(one) for key, one in load_file(b).items()}
+    if all(one.flags.c_contiguous for one in arrays.values()):
+        pytest.skip("vectors are stored in one order")
+    for is_other in (False, True):
+        next(iter(arrays.values())).T.reshape(-1)[-1] += is_other
+        np.savez(tmp_path / "b.npz", **arrays)
+        found, back_found = diff(a, tmp_path / "b.npz"), diff(tmp_path / "b.npz", a)
+        for one in (found, back_found):
+            assert one.is_same() is not is_other, [(one.kind, one.a, one.b, one.how) for one in one.tensors]
+
+
+ADDED_AT_RUN_TIME = ("haiku", "tf1.basic")
+"""Layouts whose program adds 1 to the forget gate."""
+
+
+def with_forget_bias(name: str, has_zero_bias: bool) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """An LSTM of PyTorch, and `[W_ih.T; W_hh.T]` with gates i g f o as Haiku or TensorFlow 1 names it.
+
+    Both libraries add 1 to the forget gate when they run the network, so the stored bias has 1 less.
+    """
+    random = np.random.default_rng(4)
+    wide, deep, bias = (random.normal(size=shape).astype("f4") for shape in ((4, 16, 6), (4, 16, 16), (4, 16)))
+    zeros = np.zeros(64, "f4")
+    torch = {"weight_ih_l0": wide.reshape(64, 6), "weight_hh_l0": deep.reshape(64, 16), "bias_ih_l0": bias.reshape(-1)}
+    torch |= {"bias_hh_l0": zeros} if has_zero_bias else {"bias_hh_l0": random.normal(size=64).astype("f4")}
+    order = [0, 2, 1, 3]
+    own = (bias + torch["bias_hh_l0"].reshape(4, 16))[order]
+    own[2] -= 1
+    matrix = np.concatenate([wide[order].reshape(64, 6), deep[order].reshape(64, 16)], axis=1).T
+    names = {
+        "haiku": ("lstm/linear/w", "lstm/linear/b"),
+        "tf1.basic": ("basic_lstm_cell/kernel", "basic_lstm_cell/bias"),
+    }
+    return {f"lstm.{key}": one for key, one in torch.items()}, dict(
+        zip(names[name], (matrix, own.reshape(-1)), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ADDED_AT_RUN_TIME)
+@pytest.mark.parametrize("has_zero_bias", [False, True], ids=["two biases", "one bias"])
+@pytest.mark.parametrize("order", "CF")
+def test_a_library_that_adds_a_forget_bias(name: str, has_zero_bias: bool, order: Any, tmp_path: Path) -> None:
+    """The matrices are the same in both directions, the bias alone is changed, and the row says why."""
+    torch, other = with_forget_bias(name, has_zero_bias)
+    np.savez(tmp_path / "torch.npz", **torch)
+    np.savez(tmp_path / "other.npz", **{key: np.asarray(one, order=order) for key, one in other.items()})
+    for a, b in (("torch.npz", "other.npz"), ("other.npz", "torch.npz")):
+        found = diff(tmp_path / a, tmp_path / b)
+        changed = [one for one in found.tensors if one.kind != LAYOUT]
+        biases = {name for name in (*torch, *other) if "bias" in name or name.endswith("/b")}
+        assert {one.kind for one in changed} == {CHANGED} and not found.is_same(), found.tensors
+        assert all("explained by" in one.how and "bias" in one.how for one in changed)
+        assert all(set(one.a) | set(one.b) <= biases for one in changed)
+        assert any("constants" in one.how for one in found.tensors) == (has_zero_bias and a == "other.npz")
 
 
 def layered() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -114,6 +181,44 @@ def test_a_negative_zero_is_not_the_zero_that_a_layout_leaves_out(back: bool, tm
             save_file(arrays, tmp_path / f"{name}.safetensors")
         a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
         assert diff(a, b).is_same() is not is_negative
+
+
+TWO_BIASES = ("torch", "mxnet", "mxnet.v2", "onnx", "chainer")
+
+
+def in_the_second(net: Net) -> Net:
+    """The same network, whose biases that are added are in the second of two."""
+    is_split = net.kind == "gru"  # the candidate's biases are not added
+    cells = []
+    for cell in net.cells:
+        first, second = cell.second.copy(), cell.first.copy()
+        if is_split:
+            first[2], second[2] = cell.first[2], cell.second[2]
+        cells.append(cell._replace(first=first, second=second))
+    return net._replace(cells=tuple(cells))
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("old", sorted({*WRITERS} - {*TWO_BIASES}))
+@pytest.mark.parametrize("new", TWO_BIASES)
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
+def test_one_bias_in_the_second_of_two(old: str, new: str, kind: str, back: bool, tmp_path: Path) -> None:
+    """Flax keeps an LSTM's bias on the recurrent side, and converters put it into torch's `bias_hh`."""
+    net = a_net(np.random.default_rng(5), kind, "first")
+    if kind in NONE.get(old, ()) or kind not in ONE_BIAS.get(old, ()):
+        pytest.skip("the library has another form of this network, or both biases")
+    one, moved = WRITERS[old](net, "rnn"), WRITERS[new](in_the_second(net), "rnn")
+    name, other = spoilt(np.random.default_rng(7), moved)
+    for arrays, is_same in ((moved, True), ({**moved, name: other}, False)):
+        for side, tensors in (("a", one), ("b", arrays)):
+            save_file(
+                {key: np.ascontiguousarray(one) for key, one in tensors.items()}, tmp_path / f"{side}.safetensors"
+            )
+        a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
+        found = diff(a, b)
+        told = [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+        assert found.is_same() is is_same, told
 
 
 @pytest.mark.parametrize("said", ["", "relu"])

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 import paramtool
 from paramtool.commands import relayout as relayout_command
+from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.errors import LayoutError, ParamtoolError
+from paramtool.model.diff import CHANGED, LAYOUT
 from tests.oracles.running import below, close, run_onnx, run_torch
 from tests.patience import PATIENCE
 
@@ -125,3 +128,70 @@ def test_cells_of_one_s_own(made: Path, name: str, tmp_path: Path) -> None:
                 made / f"{name}.npz", tmp_path / "o.safetensors", source=source, target="torch", at=("*enc",)
             )
     assert not (tmp_path / "o.safetensors").exists()
+
+
+def in_torch(cell: dict[str, np.ndarray], order: list[int], forget_bias: float = 0.0) -> dict[str, np.ndarray]:
+    """An LSTM of torch, of a cell's `wide`, `deep` and `bias` with gates in some order; the bias is `bias_hh_l0`."""
+    found = {key: np.split(one, 4, axis=-1) for key, one in cell.items()}
+    wide, deep, bias = (np.concatenate([found[key][k].T for k in order]) for key in ("wide", "deep", "bias"))
+    bias[len(bias) // 4 : len(bias) // 2] += np.float32(forget_bias)
+    return {"weight_ih_l0": wide, "weight_hh_l0": deep, "bias_ih_l0": np.zeros_like(bias), "bias_hh_l0": bias}
+
+
+def told(found: Diffed) -> list[tuple[str, tuple[str, ...], tuple[str, ...], str]]:
+    return [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+
+
+@pytest.mark.parametrize("name", ["linen.lstm", "linen.optimized", "nnx.lstm", "nnx.optimized"])
+def test_diff_of_flax_and_torch_with_the_bias_on_the_recurrent_side(made: Path, name: str, tmp_path: Path) -> None:
+    """Both have it there.  NumPy makes torch's file, which computes the same; in both directions nothing is left."""
+    with np.load(made / f"{name}.npz") as file:
+        arrays = {key: one for key, one in file.items() if "enc" in key}
+    own = {key.partition("enc")[2][1:].replace(".", "/").replace("if_", "if"): one for key, one in arrays.items()}
+    if name == "nnx.optimized":
+        cell = {"wide": own["dense_i/kernel"], "deep": own["dense_h/kernel"], "bias": own["dense_h/bias"]}
+    else:
+        ends = {"wide": ("i", "kernel"), "deep": ("h", "kernel"), "bias": ("h", "bias")}
+        cell = {
+            key: np.concatenate([own[f"{side}{gate}/{word}"] for gate in "ifgo"], axis=-1)
+            for key, (side, word) in ends.items()
+        }
+    state = in_torch(cell, [0, 1, 2, 3])
+    with np.load(made / f"{name}.io.npz") as known:
+        zeros = np.zeros((1, known["x"].shape[1], known["y"].shape[2]), np.float32)
+        close(run_torch("lstm", state, known["x"], zeros, zeros)[0], known["y"])
+    a, b = tmp_path / "flax.npz", tmp_path / "torch.npz"
+    np.savez(a, **arrays)
+    np.savez(b, **{f"lstm.{key}": one for key, one in state.items()})
+    assert diff(a, b).is_same(), told(diff(a, b))
+    assert diff(b, a).is_same(), told(diff(b, a))
+    state["bias_ih_l0"][5] = 1
+    np.savez(b, **{f"lstm.{key}": one for key, one in state.items()})
+    assert not diff(a, b).is_same() and not diff(b, a).is_same()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("is_second", [False, True])
+def test_diff_of_haiku_and_torch(made: Path, order: Literal["C", "F"], is_second: bool, tmp_path: Path) -> None:
+    """The matrix is the same in both directions, the bias is changed for a reason, zeros beside it are left out.
+
+    Haiku gives the module the name `lstm` unless it has another; its matrix may be stored column by column.
+    """
+    with np.load(made / "haiku.lstm.npz") as file:
+        w, b = file["enc/linear/w"], file["enc/linear/b"]
+    hidden = b.size // 4
+    cell = {"wide": w[:-hidden], "deep": w[-hidden:], "bias": b}
+    state = in_torch(cell, [0, 2, 1, 3], forget_bias=1.0)
+    if not is_second:
+        state["bias_ih_l0"], state["bias_hh_l0"] = state["bias_hh_l0"], state["bias_ih_l0"]
+    with np.load(made / "haiku.lstm.io.npz") as known:
+        zeros = np.zeros((1, known["x"].shape[1], hidden), np.float32)
+        close(run_torch("lstm", state, known["x"], zeros, zeros)[0], known["y"])
+    np.savez(tmp_path / "a.npz", **{"lstm/linear/w": np.asarray(w, order=order), "lstm/linear/b": b})
+    np.savez(tmp_path / "b.npz", **state)
+    bias, zero = ("bias_hh_l0", "bias_ih_l0")[:: 1 if is_second else -1]
+    for one, other in (("a", "b"), ("b", "a")):
+        found = diff(tmp_path / f"{one}.npz", tmp_path / f"{other}.npz")
+        (changed,) = (row for row in found.tensors if row.kind != LAYOUT)
+        assert changed.kind == CHANGED and changed.how.startswith("explained by a number that is added"), told(found)
+        assert {*changed.a, *changed.b} - {zero} == {"lstm/linear/b", bias}, told(found)

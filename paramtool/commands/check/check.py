@@ -12,7 +12,7 @@ from paramtool.commands.check.checking import Checking
 from paramtool.commands.check.policy import Policy, Setting, Settings
 from paramtool.commands.check.report import Checked
 from paramtool.commands.check.settings import ALWAYS, BARE
-from paramtool.commands.check.targets import CheckTarget, targets
+from paramtool.commands.check.targets import CheckTarget, Targets, targets
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import MissingFileError, UsageError, refuse_string
@@ -60,10 +60,11 @@ def check(
     classes = policy.checked(allow_class)
     about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, _locked_files(locked))
     given = [os.fspath(path) for path in paths]
-    files = tuple(file for target in about.joined(_targets(given, said, locked)) for file in about.files(target))
+    found = _targets(given, said, locked)
+    files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
-    return Checked(files, locked.path if locked else "", said.path, tuple(general), tuple(about.notes(files)))
+    return Checked(files, locked.path if locked else "", said.path, tuple(general), (*found.notes, *about.notes(files)))
 
 
 def _policy(config: Path | None) -> Policy:
@@ -109,16 +110,18 @@ def _today(today: date | None) -> date:
     return today if today is not None else days.today()
 
 
-def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> list[CheckTarget]:
+def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> Targets:
     """What is checked; UsageError where nothing says it."""
     if given:
-        return [*targets(given), *_vanished(given, lock)]
+        found = targets(given)
+        return found._replace(targets=[*found.targets, *_vanished(given, lock)])
     if said.files:
         return targets(said.files, said.folder)
     if lock is not None:
         from paramtool.commands.check.against import place_of
 
-        return [_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in lock.models.items()]
+        models = lock.models.items()
+        return Targets([_named(place_of(lock, name), f"{lock.path}:{model.line}") for name, model in models], [])
     raise UsageError(
         "no path is given, and no configuration or lock names one",
         hint="paramtool check model.safetensors; or files = [...] in paramtool.toml",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from paramtool.commands.check.patterns import belongs, matching
 from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UsageError, printable, some
 from paramtool.lazy_dataclass import dataclass
 
@@ -34,37 +35,41 @@ class CheckTarget:
         return [f"checked as one model, whose files were given: {files}"] if files else []
 
 
-def targets(paths: Iterable[str], folder: str = "") -> list[CheckTarget]:
-    """Every path once, in the order of the arguments; a pattern becomes what it matches, sorted by name.
+class Targets(NamedTuple):
+    """What is checked."""
+
+    targets: list[CheckTarget]
+    notes: list[str]
+    """What matches a pattern and is not checked."""
+
+
+def targets(paths: Iterable[str], folder: str = "") -> Targets:
+    """Every path once, in the order of the arguments; a pattern becomes the checkpoints that match, sorted by name.
 
     Paths and patterns are relative to `folder`.  A path that is not there, and a pattern that matches nothing, is an
     error of its own.
     """
     found: dict[str, CheckTarget] = {}
+    skipped: dict[str, None] = {}
     for path in paths:
-        for one in _expanded(os.path.join(folder, path)):
+        for one in _expanded(os.path.join(folder, path), skipped):
             found.setdefault(os.path.normpath(one.path) if one.path else "", one)
-    return list(found.values())
+    names = [printable(path) for path in skipped if os.path.normpath(path) not in found]
+    notes = [f"not checked, since they are no checkpoints: {some(names, MANY)}"] if names else []
+    return Targets(list(found.values()), notes)
 
 
-def _expanded(path: str) -> Iterator[CheckTarget]:
+def _expanded(path: str, skipped: dict[str, None]) -> Iterator[CheckTarget]:
+    """The targets of one path or pattern; what of it is no checkpoint is added to `skipped`."""
     if not path or os.path.lexists(path):
         yield CheckTarget(path, None if path else UsageError("an empty path; expected a file or a folder"))
     elif not re.search(r"[*?\[]", path):
         yield CheckTarget(path, MissingFileError(path, "no such file or folder"))
-    elif matching := _matching(path):
-        yield from map(CheckTarget, matching)
+    elif (found := matching(path)).paths:
+        skipped |= dict.fromkeys(found.skipped)
+        yield from map(CheckTarget, found.paths)
     else:
         yield CheckTarget(path, NoSuchFileError(path, "no file matches this pattern"))
-
-
-def _matching(pattern: str) -> list[str]:
-    from glob import glob
-
-    try:
-        return sorted(glob(pattern, recursive=True))
-    except ValueError:  # a NUL in it
-        return []
 
 
 def inside(folder: str) -> list[str]:
@@ -86,7 +91,7 @@ def inside(folder: str) -> list[str]:
     except ParamtoolError:
         return []
     paths = [path for place, sets in found.items() for path in _of_place(folder, place, sets)]
-    known = {*paths, *(path for sets in found.values() for one in sets for path in _belongs(one))}
+    known = {*paths, *(path for sets in found.values() for one in sets for path in belongs(one))}
     left = [path for path in seen if path not in known and os.path.dirname(path) not in paths]
     places = [os.path.join(folder, *place.split("/")) for place in weight_sets.inner(folder)]
     for inner in (*places, *_distributed(folder)):  # `every` leaves sets out beside those that libraries look for
@@ -100,12 +105,6 @@ def _distributed(folder: str) -> list[str]:
     from glob import escape, glob
 
     return sorted(map(os.path.dirname, glob(os.path.join(escape(folder), "*", ".metadata"))))
-
-
-def _belongs(one: Weights) -> Iterator[str]:
-    """The files that are read with a set of weights, or hold nothing that is a model."""
-    yield from (one.path, *one.more, *one.others, *(copy.path for copy in one.copies))
-    yield from (file.path for file in one.checkpoint.files)
 
 
 def _of_place(folder: str, place: str, sets: Sequence[Weights]) -> list[str]:

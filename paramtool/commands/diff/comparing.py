@@ -54,6 +54,7 @@ class Comparing(Settled):
             casts_by_renames(self)
         if self.left_b:
             self._by_reasons()
+            made.constants()
             folds(self)
             tiny(self)
         self.cut_with_others()

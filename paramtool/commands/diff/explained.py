@@ -125,15 +125,23 @@ def read_back(
     """Tensors of the second that arithmetic makes those of the first of: A has the sums of B's biases."""
     (a, b), (mine, theirs) = checkpoints, networks
     for proposed in of_networks(b, a, (theirs, mine)):
-        for one in proposed:
+        for proposal in proposed:
+            short = without_zeros(proposal.target, sides.b.source)
+            one = proposal._replace(target=short) if reason(short) else proposal
             name = one.target.name
-            news = [new for new in _names(one) if new in left[1]]
+            news = [new for new in _names(one) if new in left[1] and _is_read(left[1][new], one.target)]
             why = reason(one.target)
             if not news or not why or name not in left[0]:
                 continue
             if is_calculated(one.target, sides.b.source, left[0][name], sides.a.source):
                 for new in news:
                     yield Explained((name,), new, f"explained by {why} in A, {one.how} (B -> A)", one.layout)
+
+
+def _is_read(view: View, target: Target) -> bool:
+    """Whether a target is made of a tensor: zeros of a sum are left out, and their tensor is still named."""
+    terms = (term for copy in target.copies for _, term in copy.terms)
+    return any(term.storage == view.storage and view.byte_start <= term.byte_start < view.byte_stop for term in terms)
 
 
 def _names(one: Proposal) -> Iterable[str]:

@@ -25,16 +25,22 @@ class MadeByTables:
 
     def __init__(self, state: Settled) -> None:
         self.state = state
+        self._networks: list[Sequence[Proposal]] = []
+        """What tables make of whole networks, and numbers that only one of two layouts has."""
 
     def by_tables(self) -> None:
         """Tensors that are made of those of the first as a layout or a dialect makes them."""
         state = self.state
         every = (of_dialects(*state.checkpoints), of_networks(*state.checkpoints, state.networks))
         for proposed in chain.from_iterable(every):
+            if not all(self._holds(one) for one in proposed if one.is_of_second):
+                continue
             for one in proposed:
                 if one.target.name in state.left_b:
                     self._try(one)
-            self._constants(proposed)
+            if any(one.constants or not _names(one.target) for one in proposed):
+                self._networks.append(proposed)
+        self.constants()
 
     def by_parts(self) -> None:
         """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""
@@ -46,12 +52,16 @@ class MadeByTables:
             for one in holding[:1]:
                 self._try(one, is_unique=len(holding) == 1)
 
+    def constants(self) -> None:
+        """Numbers that only one of two layouts has, of networks whose other tensors are all found: zero biases."""
+        for proposed in self._networks:
+            self._constants(proposed)
+
     def _constants(self, proposed: Sequence[Proposal]) -> None:
-        """Numbers that only one of two layouts has, of a network whose other tensors are all found: zero biases."""
         state = self.state
-        made = [one for one in proposed if not any(copy.terms for copy in one.target.copies)]
+        made = [one for one in proposed if not _names(one.target)]
         rest = [state.found.get(one.target.name) for one in proposed if one not in made]
-        if not rest or any(one is None or one.kind not in LED_BACK for one in rest):
+        if not rest or not all(one is not None and (one.kind in LED_BACK or _is_explained(one)) for one in rest):
             return
         for one in made:
             name = one.target.name
@@ -71,6 +81,13 @@ class MadeByTables:
             state.use(name, [window])
             if name in state.left_a and not state.unread(name):
                 state.settle_only_a(LAYOUT, name, how)
+
+    def _holds(self, one: Proposal) -> bool:
+        """Whether a tensor of the second is what a table makes, or that by a number that is added."""
+        sources = self.state.sides.a.source, self.state.sides.b.source
+        return bool(
+            self._kind(one.target) or explained.calculated(one, sources[0], self.state.b[one.target.name], sources[1])
+        )
 
     def _kind(self, target: Target) -> str:
         """LAYOUT, CAST or ROUNDED where a tensor of the second is made as a table says; "" where it is not."""
@@ -161,6 +178,11 @@ class MadeByTables:
 
 def _names(target: Target) -> dict[str, None]:
     return dict.fromkeys(name for copy in target.copies for name in copy.names)
+
+
+def _is_explained(one: TensorDiff) -> bool:
+    """Whether a tensor holds what a table makes of its sources with arithmetic."""
+    return one.kind == CHANGED and bool(one.layout) and one.how.startswith("explained by")
 
 
 def _beyond_moves(made: MadeOf) -> list[str]:

@@ -20,6 +20,7 @@ from paramtool.passes.rnn.find import Found, NetworkRequest
 from paramtool.passes.rnn.stacking import layers_of
 
 if TYPE_CHECKING:
+    from paramtool.layouts.networks import Network
     from paramtool.passes.rnn.convert import Converted
 
 Views = Mapping[str, View]
@@ -41,16 +42,11 @@ def of_networks(
     views = a.views()
     for one in _with_layers(theirs, mine):
         for other in sorted(_with_layers(mine, theirs), key=lambda found: found.network.at != one.network.at):
-            yield _converted(other, one, views)
+            yield from _converted(other, one, views)
     rest_a, rest_b = _shapes_of_others(a, mine), _shapes_of_others(b, theirs)
     for other in _with_layers(mine):
         for made, names in _written(other, views, rest_b):
-            how = f"{other.network.layout.name} -> {made.layout.name}"
-            constants = _constants(made)
-            yield [
-                Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants)
-                for one in made.targets
-            ]
+            yield from _proposed(other.network, made, names, views)
     for one in _with_layers(theirs):
         for made, names in _written(one, b.views(), rest_a):
             yield from _read_as(made, names, one, a)
@@ -120,7 +116,8 @@ def _read_as(made: Converted, names: Mapping[str, str], theirs: Found, a: Checkp
             found = find(a, request)
         except REFUSED:
             continue
-        yield from (_converted(one, theirs, a.views()) for one in found)
+        for one in found:
+            yield from _converted(one, theirs, a.views())
         return
 
 
@@ -189,7 +186,7 @@ def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterat
             yield from (replace(one, network=layer) for layer in layers_of(one.network))
 
 
-def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
+def _converted(mine: Found, theirs: Found, views: Views) -> Iterator[list[Proposal]]:
     """A network of the first in the layout of one of the second; nothing where that cannot hold it."""
     from paramtool.passes.rnn.convert import convert_if_held
 
@@ -200,23 +197,39 @@ def _converted(mine: Found, theirs: Found, views: Views) -> list[Proposal]:
     old = replace(old, spec=replace(old.spec, **common))
     is_one = old.spec == replace(new.spec, **common)
     made = convert_if_held(old, views, new.layout, new.options, at=new.at) if is_one else None
-    if made is None:
-        return []
-    names = {tensor: new.tensors[own] for own, tensor in made.tensors.items() if own in new.tensors}
-    how = f"{old.layout.name} -> {new.layout.name}"
-    constants = _constants(made)
-    return [
-        Proposal(replace(one, name=names[one.name]), new.layout.name, how, constants=constants)
-        for one in made.targets
-        if one.name in names
-    ]
+    if made is not None:
+        names = {tensor: new.tensors[own] for own, tensor in made.tensors.items() if own in new.tensors}
+        yield from _proposed(old, made, names, views)
+
+
+def _proposed(old: Network, made: Converted, names: Mapping[str, str], views: Views) -> Iterator[list[Proposal]]:
+    """A converted network by the names of the second; then with its one bias as the second of two, where it has one.
+
+    `names` is {name in the conversion: that in the second}.
+    """
+    from paramtool.passes.rnn.convert import convert_if_held
+
+    yield list(_named(old, made, names))
+    if any(change.kind == "split" for change in made.changes):
+        other = convert_if_held(old, views, made.layout, made.options, at=made.at, into_second=True)
+        if other is not None:
+            moved = {names.get(one.name) for one in other.targets if one not in made.targets}
+            yield [one._replace(is_of_second=one.target.name in moved) for one in _named(old, other, names)]
+
+
+def _named(old: Network, made: Converted, names: Mapping[str, str]) -> Iterator[Proposal]:
+    """The tensors of a converted network that the second has."""
+    how, constants = f"{old.layout.name} -> {made.layout.name}", _constants(made)
+    for one in made.targets:
+        if one.name in names:
+            yield Proposal(replace(one, name=names[one.name]), made.layout.name, how, constants=constants)
 
 
 def _constants(made: Converted) -> tuple[tuple[View, float], ...]:
     """What a conversion leaves out, since the new layout lacks it: it must be zero, or a forget bias.
 
-    And each term of a sum of two biases: one that is zero leaves the other as it is.
+    And each term of a sum of two biases: one that is zero leaves the other as it is, and a forget bias is added to it.
     """
     lacking = tuple((one.view, one.shift) for one in made.requires if not one.terms)
-    summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1 and not copy.shift]
+    summed = [copy for target in made.targets for copy in target.copies if len(copy.terms) > 1]
     return (*lacking, *((view, 0.0) for copy in summed for _, view in copy.terms))

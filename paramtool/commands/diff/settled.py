@@ -16,7 +16,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME, Distance, TensorDiff
 from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
-from paramtool.model.view import View
+from paramtool.model.view import View, cut_at_axes, reshaped, seen_through
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.rnn.find import Found
 
@@ -172,9 +172,10 @@ class Settled:
 def made_of(target: Target, there: View) -> MadeOf | None:
     """What a target is made of, and where that is in a tensor of the second.
 
-    None where numbers are calculated, or the tensor has another shape, cannot be a cast, or is not stored row by row.
+    None where numbers are calculated, or the tensor has another shape, cannot be a cast, or is stored in an order that
+    the windows cannot follow.
     """
-    if there.shape != target.shape or not there.is_contiguous or not may_be_cast(target.view, there):
+    if there.shape != target.shape or not may_be_cast(target.view, there):
         return None
     has_terms = any(copy.terms for copy in target.copies)
     if not all(copy.is_exact or not (copy.terms or (copy.shift and has_terms)) for copy in target.copies):
@@ -182,9 +183,14 @@ def made_of(target: Target, there: View) -> MadeOf | None:
     pairs, constants = [], []
     for copy in target.copies:
         window = _window(copy, there)
+        if window is None:
+            return None
         if copy.terms:
             ((sign, view),) = copy.terms
-            pairs.append(CastPair(view, window, sign))
+            cut = reshaped(view, window.shape)
+            if cut is None:
+                return None
+            pairs.append(CastPair(cut, window, sign))
         else:
             constants.append((window, copy.shift))
     return MadeOf(tuple(pairs), tuple(constants))
@@ -195,7 +201,8 @@ def may_be_cast(a: View, b: View) -> bool:
     return a.dtype == b.dtype or narrow(a.dtype, b.dtype) is not None
 
 
-def _window(copy: Copy, there: View) -> View:
-    """The destination of a copy as a window on a tensor of the second."""
+def _window(copy: Copy, there: View) -> View | None:
+    """The destination of a copy as a window on a tensor of the second; None where no strides can express it."""
     here = copy.destination
-    return View(there.storage, there.dtype, there.offset + here.offset, here.shape, here.strides)
+    window = View(there.storage, there.dtype, here.offset, here.shape, here.strides)
+    return seen_through(window if there.is_contiguous else cut_at_axes(window, there.shape), there)

@@ -37,6 +37,8 @@ class Proposal(NamedTuple):
     """The same tensor, as the first checkpoint holds it once more: a gate that is repeated for each element."""
     constants: tuple[tuple[View, float], ...] = ()
     """What the first has and the second's layout lacks, which computes the same if it is this number: biases."""
+    is_of_second: bool = False
+    """Whether it puts one bias into the second of two: such proposals of a network hold together, or none does."""
     against: str = ""
     """What a config.json says of the sizes other than this map, in words."""
 

@@ -153,11 +153,13 @@ class _Cells:
     where: str
     found: dict[Cell, _CellSource] = field(default_factory=dict)
     zero: set[Cell] = field(default_factory=set)
-    """The other cells of a sum; the whole sum counts as the first cell."""
+    """The other cells of a sum; the whole sum counts as the first cell, or with `into_second` as the second."""
     requires: list[Requirement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     carry: SlotKind = "weight"
     """What the windows hold: the weights, or what an optimizer keeps for them."""
+    into_second: bool = False
+    """Whether a sum counts as its second cell."""
 
     def places(self, tensor: LayoutTensor, view: View) -> Iterator[Place]:
         """Where the cells of a tensor are; moments have no shift, and those of squares no sign."""
@@ -171,11 +173,17 @@ class _Cells:
 
 
 def convert_if_held(
-    network: Network, views: Mapping[str, View], layout: Layout, options: Mapping[str, str], *, at: str
+    network: Network,
+    views: Mapping[str, View],
+    layout: Layout,
+    options: Mapping[str, str],
+    *,
+    at: str,
+    into_second: bool = False,
 ) -> Converted | None:
     """Like `convert`, but None if the layout cannot hold the network."""
     try:
-        return convert(network, views, layout, options, at=at)
+        return convert(network, views, layout, options, at=at, into_second=into_second)
     except LayoutError:
         return None
 
@@ -190,6 +198,7 @@ def convert(
     keep_split: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     carry: SlotKind = "weight",
+    into_second: bool = False,
 ) -> Converted:
     """A network in another layout.
 
@@ -197,12 +206,13 @@ def convert(
     the checkpoint.  `shapes` holds the shapes of tensors that should have more or fewer axes of length 1 than the
     layout, by their names in the layout.  `carry` says what the windows hold: the weights, or one slot of an optimizer.
     Then a sum of two parameters has the slot of the first, which that of the second must equal, and both of the parts
-    of a sum have its slot.  LayoutError if the layout cannot hold the network; conditions on the bytes are in
+    of a sum have its slot.  One bias becomes the first of two, and zeros the second; with `into_second` it is the other
+    way round.  LayoutError if the layout cannot hold the network; conditions on the bytes are in
     `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network, options)
-    cells = _cells(network, views, carry)
+    cells = _cells(network, views, carry, into_second)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
     tensors = stored(layout, form, network.spec, options)
@@ -300,9 +310,10 @@ def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
 # --- the source -------------------------------------------------------------------------------------------------
 
 
-def _cells(network: Network, views: Mapping[str, View], carry: SlotKind) -> _Cells:
+def _cells(network: Network, views: Mapping[str, View], carry: SlotKind, into_second: bool) -> _Cells:
     """Where each cell of a network is."""
-    cells = _Cells(repr(network.at) if network.at else "the network", carry=carry)
+    where = repr(network.at) if network.at else "the network"
+    cells = _Cells(where, carry=carry, into_second=into_second)
     _check_dtypes(network, views, cells.where)
     for tensor in network.stored():
         name = network.tensors[tensor.name]
@@ -358,7 +369,7 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
             cells.requires.append(Requirement(place.view, (), place.shift, message, f'add {fact}=yes to --spec "..."'))
             cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
         return
-    (sign, cell), *others = place.terms
+    (sign, cell), *others = place.terms[::-1] if cells.into_second else place.terms
     source = _CellSource(sign, place.view, place.shape, -sign * place.shift, name)
     twin = cells.found.get(cell)
     if twin is not None:
@@ -513,7 +524,8 @@ def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float
     if sources or not (place.terms or place.must_be_zero):
         return
     if place.terms and all(cell in cells.zero for _, cell in place.terms):
-        cells.changes.append(Change("split", "one bias put into the first of two, zeros into the second"))
+        one, other = ("second", "first") if cells.into_second else ("first", "second")
+        cells.changes.append(Change("split", f"one bias put into the {one} of two, zeros into the {other}"))
         return
     kinds = {cell.kind for _, cell in place.terms} or {place.must_be_zero}
     made = " and ".join(sorted({_ABSENT[kind][0] for kind in kinds}))
