@@ -72,6 +72,7 @@ def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None
     how = words(work.a[one.old].shape, work.b[name].shape, one.way)
     work.use(one.old, [work.a[one.old]])
     work.settle(more.pop("kind"), [one.old], name, how=how, **more)
+    work.proved_by(name, [one.pair])
 
 
 def words(old: Sequence[int], new: Sequence[int], way: AxesWay) -> str:
