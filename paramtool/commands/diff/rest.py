@@ -10,7 +10,7 @@ from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, TensorDiff
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, UNDECIDED, TensorDiff
 from paramtool.model.view import View
 
 
@@ -105,6 +105,7 @@ class Rest:
 
     def _removed(self) -> None:
         state = self.state
+        is_bounded = any(one.kind == UNDECIDED for one in state.found.values())
         for name in state.used:
             if name in state.a and (lost := state.unread(name)):
                 how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
@@ -123,6 +124,8 @@ class Rest:
                 state.untied.append(f"{name!r}: tied to {other!r} by the config.json of B, and stored apart in A")
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
+            if kind == REMOVED and is_bounded and not how:
+                kind, how = UNDECIDED, "may be what is undecided in B"
             state.settle_only_a(kind, name, how)
 
     def _is_of_graph(self, side: int, name: str) -> bool:
