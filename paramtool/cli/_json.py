@@ -338,10 +338,14 @@ def verified(found: Verified) -> dict[str, Any]:
 
 def diffed(found: Diffed) -> dict[str, Any]:
     """`paramtool diff --json`."""
+    from paramtool.cli._diff_rows import verdict
+
     return {
         "schema": "paramtool.diff/1",
         "a": found.a,
         "b": found.b,
+        "verdict": verdict(found),
+        "same": found.is_same(),
         "counts": dict(counts(found.tensors)),
         "tensors": (_tensor_diff(one) for one in found.tensors),
         "ties": list(found.ties),

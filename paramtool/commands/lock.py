@@ -84,6 +84,10 @@ def _not_locked(models: Mapping[str, LockedModel]) -> Iterator[str]:
     for name, one in models.items():
         if one.unlocked:
             yield f"{name}: not locked: {some(one.unlocked, 3)}, the same tensors once more"
+        if not one.tensors:
+            yield f"{name}: holds no tensors, so no weights are locked"
+        if one.without_data:
+            yield f"{name}: not locked: the numbers of {some(one.without_data, 3)}, which the checkpoint does not have"
         if one.unreadable:
             yield f"{name}: not locked: the numbers of {some(one.unreadable, 3)}, which cannot be read"
         yield from (f"{name}: {note}" for note in one.left_out)

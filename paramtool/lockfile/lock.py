@@ -125,6 +125,11 @@ class LockedModel:
         return tuple(name for name, one in self.tensors.items() if one.dtype == UNREADABLE)
 
     @property
+    def without_data(self) -> tuple[str, ...]:
+        """Tensors of which the checkpoint has the name, the type and the shape alone, such as those on `meta`."""
+        return tuple(name for name, one in self.tensors.items() if one.digest == NO_DATA and one.dtype != UNREADABLE)
+
+    @property
     def is_headers_only(self) -> bool:
         """Whether no tensor was read for it, so that it cannot say whether numbers changed."""
         return self.content.startswith(f"{HEADERS}:")

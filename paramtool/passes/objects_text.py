@@ -7,9 +7,11 @@ refer to one object are not in it.  Tensors, and mappings of nothing but tensors
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
+from itertools import islice
+from struct import calcsize, unpack
 from typing import Any
 
 from paramtool.model.objects import Again, Array, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef, word
@@ -17,6 +19,8 @@ from paramtool.passes.objects_differ import spelled
 
 MAX_WORDS = 60
 """Characters of a value in short."""
+NUMBERS = {"<f4": "<f", "<f8": "<d", "<i4": "<i", "<i8": "<q", "|b1": "?"}
+"""{type of an array of one number: its format for `struct`}, of those that are written as numbers."""
 _SETS = ("builtins.set", "builtins.frozenset")
 
 
@@ -122,14 +126,22 @@ def _pieces(node: Node, left: list[int]) -> Iterator[str]:
             yield repr(value[: MAX_WORDS * 2] if isinstance(value, (str, bytes)) else value)
         case TensorRef(name):
             yield f"<{name}>"
+        case Array(dtype, (), _, data) if dtype in NUMBERS and len(data) == calcsize(NUMBERS[dtype]):
+            yield str(unpack(NUMBERS[dtype], data)[0])
         case Array(dtype, shape):
             yield f"{dtype} {list(shape)}"
+        case Sequence("tuple", items):
+            yield "("
+            yield from _list(items, left)
+            yield ",)" if len(items) == 1 else ")"
         case Sequence(kind, items):
-            yield "(" if kind == "tuple" else "["
-            for at, item in enumerate(items[:MAX_WORDS]):
-                yield ", " if at else ""
-                yield from _pieces(item, left)
-            yield ("," if len(items) == 1 else "") + ")" if kind == "tuple" else "]"
+            yield f"{_class(kind)}([" if kind != "list" else "["
+            yield from _list(items, left)
+            yield "])" if kind != "list" else "]"
+        case Mapping(kind, pairs) if kind != "dict":
+            yield f"{_class(kind)}("
+            yield from _pieces(replace(node, kind="dict"), left)
+            yield ")"
         case Mapping(_, pairs):
             yield "{"
             for at, (name, child) in enumerate(sorted(((_name(key), child) for key, child in pairs), key=_first)):
@@ -139,7 +151,26 @@ def _pieces(node: Node, left: list[int]) -> Iterator[str]:
                 yield from _pieces(child, left)
             yield "}"
         case Opaque(path, parts):
-            values = [one for _, one in parts if isinstance(one, Leaf)]
-            yield path if not values else f"{path}({values[0].value!r:.60})"
+            yield _class(path) if path.startswith("builtins.") else path
+            yield "(" if parts else ""
+            yield from _list([one for label, part in parts for one in _arguments(label, part)], left)
+            yield ")" if parts else ""
         case Again(path):
             yield f"<{path}>"
+
+
+def _list(nodes: Iterable[Node], left: list[int]) -> Iterator[str]:
+    """Nodes with commas between them."""
+    for at, node in enumerate(islice(nodes, MAX_WORDS)):
+        yield ", " if at else ""
+        yield from _pieces(node, left)
+
+
+def _arguments(label: str, part: Node) -> tuple[Node, ...]:
+    """What a part of an object is in a call."""
+    return part.items if label == "args" and isinstance(part, Sequence) else (part,)
+
+
+def _class(path: str) -> str:
+    """A class as code names it, without its module."""
+    return path.rpartition(".")[2]

@@ -377,3 +377,15 @@ def test_the_digests_are_blake3_of_what_the_page_says(tmp_path: Path) -> None:
     assert f"content b3:{blake3(chr(10).join(named).encode()).hexdigest()}" in found
     own = found[found.index(next(line for line in found if line.startswith("model "))) : -1]
     assert found[-1] == f"lines b3:{blake3(chr(10).join(own).encode()).hexdigest()}"
+
+
+def test_what_a_lock_says_little_of_is_a_warning(tmp_path: Path) -> None:
+    """A checkpoint without tensors, and tensors without numbers."""
+    torch.save({"epoch": 1}, tmp_path / "none.pt")
+    torch.save({"w": torch.empty(3, device="meta"), "v": torch.ones(2)}, tmp_path / "meta.pt")
+    for headers in (False, True):
+        made = paramtool.lock([tmp_path / "none.pt", tmp_path / "meta.pt"], tmp_path / "l", headers=headers, force=True)
+        assert made.warnings == (
+            "none.pt: holds no tensors, so no weights are locked",
+            "meta.pt: not locked: the numbers of 'w', which the checkpoint does not have",
+        )

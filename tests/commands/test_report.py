@@ -22,7 +22,7 @@ import paramtool
 from paramtool.commands.report.buffers import buffers
 from paramtool.commands.report.gates import network_figures
 from paramtool.commands.report.heads import parts_figures
-from paramtool.commands.report.modules import MAX_NODES, parts, separator_of, stored, tree
+from paramtool.commands.report.modules import MAX_NODES, StoredTensor, parts, separator_of, stored, tree
 from paramtool.commands.report.moves import move_figures
 from paramtool.commands.report.sharing import equal_groups, part_of, shared_groups
 from paramtool.commands.report.ties import changes
@@ -218,6 +218,15 @@ def test_the_bytes_of_the_treemap_are_those_of_the_storages(checkpoint: Path, eq
     assert root.nbytes == sum(storages.values())
     marks = {one.marks for one in stored(found)}
     assert marks == {"", "shared", "unused"} | ({"equal"} if equal else set())
+
+
+def test_equal_modules_are_in_the_order_of_their_numbers() -> None:
+    """Squares of one size are drawn in the order of their children, which files sort as strings."""
+    names = [*(f"h.{k}.w" for k in (0, 1, 10, 11, "9" * 5000, "\N{SUPERSCRIPT TWO}", 2)), "e"]
+    root = tree([StoredTensor(name, 4, "blue") for name in names], ".")
+    first, blocks = root.children
+    assert (first.name, blocks.name) == ("e", "h")
+    assert [one.name for one in blocks.children] == ["0", "1", "2", "10", "11", "9" * 5000, "\N{SUPERSCRIPT TWO}"]
 
 
 def test_names_that_share_memory(checkpoint: Path) -> None:

@@ -30,6 +30,13 @@ def test_other_separators_show_all_names() -> None:
     assert "stats/Norm_0/mean" in Renames([(new, old) for old, new in pairs]).of("stats.Norm_0.mean")
 
 
+def test_a_word_that_comes_in_or_leaves() -> None:
+    """PEFT's adapters have a name in memory, and none in their files."""
+    pairs = [("h.0.q.lora_A.weight", "h.0.q.lora_A.default.weight")]
+    assert "h.3.up.lora_B.default.weight" in Renames(pairs).of("h.3.up.lora_B.weight")
+    assert "h.3.up.lora_B.weight" in Renames([(new, old) for old, new in pairs]).of("h.3.up.lora_B.default.weight")
+
+
 def test_numbers_that_change_show_nothing_for_other_numbers() -> None:
     """What is beside a tensor goes where that went."""
     renames = Renames([("a.0.w", "a.1.w"), ("params/Dense_0/kernel", "7.weight")])

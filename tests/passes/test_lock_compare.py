@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from paramtool.lockfile import digests, read, write
 from paramtool.lockfile.lock import (
+    COMPOUND,
     CONFIG,
     DECLARED,
     STORAGE,
@@ -60,6 +61,7 @@ def ids(rows: Iterable[Finding]) -> list[tuple[str, str]]:
 
 
 A, B = tensor("a", "1"), tensor("b", "2")
+PAIR = tensor("a", "1", (), COMPOUND)
 LONG = tensor("a", "1", (4,))
 BOTH = (Tie(("a", "b"), STORAGE),)
 OBJECTS = {"epoch": LockedObject("epoch", "3" * 64, "3")}
@@ -71,6 +73,7 @@ CHANGES: dict[str, tuple[LockedModel, LockedModel, list[tuple[str, str]]]] = {
     "numbers": (model(A, B), model(A, tensor("b", "3")), [("PT201", ERROR)]),
     "type": (model(A, B), model(A, tensor("b", "2", dtype="int32")), [("PT201", ERROR)]),
     "shape": (model(A, B), model(A, tensor("b", "2", (1, 2))), [("PT201", ERROR)]),
+    "a compound": (model(PAIR), model(PAIR._replace(digest="2" * 64)), [("PT201", ERROR)]),
     "missing": (model(A, B), model(A), [("PT202", ERROR)]),
     "added": (model(A), model(A, B), [("PT203", ERROR)]),
     "renamed": (model(A, B), model(tensor("x.a", "1"), tensor("x.b", "2")), [("PT210", ERROR)]),
@@ -143,6 +146,13 @@ def test_a_change_has_its_finding(what: str) -> None:
     for name, word in (("numbers", "tensor b "), ("tie lost", "tied a = b"), ("object", "object epoch")):
         if what == name:
             assert rows[0].place is not None and text[rows[0].place.line - 1].startswith(word)
+
+
+def test_what_changed_of_a_compound() -> None:
+    """Its line has the digest of what its parts do not show, and its parts have the numbers."""
+    was, now, _ = CHANGES["a compound"]
+    (row,) = found(was, now)
+    assert row.what == "has another shape, scale, zero point or kind; the lock has the digest of these"
 
 
 @pytest.mark.parametrize("what", CHANGES)

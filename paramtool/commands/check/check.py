@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -58,9 +58,10 @@ def check(
     asked = _settings(said, locked, content_only)
     day, uses = _today(today), PolicyUses(asked)
     classes = policy.checked(allow_class)
-    about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, _locked_files(locked))
+    locked_files = _locked_files(locked)
+    about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files)
     given = [os.fspath(path) for path in paths]
-    found = _targets(given, said, locked)
+    found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
     files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
@@ -110,13 +111,13 @@ def _today(today: date | None) -> date:
     return today if today is not None else days.today()
 
 
-def _targets(given: Sequence[str], said: Policy, lock: Lock | None) -> Targets:
+def _targets(given: Sequence[str], said: Policy, lock: Lock | None, is_named: Callable[[str], bool]) -> Targets:
     """What is checked; UsageError where nothing says it."""
     if given:
-        found = targets(given)
+        found = targets(given, is_named)
         return found._replace(targets=[*found.targets, *_vanished(given, lock)])
     if said.files:
-        return targets(said.files, said.folder)
+        return targets(said.files, is_named, said.folder)
     if lock is not None:
         from paramtool.commands.check.against import place_of
 

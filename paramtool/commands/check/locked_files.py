@@ -34,18 +34,22 @@ class LockedFiles:
                     if place not in (known := self._models.setdefault(key, [])):
                         known.append(place)
 
+    def is_named(self, path: str) -> bool:
+        """Whether the lock has a model of a path itself."""
+        return self._entry(path) in self._places
+
     def models(self, path: str) -> list[str]:
         """The places of the models of which a path is a file, or a shard that the lock does not know yet.
 
         Empty for a path that the lock names itself, and for a folder.
         """
-        if self._entry(path) in self._places or not os.path.isfile(path):
+        if self.is_named(path) or not os.path.isfile(path):
             return []
         return self._models.get(self._entry(path)) or self._models.get(self._shards(path), [])
 
     def around(self, path: str) -> str:
         """The locked folder that a path is in while it is none of its files; empty where there is none."""
-        if self._entry(path) in self._places or self.models(path):
+        if self.is_named(path) or self.models(path):
             return ""
         folder = self._entry(path)
         while (above := os.path.dirname(folder)) != folder:

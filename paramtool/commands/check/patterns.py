@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import ParamtoolError
@@ -32,19 +32,20 @@ class Matching(NamedTuple):
     """What is no checkpoint, and no part of one that is checked."""
 
 
-def matching(pattern: str) -> Matching:
+def matching(pattern: str, is_named: Callable[[str], bool]) -> Matching:
     """The checkpoints that match a pattern, sorted by name; empty where nothing does.
 
     A folder that holds one model in several files stands for them, and so does an index for its shards.  Any other
-    folder whose contents match, too, is left to them.  Where the pattern names no suffix, what can be no checkpoint is
-    passed over, unless it is all.
+    folder whose contents match, too, is left to them, and so is one of whose files the lock has a model: `is_named`
+    says which paths those are.  Where the pattern names no suffix, what can be no checkpoint is passed over, unless it
+    is all.
     """
     found = _expanded(pattern)
-    left, whole = _each_once(found)
+    left, whole = _each_once(found, is_named)
     if not _is_open(pattern):
         return Matching(left, [])
-    kept = [path for path in left if path in whole or _is_likely(path)]
-    return Matching(kept, [path for path in left if path not in kept]) if kept else Matching(left, [])
+    kept = {path for path in left if path in whole or _is_likely(path)}
+    return Matching([path for path in left if path in kept or not kept], [p for p in left if kept and p not in kept])
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -61,28 +62,30 @@ def _is_open(pattern: str) -> bool:
     return re.search(r"\.[^*?\[\].]+$", os.path.basename(pattern)) is None
 
 
-def _each_once(found: Sequence[str]) -> tuple[list[str], set[str]]:
+def _each_once(found: Sequence[str], is_named: Callable[[str], bool]) -> tuple[list[str], set[str]]:
     """Paths without the files of folders and indexes among them, and without folders that their contents stand for.
 
     Then the folders that are models of several files.
     """
     real = {path: os.path.normpath(path) for path in found}
-    names, files_of = set(real.values()), set[str]()
+    names, around = set(real.values()), {os.path.dirname(name) or os.curdir for name in real.values()}
+    named = {real[path] for path in found if is_named(path)}
     left: set[str] = set()
     whole: set[str] = set()
-    for path in sorted((path for path in found if os.path.isdir(path)), key=real.__getitem__):
-        if not any(name.startswith(real[path] + os.sep) for name in names):
-            continue
+    files_of: set[str] = set()
+    for path in sorted((path for path in found if real[path] in around and os.path.isdir(path)), key=real.__getitem__):
         model = _model(path)
         own = {os.path.normpath(file.path) for file in model.checkpoint.files} if model else set()
-        if model is None or own <= files_of or (len(own) == 1 and own <= names):
+        is_one = len(own) == 1 and own <= names
+        if real[path] not in named and (model is None or own <= files_of or is_one or own & named):
             left.add(path)
-        else:
+        elif model is not None:
             whole.add(path)
             files_of |= own | set(map(os.path.normpath, belongs(model)))
     for path in found:
         if is_index_name(path) and real[path] not in files_of:
             files_of |= {os.path.normpath(file.path) for file in _read_files(path)} - {real[path]}
+    files_of -= named
     return [path for path in found if path not in left and real[path] not in files_of], whole
 
 

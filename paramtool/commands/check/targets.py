@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands.check.patterns import belongs, matching
@@ -43,29 +43,29 @@ class Targets(NamedTuple):
     """What matches a pattern and is not checked."""
 
 
-def targets(paths: Iterable[str], folder: str = "") -> Targets:
+def targets(paths: Iterable[str], is_named: Callable[[str], bool], folder: str = "") -> Targets:
     """Every path once, in the order of the arguments; a pattern becomes the checkpoints that match, sorted by name.
 
-    Paths and patterns are relative to `folder`.  A path that is not there, and a pattern that matches nothing, is an
-    error of its own.
+    Paths and patterns are relative to `folder`; `is_named` says whether the lock has a model of a path.  A path that is
+    not there, and a pattern that matches nothing, is an error of its own.
     """
     found: dict[str, CheckTarget] = {}
     skipped: dict[str, None] = {}
     for path in paths:
-        for one in _expanded(os.path.join(folder, path), skipped):
+        for one in _expanded(os.path.join(folder, path), is_named, skipped):
             found.setdefault(os.path.normpath(one.path) if one.path else "", one)
     names = [printable(path) for path in skipped if os.path.normpath(path) not in found]
     notes = [f"not checked, since they are no checkpoints: {some(names, MANY)}"] if names else []
     return Targets(list(found.values()), notes)
 
 
-def _expanded(path: str, skipped: dict[str, None]) -> Iterator[CheckTarget]:
+def _expanded(path: str, is_named: Callable[[str], bool], skipped: dict[str, None]) -> Iterator[CheckTarget]:
     """The targets of one path or pattern; what of it is no checkpoint is added to `skipped`."""
     if not path or os.path.lexists(path):
         yield CheckTarget(path, None if path else UsageError("an empty path; expected a file or a folder"))
     elif not re.search(r"[*?\[]", path):
         yield CheckTarget(path, MissingFileError(path, "no such file or folder"))
-    elif (found := matching(path)).paths:
+    elif (found := matching(path, is_named)).paths:
         skipped |= dict.fromkeys(found.skipped)
         yield from map(CheckTarget, found.paths)
     else:

@@ -137,7 +137,7 @@ def diff(
         os.fspath(a),
         os.fspath(b),
         tensors,
-        tied.differences,
+        (*tied.differences, *work.untied),
         (
             *(_of_sides(text) for text in objects.differences if text not in metadata),
             *_lost_objects(first, second, objects.notes),

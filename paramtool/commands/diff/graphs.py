@@ -6,7 +6,7 @@ by the names of a model, so that further names of one tensor are not missing in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.commands.diff.settled import LED_BACK, Settled
@@ -22,10 +22,8 @@ def stored_once(state: Settled) -> None:
     """Tensors of one checkpoint that the graph of the other one has under another name."""
     uses_a, uses_b = (one.uses for one in state.checkpoints)
     a, b = state.checkpoints
-    if uses_b or b.parts:
-        _counters_of_a(state)
-    if uses_a or a.parts:
-        _counters_of_b(state)
+    _counters_of_a(state, is_told=bool(uses_b or b.parts))
+    _counters_of_b(state, is_told=bool(uses_a or a.parts))
     if uses_b:
         _further_names_of_a(state)
     if uses_a:
@@ -33,26 +31,30 @@ def stored_once(state: Settled) -> None:
     _equal_tensors(state, uses_a, uses_b)
 
 
-def _counters_of_a(state: Settled) -> None:
-    """What torch's batch norms count in training, where B says of its layers what they are: no other library has it."""
-    found = {name for one in state.found.values() if one.kind in LED_BACK for name in one.a}
+def _counters_of_a(state: Settled, is_told: bool) -> None:
+    """What torch's batch norms count in training; no other library has it.
+
+    B says of its layers what they are, or calls the statistics of this one by another word than torch.
+    """
+    found = {old: new for new, one in state.found.items() if one.kind in LED_BACK for old in one.a}
     for name in list(state.left_a):
-        if _is_counter(name, found):
+        if _is_counter(name, found, is_told):
             state.settle_only_a(LAYOUT, name, "a counter that B's format leaves out")
 
 
-def _counters_of_b(state: Settled) -> None:
-    """The same where A says of its layers what they are."""
-    found = {name for name, one in state.found.items() if one.kind in LED_BACK}
+def _counters_of_b(state: Settled, is_told: bool) -> None:
+    """The same of A."""
+    found = {new: one.a[0] for new, one in state.found.items() if one.kind in LED_BACK and one.a}
     for name in list(state.left_b):
-        if _is_counter(name, found):
+        if _is_counter(name, found, is_told):
             state.settle_only_b(LAYOUT, name, "a counter that A's format leaves out")
 
 
-def _is_counter(name: str, found: Collection[str]) -> bool:
-    """Whether a tensor is the counter of a batch norm whose statistics are found."""
+def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
+    """Whether a tensor is the counter of a batch norm whose statistics are found, in a file without counters."""
     at, dot, last = name.rpartition(".")
-    return last in COUNTERS and f"{at}{dot}running_mean" in found
+    other = found.get(f"{at}{dot}running_mean")
+    return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
 
 
 def _further_names_of_a(state: Settled) -> None:

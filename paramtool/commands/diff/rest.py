@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.commands._differences import declared_names
+from paramtool.commands.diff.same_places import names_in_front
 from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, TensorDiff
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, UNDECIDED, TensorDiff
 from paramtool.model.view import View
 
 
@@ -25,6 +26,7 @@ class Rest:
     def settle(self) -> None:
         """A verdict on every tensor that has none, and on the elements of A that no tensor of B holds."""
         self._changed()
+        self._changed_under_renames()
         self._added()
         self._removed()
 
@@ -42,6 +44,28 @@ class Rest:
             only_bits = change is not None and change.largest == 0 and "bits differ, and no number"
             how = only_bits or state.twins.get(("b", name), "") or self._longer(name)
             state.settle(CHANGED, [name], name, change=change, how=how)
+
+    def _changed_under_renames(self) -> None:
+        """Tensors of one shape under a name that others show; or, of a whole model, with other names in front."""
+        state, pairs = self.state, dict[str, str]()
+        renames = state.renames()
+        olds, news = (
+            {name: view for name, view in left.items() if not self._is_of_graph(side, name)}
+            for side, left in enumerate((state.left_a, state.left_b))
+        )
+        for name, view in olds.items():
+            names = (one for one in renames.of(name) if one in news and one not in pairs)
+            new = next((one for one in names if news[one].shape == view.shape), None)
+            if new is not None:
+                pairs[new] = name
+        left = {new: view for new, view in news.items() if new not in pairs}
+        paired = {*pairs.values()}
+        in_front, _ = names_in_front(left, {old: view for old, view in olds.items() if old not in paired})
+        if 2 * sum(left[new].nbytes for new in in_front) >= sum(view.nbytes for view in left.values()):
+            pairs |= in_front
+        changes = state.sides.changes([[WindowPair(state.a[old], state.b[new])] for new, old in pairs.items()])
+        for (new, old), change in zip(pairs.items(), changes, strict=True):
+            state.settle(CHANGED, [old], new, change=change, how=state.twins.get(("b", new), ""))
 
     def _longer(self, name: str) -> str:
         """Of a tensor with more rows in one of the two: that the others are the same, as of a padded vocabulary."""
@@ -68,6 +92,12 @@ class Rest:
             if other := self._tied_by_config("b", name):
                 state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
                 continue
+            if other := self._equal_to_tied("b", name):
+                state.settle(
+                    RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}, with the same bytes"
+                )
+                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of A, and stored apart in B")
+                continue
             kind, how = ADDED, self._twin("b", name, state.b)
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
@@ -75,6 +105,7 @@ class Rest:
 
     def _removed(self) -> None:
         state = self.state
+        is_bounded = any(one.kind == UNDECIDED for one in state.found.values())
         for name in state.used:
             if name in state.a and (lost := state.unread(name)):
                 how = f"{lost} of {plural(state.a[name].numel, 'element')} not found in B"
@@ -88,8 +119,13 @@ class Rest:
                 how = f"shares memory with what B has as {moved[view]!r}"
             if other := self._tied_by_config("a", name):
                 kind, how = RENAMED, f"the config.json of B ties it to {other!r}"
+            elif other := self._equal_to_tied("a", name):
+                kind, how = RENAMED, f"the config.json of B ties it to {other!r}, with the same bytes"
+                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of B, and stored apart in A")
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
+            if kind == REMOVED and is_bounded and not how:
+                kind, how = UNDECIDED, "may be what is undecided in B"
             state.settle_only_a(kind, name, how)
 
     def _is_of_graph(self, side: int, name: str) -> bool:
@@ -109,10 +145,26 @@ class Rest:
         other = self._first_of_both(side, views).get(views[name], "")
         if not other:
             return ""
+        return other if any({name, other} <= {*names} for names in self._declared(side)) else ""
+
+    def _equal_to_tied(self, side: str, name: str) -> str:
+        """The same of a name that has memory of its own there, and the bytes of what the other side stores for both."""
+        state = self.state
+        mine, theirs = (state.b, state.a) if side == "b" else (state.a, state.b)
+        for other in sorted({one for names in self._declared(side) if name in names for one in names} - {name}):
+            if other not in mine or other not in theirs or mine[name].dtype != theirs[other].dtype:
+                continue
+            pair = WindowPair(theirs[other], mine[name]) if side == "b" else WindowPair(mine[name], theirs[other])
+            if pair.a.shape == pair.b.shape and state.sides.same([pair], lambda nbytes: None)[pair]:
+                return other
+        return ""
+
+    def _declared(self, side: str) -> set[tuple[str, ...]]:
+        """Names of one side that the config.json of the other side ties."""
         if side not in self._ties:
             own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
             self._ties[side] = declared_names(own, lacking.files[0].path) or set()
-        return other if any({name, other} <= {*names} for names in self._ties[side]) else ""
+        return self._ties[side]
 
     def _first_of_both(self, side: str, views: Mapping[str, View]) -> Mapping[View, str]:
         """{window: its first name that both have}, made once for each side."""

@@ -64,7 +64,16 @@ def _numel(pairs: list[SamePlace]) -> int:
 
 
 def _by_names(mine: Views, theirs: Views) -> SamePlaces:
-    """Tensors of one name, then those whose names differ in front, the exchange that explains most first."""
+    pairs, told = names_in_front(mine, theirs)
+    every = ((mine[name], theirs[other]) for name, other in pairs.items())
+    return SamePlaces([SamePlace(view, other, is_matrix(other)) for view, other in every], ", ".join(told))
+
+
+def names_in_front(mine: Views, theirs: Views) -> tuple[dict[str, str], list[str]]:
+    """{name of a fine-tune: that of the same place in the candidate}, and what differs in front of them, in words.
+
+    Tensors of one name, then those whose names differ in front, the exchange that explains most first.
+    """
     pairs = {name: name for name, view in mine.items() if name in theirs and theirs[name].shape == view.shape}
     told: list[str] = []
     while exchange := _exchange({n: v for n, v in mine.items() if n not in pairs},
@@ -77,8 +86,7 @@ def _by_names(mine: Views, theirs: Views) -> SamePlaces:
             if other in theirs and theirs[other].shape == view.shape:
                 pairs[name] = other
         told.append(f"{old!r} -> {new!r} in front of names")
-    every = ((mine[name], theirs[other]) for name, other in pairs.items())
-    return SamePlaces([SamePlace(view, other, is_matrix(other)) for view, other in every], ", ".join(told))
+    return pairs, told
 
 
 def _exchange(mine: Views, theirs: Views) -> tuple[str, str] | None:

@@ -54,6 +54,8 @@ class Settled:
         """{(side, name): which tensor of the other side holds the same bytes}, of those of several names"""
         self.taken: dict[str, View] = {}
         """Tensors of the second with all of another tensor of the first, under a name that the first has, too."""
+        self.untied: list[str] = []
+        """Ties that a config.json declares, and that the other side stores apart, in words."""
         self.unsure: list[tuple[list[str], list[str]]] = []
         """Names of both that hold the same bytes, where these alone do not say which is which."""
         self.maps: dict[str, Sequence[NamedRun]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -133,7 +134,7 @@ def _modules(path: list[str], modules: dict[str, TreemapNode], separator: str) -
 
 
 def _settle(root: TreemapNode, separator: str) -> None:
-    """Join modules that have nothing but one other, and say what is in each; children before their modules."""
+    """Join modules that have nothing but one other, sort what is in each, and say it; children before their modules."""
     order, stack = [], [root]
     while stack:
         order.append(stack.pop())
@@ -144,11 +145,21 @@ def _settle(root: TreemapNode, separator: str) -> None:
         if node is not root and len(node.children) == 1 and node.children[0].children:
             only = node.children[0]
             node.name, node.children = f"{node.name}{separator}{only.name}", only.children
+        node.children.sort(key=lambda child: by_numbers(child.name))
         tints: dict[str, int] = {}
         for child in node.children:
             tints[child.tint] = tints.get(child.tint, 0) + child.nbytes
         node.tint = max(tints, key=lambda tint: tints[tint])
         node.words = f"{size(node.nbytes)}, {plural(node.count, 'tensor')}"
+
+
+def by_numbers(name: str) -> list[str | int]:
+    """A key that sorts `2` before `10`: the order in which a treemap has what is equally large.
+
+    >>> sorted(["h10", "h9", "ln"], key=by_numbers)
+    ['h9', 'h10', 'ln']
+    """
+    return [int(part) if k % 2 else part for k, part in enumerate(re.split("([0-9]{1,15})", name))]
 
 
 def parts(tensors: Iterable[StoredTensor]) -> dict[tuple[str, str], int]:

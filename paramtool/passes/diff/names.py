@@ -61,7 +61,10 @@ class Renames:
         """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
         self._heads: dict[str, Counter[str]] = {}
         """{a name or a place of the first: what was found for it}"""
+        self._ends: Counter[tuple[str, str]] = Counter()
+        """{(how names end, how they end in the second): how many}, where words came in between, or left"""
         for old, new in pairs:
+            self._ends.update(_other_ends(old, new))
             for mine, theirs in _shown(old, new):
                 if numbers(mine) == numbers(theirs):
                     self._known.setdefault(numberless(mine), Counter())[numberless(theirs)] += 1
@@ -78,6 +81,10 @@ class Renames:
                 for at in level:
                     yield from spelled(Place(at, place.role), self._separator)
             yield from spelled(place, self._separator)
+
+        for (end, other), _ in self._ends.most_common():
+            if name.endswith(end):
+                yield name.removesuffix(end) + other
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
@@ -151,6 +158,19 @@ def _above_equal_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
     words = zip(_SEPARATOR.split(old)[::-1], _SEPARATOR.split(new)[::-1], strict=False)
     for same, _ in enumerate(takewhile(lambda both: both[0] == both[1], words), 1):
         yield old[: mine[-same]], new[: theirs[-same]]
+
+
+def _other_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """How two names end that begin alike, where one has words that the other lacks in front of the last ones.
+
+    >>> list(_other_ends("q_proj.lora_A.weight", "q_proj.lora_A.default.weight"))
+    [('.weight', '.default.weight')]
+    """
+    alike = [at for at, to in zip(_cuts(old), _cuts(new), strict=False) if at == to and old[:at] == new[:at]]
+    if alike:
+        mine, theirs = old[alike[-1] :], new[alike[-1] :]
+        if mine != theirs and (mine.endswith(theirs) or theirs.endswith(mine)):
+            yield mine, theirs
 
 
 def _cuts(name: str) -> list[int]:

@@ -7,7 +7,17 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import plural, some
-from paramtool.lockfile.lock import CONFIG, MEMORY, NO_DATA, UNREAD, UNTIED, LockedModel, LockedTensor, LockedTie
+from paramtool.lockfile.lock import (
+    COMPOUND,
+    CONFIG,
+    MEMORY,
+    NO_DATA,
+    UNREAD,
+    UNTIED,
+    LockedModel,
+    LockedTensor,
+    LockedTie,
+)
 from paramtool.lockfile.words import shape_text
 from paramtool.model.finding import WARNING, FileLine, Finding
 from paramtool.model.rule_ids import BY_NAME
@@ -254,8 +264,10 @@ class _Judge:
             if found is None:
                 yield self.find("objects-changed", one.line, f"object {key or TOP!r} is not there; it was {one.words}")
             elif found.digest != one.digest:
-                values = f"was {one.words}, is {found.words}" if one.words != found.words else f"({one.words})"
-                yield self.find("objects-changed", one.line, f"object {key or TOP!r} has another value: {values}")
+                values = f": was {one.words}, is {found.words}"
+                if one.words == found.words:
+                    values = f"; in short, both are {one.words}"
+                yield self.find("objects-changed", one.line, f"object {key or TOP!r} has another value{values}")
         for key, found in now.items():
             if key not in was:
                 yield self.find("objects-changed", 0, f"object {key or TOP!r} is not in the lock; it is {found.words}")
@@ -295,6 +307,8 @@ def _difference(was: LockedTensor, found: LockedTensor) -> str:
         return ""
     if NO_DATA in (was.digest, found.digest):
         return "had no bytes, has some" if was.digest == NO_DATA else "had bytes, has none"
+    if was.dtype == COMPOUND:
+        return "has another shape, scale, zero point or kind; the lock has the digest of these"
     return "has other numbers"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +19,30 @@ CASES: dict[str, tuple[object, object, str]] = {
         "object 'betas' has another value: was [1, 2], is (1, 2)",
     ),
     "a tuple of one": ({"w": W, "b": [1]}, {"w": W, "b": (1,)}, "object 'b' has another value: was [1], is (1,)"),
+    "a set that cannot change": (
+        {"w": W, "s": {1}}, {"w": W, "s": frozenset([1])},
+        "object 's' has another value: was set([1]), is frozenset([1])",
+    ),
+    "a complex number": (
+        {"w": W, "c": 3 + 4j}, {"w": W, "c": 3 + 5j},
+        "object 'c' has another value: was complex(3.0, 4.0), is complex(3.0, 5.0)",
+    ),
+    "a device": (
+        {"w": W, "d": torch.device("cpu")}, {"w": W, "d": torch.device("cuda:1")},
+        "object 'd' has another value: was torch.device('cpu'), is torch.device('cuda', 1)",
+    ),
+    "a number of NumPy": (
+        {"w": W, "n": np.float32(1.5)}, {"w": W, "n": np.float32(2.5)},
+        "object 'n' has another value: was numpy._core.multiarray.scalar(1.5), is numpy._core.multiarray.scalar(2.5)",
+    ),
+    "an ordered mapping": (
+        {"w": W, "m": {"a": 1}}, {"w": W, "m": OrderedDict(a=1)},
+        "object 'm' has another value: was {a: 1}, is OrderedDict({a: 1})",
+    ),
+    "a long text": (
+        {"w": W, "t": "x" * 70 + "a"}, {"w": W, "t": "x" * 70 + "b"},
+        f"object 't' has another value; in short, both are '{'x' * 56}...",
+    ),
     "a list at the top": ([W], (W,), "object 'at the top' has another value: was [<0>], is (<0>,)"),
     "a list that came": ({"0": W}, [W], "object 'at the top' is not in the lock; it is [<0>]"),
     "a list that went": ([W], {"0": W}, "no objects are there; the lock has 'at the top'"),

@@ -46,6 +46,8 @@ def paths(found: paramtool.Checked) -> list[str]:
         ("**/*", [ONE, SHARDED]),
         ("m/**/*", [ONE, SHARDED]),
         ("./m/**", [ONE, SHARDED]),
+        ("./**", [ONE, SHARDED]),
+        ("**/", ["m/one", SHARDED]),
         ("m/*", ["m/one", SHARDED]),
         ("m/sharded/*", [f"{SHARDED}/model.safetensors.index.json"]),
         ("m/**/*.*", [ONE, f"{SHARDED}/model.safetensors.index.json"]),
@@ -76,6 +78,17 @@ def test_folders_that_the_lock_names(at: Path) -> None:
     lock = paramtool.lock(["m/one", SHARDED]).output
     found = paramtool.check(["m/**/*"], lock=lock)
     assert sorted(paths(found)) == ["m/one", SHARDED] and found.exit_code == 0 and found.findings == ()
+
+
+@pytest.mark.parametrize("pattern", ["m/**/*", "m/sharded/*"])
+@pytest.mark.parametrize("names", ["model.safetensors.index.json", "model-*.safetensors"])
+def test_files_that_the_lock_names(at: Path, names: str, pattern: str) -> None:
+    """Each is compared with its own model: neither their folder nor their index stands for them."""
+    files = sorted(str(path.relative_to(at)) for path in (at / SHARDED).glob(names))
+    lock = paramtool.lock([*files, ONE]).output
+    found = {str(Path(file.path)): file for file in paramtool.check([pattern], lock=lock).files}
+    assert SHARDED not in found
+    assert [found[name].locked for name in files] == files and not any(found[name].error for name in files)
 
 
 @pytest.mark.parametrize("pattern", ["m/**/*.json", "m/docs/*", "m/**/*.md", "m/docs/**"])

@@ -1,0 +1,59 @@
+"""What changed under a rename: figures, and not only in A and only in B; torch and NumPy measure it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from paramtool.commands.diff.diff import Diffed, diff
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED
+
+
+def model() -> dict[str, torch.Tensor]:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    return {name: torch.randn_like(one) for name, one in nn.TransformerEncoder(layer, 3).state_dict().items()}
+
+
+def compared(place: Path, a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> Diffed:
+    for side, state in (("a", a), ("b", b)):
+        save_file({name: one.clone() for name, one in state.items()}, place / f"{side}.safetensors")
+    return diff(place / "a.safetensors", place / "b.safetensors")
+
+
+@pytest.mark.parametrize("share", ["one element", "one module", "every tensor"])
+def test_a_fine_tune_under_a_prefix(share: str, tmp_path: Path) -> None:
+    """As `DistributedDataParallel` puts `module.` in front of all names."""
+    a = model()
+    tuned = {name: one.clone() for name, one in a.items()}
+    chosen = {"one element": ["layers.1.linear1.weight"], "every tensor": [*a]}.get(
+        share, [name for name in a if "linear1" in name]
+    )
+    for name in chosen:
+        tuned[name].view(-1)[: 1 if share == "one element" else None] += 0.25
+    found = compared(tmp_path, a, {f"module.{name}": one for name, one in tuned.items()})
+    changed = {one.a[0]: one for one in found.tensors if one.kind == CHANGED}
+    assert changed.keys() == {*chosen} and {one.kind for one in found.tensors} <= {CHANGED, RENAMED}
+    for name, one in changed.items():
+        assert one.b == (f"module.{name}",) and one.change is not None
+        assert one.change.elements == int((a[name] != tuned[name]).sum())
+        assert one.change.largest == pytest.approx(float((a[name].double() - tuned[name].double()).abs().max()))
+
+
+def test_other_models_are_not_measured(tmp_path: Path) -> None:
+    """Names of which most show no place, and shapes that differ, stay in A and in B."""
+    other = {f"net.{k}.w": torch.randn(32, 32) for k in range(4)}
+    found = compared(tmp_path, model(), other)
+    assert {one.kind for one in found.tensors} == {ADDED, REMOVED}
+
+
+def test_a_fresh_adapter_in_memory_and_in_its_file(tmp_path: Path) -> None:
+    """PEFT's names: `default` is only in memory.  lora_B is zeros before training."""
+    a = {f"h.{k}.q_proj.lora_A.weight": torch.randn(4, 32) for k in range(3)}
+    a |= {f"h.{k}.q_proj.lora_B.weight": torch.zeros(32, 4) for k in range(3)}
+    b = {name.replace(".weight", ".default.weight"): one for name, one in a.items()}
+    for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
+        assert found.is_same() and {one.kind for one in found.tensors} == {RENAMED}
