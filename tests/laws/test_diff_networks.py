@@ -17,7 +17,7 @@ from paramtool.commands.diff.diff import diff
 from paramtool.layouts.spec import Spec
 from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, SAME
 from tests.laws.conversions import NAMES, can_hold, move, neutral
-from tests.laws.diff_trials.kinds_networks import NONE, ONE_BIAS, WRITERS, Net, a_net
+from tests.laws.diff_trials.kinds_networks import NONE, ONE_BIAS, WRITERS, a_net, in_the_second
 from tests.laws.diff_trials.kinds_parts import spoilt
 from tests.versions import exporting
 
@@ -184,18 +184,6 @@ def test_a_negative_zero_is_not_the_zero_that_a_layout_leaves_out(back: bool, tm
 
 
 TWO_BIASES = ("torch", "mxnet", "mxnet.v2", "onnx", "chainer")
-
-
-def in_the_second(net: Net) -> Net:
-    """The same network, whose biases that are added are in the second of two."""
-    is_split = net.kind == "gru"  # the candidate's biases are not added
-    cells = []
-    for cell in net.cells:
-        first, second = cell.second.copy(), cell.first.copy()
-        if is_split:
-            first[2], second[2] = cell.first[2], cell.second[2]
-        cells.append(cell._replace(first=first, second=second))
-    return net._replace(cells=tuple(cells))
 
 
 @pytest.mark.sample(12)

@@ -419,6 +419,61 @@ def test_a_fresh_keras_model_is_the_torch_model_with_its_kernels(name: str, name
     assert other.kind == CHANGED and other.b == (f"{names[1]}.bias",)
 
 
+class Attention(nn.Module):
+    """What Keras's MultiHeadAttention computes, in four layers of torch: `attn.query` and so on."""
+
+    def __init__(self, state: dict[str, torch.Tensor], heads: int) -> None:
+        super().__init__()
+        self.heads, self.layers = heads, nn.ModuleDict()
+        for name in ("query", "key", "value", "out"):
+            out, inner = state[f"attn.{name}.weight"].shape
+            self.layers[name] = nn.Linear(inner, out)
+        self.layers.load_state_dict({name.removeprefix("attn."): one for name, one in state.items()})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            self.layers[name](x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for name in ("query", "key", "value")
+        )
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.layers["out"](mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5"])
+def test_keras_attention_beside_torch(name: str, joins: bool, is_fresh: bool, tmp_path: Path) -> None:
+    """Biases [heads, size] beside [heads * size], zeros and others; one other number of one is told."""
+    heads, size, width = 4, 8, 16
+    values = keras.Input((5, width))
+    attention = keras.layers.MultiHeadAttention(heads, size, seed=7)
+    model = keras.Model(values, attention(values, values))
+    if not is_fresh:
+        attention.set_weights(
+            [np.random.default_rng(k).normal(size=one.shape) for k, one in enumerate(attention.get_weights())]
+        )
+    (model.save_weights if name.endswith(".weights.h5") else model.save)(tmp_path / name)
+    own = iter(attention.get_weights())
+    state: dict[str, np.ndarray] = {}
+    for part in ("query", "key", "value"):
+        state |= {f"attn.{part}.weight": next(own).reshape(width, -1).T, f"attn.{part}.bias": next(own).reshape(-1)}
+    state |= {"attn.out.weight": next(own).reshape(-1, width).T, "attn.out.bias": next(own)}
+    made = {key: torch.from_numpy(np.array(one, order="C")) for key, one in state.items()}
+    x = random(2, 5, width)
+    close(np.asarray(model.predict(x, verbose=0)), Attention(made, heads)(torch.from_numpy(x)).detach(), 1e-4)
+    if joins:  # as torch.nn.MultiheadAttention holds them
+        for end in ("weight", "bias"):
+            made[f"attn.in_proj_{end}"] = torch.cat(
+                [made.pop(f"attn.{part}.{end}") for part in ("query", "key", "value")]
+            )
+    bias = made["attn.in_proj_bias" if joins else "attn.key.bias"]
+    for is_other in (False, True):
+        bias[9] += is_other
+        torch.save(made, tmp_path / "m.pt")
+        for ends in ((name, "m.pt"), ("m.pt", name)):
+            found = diff(*(tmp_path / one for one in ends))
+            assert found.is_same() is not is_other, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+
+
 # --- two layers exchanged ---------------------------------------------------------------------------------------------
 
 MODELS: dict[str, PretrainedConfig] = {

@@ -71,6 +71,7 @@ def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]]) -> N
 def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None:
     how = words(work.a[one.old].shape, work.b[name].shape, one.way)
     work.use(one.old, [work.a[one.old]])
+    work.ways[name] = one.way
     work.settle(more.pop("kind"), [one.old], name, how=how, **more)
     work.proved_by(name, [one.pair])
 

@@ -8,7 +8,7 @@ qkv_proj.weight_scale_inv [3, 1]   a row for every 32, where each run is whole b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from paramtool.engine.compare.cast_verdicts import narrow
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
+from paramtool.passes.diff.places import biases_of
 
 Views = Mapping[str, View]
 MAX_RUNS = 1 << 16
@@ -43,19 +44,34 @@ class Followed(NamedTuple):
 
 def beside(name: str, runs: Sequence[NamedRun], a: Views, left: Views) -> Iterator[Followed]:
     """The tensors beside one that is made of whole rows of others, and the windows that they would be made of."""
-    stem = name.removesuffix(WEIGHT)
     rows = sum(run.length for run in runs)
+    for other, olds in _named(name, {run.old for run in runs}, a, left):
+        pairs = list(_pairs(runs, rows, left[other], {matrix: a[old] for matrix, old in olds.items()}))
+        if pairs:
+            yield Followed(other, tuple((olds[run.old], pair) for run, pair in zip(runs, pairs, strict=True)))
+
+
+def _named(name: str, matrices: Collection[str], a: Views, left: Views) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """(tensor beside one of the second, {matrix of the first: what has the same place beside it}).
+
+    They have the same end, or are biases by the words of other frameworks: `in_proj_bias` beside `in_proj_weight`.
+    """
+    stem = name.removesuffix(WEIGHT)
+    found = set()
     for other, view in left.items():
         end = other[len(stem) :]
         if other == name or not other.startswith(stem) or end[:1] not in (".", "_") or not view.is_contiguous:
             continue
         for tail in _tails(end):
-            olds = {run.old: f"{run.old.removesuffix(WEIGHT)}{tail}" for run in runs}
+            olds = {old: f"{old.removesuffix(WEIGHT)}{tail}" for old in matrices}
             if all(old in a for old in olds.values()):
-                pairs = list(_pairs(runs, rows, view, {run: a[old] for run, old in olds.items()}))
-                if pairs:
-                    yield Followed(other, tuple((olds[run.old], pair) for run, pair in zip(runs, pairs, strict=True)))
+                found.add(other)
+                yield other, olds
                 break
+    for other in biases_of(name, left):
+        biases = {old: next(iter(biases_of(old, a)), "") for old in matrices}
+        if other not in found and left[other].is_contiguous and all(biases.values()):
+            yield other, biases
 
 
 def _tails(end: str) -> Iterable[str]:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from paramtool.commands.diff.axes import by_axes
+from paramtool.commands.diff.axes_beside import beside_axes
 from paramtool.commands.diff.copies import give_copies
 from paramtool.commands.diff.found import FoundMap
 from paramtool.commands.diff.made import MadeByTables
@@ -19,6 +20,7 @@ from paramtool.model.diff import LAYOUT, ROUNDED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
 from paramtool.passes.diff.names import packed
+from paramtool.passes.diff.places import biases_of
 
 NUMBERS = ("float", "bfloat", "complex")
 """What the names of types begin with that no codes are packed in."""
@@ -30,6 +32,7 @@ def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
     varied = _varied(work)
     by_axes(work, varied)
+    beside_axes(work)
     first, names = _open(work), sorted(work.b)
     search = Search(first, _left(varied, work), work.sides, work.memory)
     maps = []
@@ -99,10 +102,12 @@ def _settle(one: FoundMap, work: Settled, search: Search) -> None:
 
 
 def _follow(one: FoundMap, work: Settled, made: MadeByTables, names: list[str]) -> None:
-    """What has the name of a matrix and an end of its own, by the same map; `names` are those of the second, sorted."""
+    """What is beside a matrix by its name, by the same map; `names` are those of the second, sorted."""
     stem = one.name.removesuffix(".weight")
     at = bisect_left(names, stem)
-    if not any(name != one.name and name.startswith(stem) for name in names[at : at + 2]):
+    if not biases_of(one.name, work.left_b) and not any(
+        name != one.name and name.startswith(stem) for name in names[at : at + 2]
+    ):
         return
     runs = one.named()
     if one.is_of_rows and one.map.is_unique:

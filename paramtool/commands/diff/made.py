@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.commands.diff import explained
+from paramtool.commands.diff import axes_beside, explained
 from paramtool.commands.diff.beside import NamedRun, beside, runs_of
 from paramtool.commands.diff.networks import of_networks
 from paramtool.commands.diff.parts import PartSearch
@@ -18,6 +18,7 @@ from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
 from paramtool.model.plan import Target
 from paramtool.model.view import View
 from paramtool.passes.diff.moves import moves_of
+from paramtool.passes.diff.names import NUMBER
 
 
 class MadeByTables:
@@ -47,10 +48,17 @@ class MadeByTables:
         state = self.state
         facts = [facts_of(one) for one in state.checkpoints]
         for proposed in PartSearch(state.a, state.b, state.sides, state.renames(), facts=facts).found(state.left_b):
+            proposed = [one for one in proposed if not self._is_of_other_layer(one)]
             holding = [one for one in proposed if self._kind(one.target)] if len(proposed) > 1 else proposed
             holding = [one for one in holding if not one.against] or holding
             for one in holding[:1]:
                 self._try(one, is_unique=len(holding) == 1)
+
+    def _is_of_other_layer(self, one: Proposal) -> bool:
+        """Whether a tensor that repeats one element would be made of those of another layer, which hold the same."""
+        numbers, *others = [NUMBER.findall(name) for name in (one.target.name, *_names(one.target))]
+        are_alike = all(mine == numbers[: len(mine)] or numbers == mine[: len(numbers)] for mine in others)
+        return not are_alike and is_constant(self.state.sides.b.source, self.state.b[one.target.name])
 
     def constants(self) -> None:
         """Numbers that only one of two layouts has, of networks whose other tensors are all found: zero biases."""
@@ -165,8 +173,9 @@ class MadeByTables:
                 state.proved_by(followed.name, pairs)
 
     def strays(self) -> None:
-        """Biases that are where they were, of matrices whose rows moved: together they are other weights."""
+        """Biases that are where they were, of matrices whose rows or axes moved: together they are other weights."""
         state = self.state
+        axes_beside.strays(state)
         for name, runs in state.maps.items():
             stem = name.removesuffix(".weight")
             for bias in (f"{stem}.bias", f"{stem}_bias"):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paramtool.commands.diff.beside import NamedRun
 from paramtool.commands.diff.compounds import labelled, pending_signs
 from paramtool.commands.diff.networks import networks_of
+from paramtool.engine.compare.axes import AxesWay
 from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.model.checkpoint import Checkpoint
@@ -59,6 +60,8 @@ class Settled:
         """Names of both that hold the same bytes, where these alone do not say which is which."""
         self.maps: dict[str, Sequence[NamedRun]] = {}
         """{name in the second: the rows of the first that it is made of}, of maps that are the only ones"""
+        self.ways: dict[str, AxesWay] = {}
+        """{name in the second: how the axes of the one tensor that it is made of moved}"""
         self.used: dict[str, list[View]] = {}
         """{name in the first: the windows on it that tensors of the second are made of}"""
         self.sources: dict[str, Sequence[View]] = {}

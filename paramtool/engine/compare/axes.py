@@ -97,6 +97,32 @@ def backwards(a: View, b: View) -> Iterator[AxesWay]:
                 yield AxesWay(a, b, order, tuple(k for k in long if k not in kept))
 
 
+def along(way: AxesWay, a: View, b: View) -> Iterator[AxesWay]:
+    """How a tensor could be along axes of the first as another one is along the same axes of the second: their biases.
+
+    Nothing for axes that run backwards.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> from paramtool.model.view import contiguous
+    >>> kernel, weight, bias, other = (
+    ...     contiguous(0, DTYPES["float32"], shape) for shape in ((32, 4, 8), (32, 32), (4, 8), (32,))
+    ... )
+    >>> [(one.a.shape, one.order) for one in along(next(ways(kernel, weight)), bias, other)]
+    [((4, 8), (0, 1))]
+    """
+    mine, theirs = _long(a), _long(b)
+    length = len(way.order)
+    for start, stop in combinations(range(length + 1), 2):
+        shape = way.a.shape[start:stop]
+        places = [place for place, axis in enumerate(way.order) if start <= axis < stop]
+        are_together = places == list(range(places[0], places[-1] + 1)) and not set(places) & set(way.reversed)
+        order = tuple(way.order[place] - start for place in places)
+        if are_together and _merges(shape, mine.shape) and _merges(_permuted(shape, order), theirs.shape):
+            here, there = reshaped(mine, shape), reshaped(theirs, _permuted(shape, order))
+            if here is not None and there is not None:
+                yield AxesWay(here, there, order)
+
+
 def _permuted(shape: Sequence[int], order: Order) -> tuple[int, ...]:
     return tuple(shape[k] for k in order)
 

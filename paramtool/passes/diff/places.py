@@ -12,7 +12,7 @@ symbols, whose words follow an underscore (`fc1_weight`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 WORDS = {
@@ -59,3 +59,15 @@ def spelled(place: ModulePlace, separator: str | None = None) -> Iterator[str]:
     """
     for word in WORDS[place.role]:
         yield from (f"{place.at}{between}{word}" for between in separator or "./_") if place.at else (word,)
+
+
+def biases_of(weight: str, names: Container[str]) -> list[str]:
+    """The names among some that the bias beside a weight has; none beside another tensor.
+
+    >>> biases_of("attn.in_proj_weight", {"attn.in_proj_bias", "attn.out_proj.bias"})
+    ['attn.in_proj_bias']
+    """
+    place = place_of(weight)
+    if place is None or place.role != "weight":
+        return []
+    return [name for name in spelled(Place(place.at, "bias")) if name in names]

@@ -58,6 +58,34 @@ def _fresh(random: Random, at: str) -> Module:
     return Module(a, b, keeps=changed is bias)
 
 
+@kind("attention of another framework")
+def _attention(random: Random, at: str) -> Module:
+    """Flax's kernels [in, heads, head_dim] and biases [heads, head_dim], beside rows of torch, apart or in one matrix.
+
+    The biases are zeros or numbers; one element of one of them may be another.
+    """
+    heads, size, width = (int(random.integers(*bounds)) for bounds in ((1, 5), (2, 7), (8, 20)))
+    place, is_zero, is_fused = f"{at}/attn", random.random() < 0.7, random.random() < 0.5
+    a: dict[str, Array] = {}
+    weights, biases = [], []
+    for name in ("query", "key", "value"):
+        kernel = numbers(random, (width, heads, size))
+        bias = np.zeros((heads, size), "f4") if is_zero else numbers(random, (heads, size))
+        a |= {f"{place}/{name}/kernel": kernel, f"{place}/{name}/bias": bias}
+        weights.append(kernel.reshape(width, -1).T)
+        biases.append(bias.reshape(-1).copy())
+    keeps = bool(random.random() < 0.7)
+    if not keeps:
+        biases[random.integers(3)][random.integers(heads * size)] += 1
+    if is_fused:
+        b = {f"{at}.net.in_proj_weight": np.concatenate(weights), f"{at}.net.in_proj_bias": np.concatenate(biases)}
+    else:
+        b = {f"{at}.net.{name}_proj.weight": one for name, one in zip("qkv", weights, strict=True)}
+        b |= {f"{at}.net.{name}_proj.bias": one for name, one in zip("qkv", biases, strict=True)}
+    one = Module(a, b, keeps=keeps)
+    return one if random.random() < 0.5 else one.turned()
+
+
 @kind("partly renamed")
 def _partly(random: Random, at: str) -> Module:
     one, two, three = large(random), large(random), large(random)

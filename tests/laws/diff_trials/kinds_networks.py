@@ -224,6 +224,18 @@ def a_net(random: Random, what: str = "", biases: str = "") -> Net:
     return Net(what, biases, directions, tuple(cells))
 
 
+def in_the_second(net: Net) -> Net:
+    """The same network, whose biases that are added are in the second of two."""
+    is_split = net.kind == "gru"  # the candidate's biases are not added
+    cells = []
+    for cell in net.cells:
+        first, second = cell.second.copy(), cell.first.copy()
+        if is_split:
+            first[2], second[2] = cell.first[2], cell.second[2]
+        cells.append(cell._replace(first=first, second=second))
+    return net._replace(cells=tuple(cells))
+
+
 def _writers(net: Net) -> list[str]:
     """The libraries that have such a network, and lose nothing of it."""
     return [
@@ -237,7 +249,11 @@ def _network(random: Random, at: str) -> Module:
     """One network of two libraries."""
     net = a_net(random)
     names = random.choice(_writers(net), 2, replace=False)
-    a, b = (WRITERS[str(name)](net, f"{at}.rnn") for name in names)
+    nets = [net, net]
+    have_both = [net.kind not in ONE_BIAS.get(str(name), ()) for name in names]
+    if net.biases == "first" and have_both[0] != have_both[1] and random.random() < 0.5:
+        nets[have_both.index(True)] = in_the_second(net)
+    a, b = (WRITERS[str(name)](one, f"{at}.rnn") for name, one in zip(names, nets, strict=True))
     is_found = "mxnet.v2" not in names or len(_flat(net)) >= MIN_VECTOR
     return Module(a, b, is_found=is_found, is_found_back=is_found)
 
