@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paramtool.commands.diff.diff import Diffed, diff
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED
+from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED
 
 
 def model() -> dict[str, torch.Tensor]:
@@ -57,3 +57,38 @@ def test_a_fresh_adapter_in_memory_and_in_its_file(tmp_path: Path) -> None:
     b = {name.replace(".weight", ".default.weight"): one for name, one in a.items()}
     for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
         assert found.is_same() and {one.kind for one in found.tensors} == {RENAMED}
+
+
+def fused(a: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Queries, keys and values in one tensor of each layer."""
+    found = {}
+    for k in range(4):
+        for end in ("weight", "bias"):
+            found[f"h.{k}.attn.qkv_proj.{end}"] = torch.cat([a[f"h.{k}.attn.{name}_proj.{end}"] for name in "qkv"])
+    return found
+
+
+def test_one_layer_of_fused_tensors_changed(tmp_path: Path) -> None:
+    """By the map of the other layers: how many elements, and how far."""
+    a = {f"h.{k}.attn.{name}_proj.weight": torch.randn(32, 32) for k in range(4) for name in "qkv"}
+    a |= {f"h.{k}.attn.{name}_proj.bias": torch.randn(32) for k in range(4) for name in "qkv"}
+    b = fused(a)
+    b["h.2.attn.qkv_proj.weight"][40:42] += 0.5
+    for found, names in ((compared(tmp_path, a, b), {f"h.2.attn.{name}_proj.weight" for name in "qkv"}),
+                         (compared(tmp_path, b, a), {"h.2.attn.qkv_proj.weight"})):  # fmt: skip
+        rows = [one for one in found.tensors if one.kind == CHANGED]
+        assert {name for one in rows for name in one.a} == names and not found.is_same()
+        assert {one.kind for one in found.tensors} <= {CHANGED, LAYOUT}
+        assert sum(one.change.elements for one in rows if one.change) == 64
+        assert max(one.change.largest or 0 for one in rows if one.change) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_one_kernel_of_transposed_ones_changed(size: int, tmp_path: Path) -> None:
+    a = {f"net.{k}.weight": torch.randn(32, size) for k in range(4)}
+    b = {f"params/Dense_{k}/kernel": a[f"net.{k}.weight"].T.contiguous() for k in range(4)}
+    b["params/Dense_1/kernel"][3, :5] += 0.25
+    found = compared(tmp_path, a, b)
+    (one,) = (one for one in found.tensors if one.kind != LAYOUT)
+    assert one.kind == CHANGED and one.a == ("net.1.weight",) and one.how.startswith("transposed, as 'params/Dense_")
+    assert one.change is not None and one.change.elements == 5 and one.change.largest == pytest.approx(0.25)

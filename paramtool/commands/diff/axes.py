@@ -73,6 +73,7 @@ def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None
     work.use(one.old, [work.a[one.old]])
     work.ways[name] = one.way
     work.settle(more.pop("kind"), [one.old], name, how=how, **more)
+    work.proved_by(name, [one.pair])
 
 
 def words(old: Sequence[int], new: Sequence[int], way: AxesWay) -> str:

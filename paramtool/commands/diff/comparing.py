@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
+from paramtool.commands.diff.changed_layers import changed_layers
 from paramtool.commands.diff.compounds import compounds
 from paramtool.commands.diff.folds import folds
 from paramtool.commands.diff.graphs import stored_once
@@ -59,6 +60,8 @@ class Comparing(Settled):
             tiny(self)
         self.cut_with_others()
         stored_once(self)
+        if self.left_b:
+            changed_layers(self)
         self.left_b |= self.taken
         rest.settle()
         made.strays()

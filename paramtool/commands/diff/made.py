@@ -139,6 +139,8 @@ class MadeByTables:
         how = ", ".join([one.how, *_beyond_moves(made)])
         moves = moves_of(one.target, state.a)
         state.settle(kind, names, name, how=how, layout=one.layout, is_unique=is_unique, change=lost, moves=moves)
+        if not made.constants:
+            state.proved_by(name, made.pairs)
         if not one.repeats and how == one.how:
             runs = runs_of(one.target, there, state.a)
             state.maps |= {name: runs} if is_unique else {}
@@ -168,6 +170,7 @@ class MadeByTables:
                 olds = dict.fromkeys(old for old, _ in followed.pairs)
                 how, lost = f"{one.how}, as {one.b[0]!r}", state.lost(kind, pairs)
                 state.settle(kind, olds, followed.name, how=how, layout=one.layout, change=lost)
+                state.proved_by(followed.name, pairs)
 
     def strays(self) -> None:
         """Biases that are where they were, of matrices whose rows or axes moved: together they are other weights."""

@@ -66,6 +66,8 @@ class Settled:
         """{name in the first: the windows on it that tensors of the second are made of}"""
         self.sources: dict[str, Sequence[View]] = {}
         """{name in the second: the windows on the first that it is made of}"""
+        self.pairs: dict[str, Sequence[CastPair]] = {}
+        """{name in the second: the windows that a map makes it of}, of maps that negate nothing"""
         self.copied: set[str] = set()
         """Tensors of the first with lines that are found in place of equal ones, which were taken more than once."""
 
@@ -129,6 +131,11 @@ class Settled:
     def use(self, name: str, windows: Iterable[View]) -> None:
         """Note windows on a tensor of the first that a tensor of the second is made of."""
         self.used.setdefault(name, []).extend(windows)
+
+    def proved_by(self, name: str, pairs: Sequence[CastPair]) -> None:
+        """Note the windows that a tensor of the second was proved by."""
+        if all(pair.sign > 0 for pair in pairs):
+            self.pairs[name] = pairs
 
     def unread(self, name: str) -> int:
         """How many elements of a tensor of the first no tensor of the second is made of.

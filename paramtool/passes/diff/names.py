@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile, zip_longest
 
-from paramtool.passes.diff.places import Place, place_of, spelled
+from paramtool.passes.diff.places import ModulePlace, place_of, spelled
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 """A segment of a name that is a number."""
@@ -79,7 +79,7 @@ class Renames:
         if place is not None:
             for level in self._levels(place.at, self._anywhere):
                 for at in level:
-                    yield from spelled(Place(at, place.role), self._separator)
+                    yield from spelled(ModulePlace(at, place.role), self._separator)
             yield from spelled(place, self._separator)
 
         for (end, other), _ in self._ends.most_common():
@@ -119,8 +119,7 @@ class Renames:
         """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""
         found = Counter[str]()
         for template, count in self._known.get(numberless(head), Counter()).most_common():
-            words = template.split(_BLANK)
-            found["".join(map("".join, zip_longest(words, numbers(head), fillvalue="")))] += count
+            found[renumbered(template, numbers(head))] += count
         return found
 
 
@@ -176,6 +175,16 @@ def _other_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
 def _cuts(name: str) -> list[int]:
     """Where its words end, but for the last."""
     return [found.start() for found in _SEPARATOR.finditer(name)]
+
+
+def renumbered(name: str, others: Iterable[str]) -> str:
+    """A name with other numbers, as many as it has.
+
+    >>> renumbered("h.3.fc1.weight", ["7", "1"])
+    'h.7.fc1.weight'
+    """
+    words = numberless(name).split(_BLANK)
+    return "".join(map("".join, zip_longest(words, others, fillvalue="")))
 
 
 def layer_type(name: str) -> str:

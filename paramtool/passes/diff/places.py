@@ -28,7 +28,7 @@ _ENDS = re.compile(
 )
 
 
-class Place(NamedTuple):
+class ModulePlace(NamedTuple):
     """Where a tensor is, and what it is there."""
 
     at: str
@@ -37,24 +37,24 @@ class Place(NamedTuple):
     """A key of WORDS."""
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> ModulePlace | None:
     """Where a tensor is and what; None if its last word does not say what it is.
 
     >>> place_of("params/Dense_0/kernel"), place_of("h.0.attn.qkv"), place_of("fc1_bias")
-    (Place(at='params/Dense_0', role='weight'), None, Place(at='fc1', role='bias'))
+    (ModulePlace(at='params/Dense_0', role='weight'), None, ModulePlace(at='fc1', role='bias'))
     """
     found = _ENDS.fullmatch(name)
     if found is None:
         return None
     if found["word"] is not None:
-        return Place(found["at"][:-1], _ROLES[found["word"]])
-    return Place(found["symbol"], _ROLES[found["end"]]) if found["end"] in _ROLES else None
+        return ModulePlace(found["at"][:-1], _ROLES[found["word"]])
+    return ModulePlace(found["symbol"], _ROLES[found["end"]]) if found["end"] in _ROLES else None
 
 
-def spelled(place: Place, separator: str | None = None) -> Iterator[str]:
+def spelled(place: ModulePlace, separator: str | None = None) -> Iterator[str]:
     """The names that a tensor can have; `separator` is what is in front of the last word, if it is known.
 
-    >>> list(spelled(Place("fc", "bias")))[:4]
+    >>> list(spelled(ModulePlace("fc", "bias")))[:4]
     ['fc.bias', 'fc/bias', 'fc_bias', 'fc.beta']
     """
     for word in WORDS[place.role]:

@@ -117,6 +117,9 @@ def _of_types(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
 
 def _of_change(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
     """No change, or another one than the figures say."""
+    if "but for other numbers" in one.how:  # by the map of another layer
+        yield from _of_layers(one, olds, new)
+        return
     if len(olds) != 1 or olds[0].shape != new.shape:
         return
     old, change = olds[0], one.change
@@ -145,6 +148,18 @@ def _of_change(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
     rows = differs.reshape(differs.shape[0], -1).any(1) if differs.ndim else differs.reshape(1)
     if change.row_count != int(rows.sum()):
         yield f"{change.row_count} rows; NumPy counts {int(rows.sum())}"
+
+
+def _of_layers(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
+    """More elements that are not in A than the figures say, or none that differs."""
+    change = one.change
+    if change is None or not 0 < change.elements <= change.numel == new.size:
+        yield "no figures of a change"
+    elif len({old.dtype for old in olds} | {new.dtype}) == 1:
+        own = bits(new)
+        lost = ~np.isin(own, np.concatenate([bits(old) for old in olds]))
+        if int(lost.reshape(new.size, -1).any(1).sum()) > change.elements:
+            yield f"{change.elements} elements; NumPy counts {int(lost.sum())} that A does not have"
 
 
 def _of_removed(one: TensorDiff, old: Array, b: Arrays) -> Iterator[str]:
