@@ -70,4 +70,4 @@ def biases_of(weight: str, names: Container[str]) -> list[str]:
     place = place_of(weight)
     if place is None or place.role != "weight":
         return []
-    return [name for name in spelled(Place(place.at, "bias")) if name in names]
+    return [name for name in spelled(ModulePlace(place.at, "bias")) if name in names]
