@@ -419,7 +419,7 @@ def test_a_fresh_keras_model_is_the_torch_model_with_its_kernels(name: str, name
     assert other.kind == CHANGED and other.b == (f"{names[1]}.bias",)
 
 
-class Attention(nn.Module):
+class FourLinears(nn.Module):
     """What Keras's MultiHeadAttention computes, in four layers of torch: `attn.query` and so on."""
 
     def __init__(self, state: dict[str, torch.Tensor], heads: int) -> None:
@@ -459,7 +459,7 @@ def test_keras_attention_beside_torch(name: str, joins: bool, is_fresh: bool, tm
     state |= {"attn.out.weight": next(own).reshape(-1, width).T, "attn.out.bias": next(own)}
     made = {key: torch.from_numpy(np.array(one, order="C")) for key, one in state.items()}
     x = random(2, 5, width)
-    close(np.asarray(model.predict(x, verbose=0)), Attention(made, heads)(torch.from_numpy(x)).detach(), 1e-4)
+    close(np.asarray(model.predict(x, verbose=0)), FourLinears(made, heads)(torch.from_numpy(x)).detach(), 1e-4)
     if joins:  # as torch.nn.MultiheadAttention holds them
         for end in ("weight", "bias"):
             made[f"attn.in_proj_{end}"] = torch.cat(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.passes.diff.places import WORDS, ModulePlace, place_of, spelled
+from paramtool.passes.diff.places import WORDS, ModulePlace, biases_of, place_of, spelled
 
 ROLES = st.sampled_from([*WORDS])
 
@@ -28,3 +28,13 @@ def test_words_of_symbols_follow_an_underscore() -> None:
     assert place_of("fc1_weight") == ModulePlace("fc1", "weight")
     assert place_of("bn_moving_var") == ModulePlace("bn", "variance")
     assert place_of("h.0.qkv") is None and place_of("") is None
+
+
+@given(
+    st.sampled_from(["fc", "h.0.attn.in_proj", ""]), st.sampled_from(WORDS["weight"]), st.sampled_from(WORDS["bias"])
+)
+def test_a_bias_is_beside_a_weight_by_any_word(at: str, word: str, bias: str) -> None:
+    names = {f"{at}/{bias}" if at else bias, "other.bias", f"{at}.{word}"}
+    found = biases_of(f"{at}.{word}" if at else word, names)
+    assert found == [f"{at}/{bias}" if at else bias]
+    assert biases_of("fc.bias", names) == biases_of("fc.qkv", names) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paramtool.commands.diff.axes import words
+from paramtool.commands.diff.renames import NamePair
 from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.engine.compare.axes import AxesWay, along
 from paramtool.engine.compare.cast_verdicts import CastPair
@@ -23,7 +24,7 @@ def beside_axes(work: Settled) -> None:
         for old in biases_of(work.found[name].a[0], work.left_a):
             for new in biases_of(name, work.left_b):
                 if not work.is_exchanged(old, new):
-                    _settle(work, old, new, name, way)
+                    _settle(work, NamePair(old, new), name, way)
 
 
 def strays(work: Settled) -> None:
@@ -46,14 +47,16 @@ def strays(work: Settled) -> None:
                     work.found[new] = replace(one, kind=CHANGED, how=how, change=None)
 
 
-def _settle(work: Settled, old: str, new: str, weight: str, way: AxesWay) -> None:
-    a, b = work.a[old], work.b[new]
+def _settle(work: Settled, names: NamePair, weight: str, way: AxesWay) -> None:
+    if names.old not in work.left_a or names.new not in work.left_b:  # one of several that are called so
+        return
+    a, b = work.a[names.old], work.b[names.new]
     if a.numel != b.numel or a.shape == b.shape or not may_be_cast(a, b):
         return
     for one in along(way, a, b):
         pair = CastPair(one.moved, one.b)
         if kind := work.proved([pair]):
-            work.use(old, [a])
+            work.use(names.old, [a])
             how = f"{words(a.shape, b.shape, one) if one.is_moved else 'reshaped'}, as {weight!r}"
-            work.settle(kind, [old], new, how=how, change=work.lost(kind, [pair]))
+            work.settle(kind, [names.old], names.new, how=how, change=work.lost(kind, [pair]))
             return

@@ -226,11 +226,7 @@ def convert(
         target, lost = _target(name, tensor, cells, dtype)
         targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
         lossy |= lost
-    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec)]
-    cells.changes += (
-        Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it")
-        for raw, name in network.raw.items()
-    )
+    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec), *_taken(network)]
     cells.changes += _reshaped(network, views, layout, targets)
     kept = tuple(_kept(network, at, lossy, cells, dtype=dtype)) if keep_split and lossy else ()
     if kept:
@@ -261,6 +257,12 @@ def _put_together(network: Network) -> Iterator[Change]:
         )
     elif network.stacked:
         yield Change("stacked", f"a layer of {network.stacked[0]!r}")
+
+
+def _taken(network: Network) -> Iterator[Change]:
+    """Which tensors are read in place of others."""
+    for raw, name in network.raw.items():
+        yield Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it")
 
 
 def _reshaped(
