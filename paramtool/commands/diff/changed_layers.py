@@ -11,7 +11,7 @@ from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.model.diff import CHANGED, TensorDiff
 from paramtool.model.view import View
-from paramtool.passes.diff.names import numberless, numbers, renumbered
+from paramtool.passes.diff.numbering import numberless, numbers, renumbered
 
 MAX_TRIED = 8
 """Twins that are tried for a tensor."""

@@ -16,7 +16,8 @@ from paramtool.errors import plural, some
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
-from paramtool.passes.diff.names import NUMBER, layer_type, numberless
+from paramtool.passes.diff.names import NUMBER
+from paramtool.passes.diff.numbering import layer_type, numberless
 
 _TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
 """What `how` says of maps that are the same for all rows."""

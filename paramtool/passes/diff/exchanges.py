@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from paramtool.passes.diff.names import Renames, layer_type, numbers
+from paramtool.passes.diff.names import Renames
+from paramtool.passes.diff.numbering import layer_type, numbers
 
 
 def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> list[str]:

@@ -15,15 +15,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile, zip_longest
+from itertools import takewhile
 
+from paramtool.passes.diff.numbering import numberless, numbers, renumbered
 from paramtool.passes.diff.places import ModulePlace, place_of, spelled
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
 """A segment of a name that is a number."""
-_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)[0-9]+(?=[./_]|$)")
-"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.  Keras's `vars/3` is no layer."""
-_BLANK = "\0"
 _SEPARATOR = re.compile("[./]")
 """What is between the words of names: Flax and Keras have `/` where torch has `.`."""
 
@@ -123,20 +121,6 @@ class Renames:
         return found
 
 
-def numbers(name: str) -> list[str]:
-    """The numbers of a name, of layers and experts.
-
-    >>> numbers("h.3.fc1.weight"), numbers("params/Dense_12/kernel"), numbers("layers/conv2d/vars/0")
-    (['3', '1'], ['12'], [])
-    """
-    return _NUMBER.findall(name)
-
-
-def numberless(name: str) -> str:
-    """A name without them: the same for all layers."""
-    return _NUMBER.sub(_BLANK, name)
-
-
 def _shown(old: str, new: str) -> Iterator[tuple[str, str]]:
     """Two names, and the places above them that correspond: above equal ends, at equal depths, of one layer."""
     mine, theirs = _cuts(old), _cuts(new)
@@ -175,21 +159,6 @@ def _other_ends(old: str, new: str) -> Iterator[tuple[str, str]]:
 def _cuts(name: str) -> list[int]:
     """Where its words end, but for the last."""
     return [found.start() for found in _SEPARATOR.finditer(name)]
-
-
-def renumbered(name: str, others: Iterable[str]) -> str:
-    """A name with other numbers, as many as it has.
-
-    >>> renumbered("h.3.fc1.weight", ["7", "1"])
-    'h.7.fc1.weight'
-    """
-    words = numberless(name).split(_BLANK)
-    return "".join(map("".join, zip_longest(words, others, fillvalue="")))
-
-
-def layer_type(name: str) -> str:
-    """A name without its numbers, the same for Keras's `dense` and `dense_1`."""
-    return numberless(name).replace(f"_{_BLANK}", "")
 
 
 PACKED = ("qweight", "qzeros", "weight_packed", "blocks", "g_idx")

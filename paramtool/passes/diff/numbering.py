@@ -1,0 +1,40 @@
+"""The numbers of layers and experts in names, as frameworks write them: `h.3`, `Dense_3`, `layer3`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import zip_longest
+
+_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)[0-9]+(?=[./_]|$)")
+"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.  Keras's `vars/3` is no layer."""
+_BLANK = "\0"
+
+
+def numbers(name: str) -> list[str]:
+    """The numbers of a name, of layers and experts.
+
+    >>> numbers("h.3.fc1.weight"), numbers("params/Dense_12/kernel"), numbers("layers/conv2d/vars/0")
+    (['3', '1'], ['12'], [])
+    """
+    return _NUMBER.findall(name)
+
+
+def numberless(name: str) -> str:
+    """A name without them: the same for all layers."""
+    return _NUMBER.sub(_BLANK, name)
+
+
+def renumbered(name: str, others: Iterable[str]) -> str:
+    """A name with other numbers, as many as it has.
+
+    >>> renumbered("h.3.fc1.weight", ["7", "1"])
+    'h.7.fc1.weight'
+    """
+    words = numberless(name).split(_BLANK)
+    return "".join(map("".join, zip_longest(words, others, fillvalue="")))
+
+
+def layer_type(name: str) -> str:
+    """A name without its numbers, the same for Keras's `dense` and `dense_1`."""
+    return numberless(name).replace(f"_{_BLANK}", "")
