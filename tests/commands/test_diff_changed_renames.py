@@ -20,7 +20,10 @@ def model() -> dict[str, torch.Tensor]:
 
 def compared(place: Path, a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> Diffed:
     for side, state in (("a", a), ("b", b)):
-        save_file({name: one.clone() for name, one in state.items()}, place / f"{side}.safetensors")
+        save_file(
+            {name: one.clone(memory_format=torch.contiguous_format) for name, one in state.items()},
+            place / f"{side}.safetensors",
+        )
     return diff(place / "a.safetensors", place / "b.safetensors")
 
 
@@ -92,3 +95,23 @@ def test_one_kernel_of_transposed_ones_changed(size: int, tmp_path: Path) -> Non
     (one,) = (one for one in found.tensors if one.kind != LAYOUT)
     assert one.kind == CHANGED and one.a == ("net.1.weight",) and one.how.startswith("transposed, as 'params/Dense_")
     assert one.change is not None and one.change.elements == 5 and one.change.largest == pytest.approx(0.25)
+
+
+def test_layers_numbered_otherwise_are_not_measured_by_their_numbers(tmp_path: Path) -> None:
+    """0, 2, 4, 6, 8 as 0 to 4: layer 4 of B is 8 of A, and not 4."""
+    a = {f"{2 * k}.weight": torch.randn(16, 16) for k in range(5)}
+    b = {f"layers.{k}.weight": a[f"{2 * k}.weight"].clone() for k in range(5)}
+    for k in (2, 4):
+        b[f"layers.{k}.weight"] += 0.01
+    for one in compared(tmp_path, a, b).tensors:
+        assert one.kind != CHANGED or int(one.a[0][0]) == 2 * int(one.b[0][7]), (one.a, one.b)
+
+
+@pytest.mark.parametrize("width", [16, 24])
+def test_fresh_biases_of_layers_numbered_otherwise(width: int, tmp_path: Path) -> None:
+    a, b = {}, {}
+    for k in range(4):
+        a |= {f"{2 * k}.weight": torch.randn(width, 16), f"{2 * k}.bias": torch.zeros(width)}
+        b |= {f"params/Dense_{k}/kernel": a[f"{2 * k}.weight"].T, f"params/Dense_{k}/bias": torch.zeros(width)}
+    for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
+        assert found.is_same() and not found.notes, [(one.kind, one.a, one.b) for one in found.tensors]

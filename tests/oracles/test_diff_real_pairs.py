@@ -23,6 +23,8 @@ from torch import nn
 from transformers import (
     AutoModel,
     BertConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
     GPTNeoXConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -35,7 +37,7 @@ from paramtool.commands.dedup import dedup
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.commands.diff.find_base import find_base
 from paramtool.commands.export import export
-from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME, TensorDiff
+from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, ROUNDED, SAME, TensorDiff
 from tests.examples import IS_WHOLE
 from tests.oracles.running import close, random
 
@@ -501,3 +503,36 @@ def test_a_tensor_exchanged_with_that_of_another_layer_is_changed(name: str, tmp
             told = {row.b[0]: (row.kind, row.how) for row in found.tensors if row.kind != SAME}
             words = "the same bytes as" if dtype == torch.float32 else "a cast of"
             assert told == {key: (CHANGED, f"{words} {twin!r} of A") for key, twin in ((one, other), (other, one))}, one
+
+
+# --- a head that the config.json ties ---------------------------------------------------------------------------------
+
+
+def tied_model(place: Path) -> GPT2LMHeadModel:
+    """A GPT-2 as transformers saves it: one name of two."""
+    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=60, n_positions=16))
+    model.save_pretrained(place)
+    return model
+
+
+def test_one_tie_that_both_declare_is_no_difference(tmp_path: Path) -> None:
+    """The same model in safetensors, which drops the head, and as torch's own file, which shares its memory."""
+    model = tied_model(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    torch.save(model.state_dict(), tmp_path / "b" / "pytorch_model.bin")
+    model.config.save_pretrained(tmp_path / "b")
+    for one, other in ("ab", "ba"):
+        found = diff(tmp_path / one, tmp_path / other)
+        assert found.is_same() and not found.ties
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_tied_head_that_is_stored_twice_is_tied_otherwise(dtype: torch.dtype, tmp_path: Path) -> None:
+    state = tied_model(tmp_path / "a").state_dict()
+    save_file({name: one.to(dtype).clone() for name, one in state.items()}, tmp_path / "b.safetensors")
+    found = diff(tmp_path / "a", tmp_path / "b.safetensors")
+    (text,) = found.ties
+    assert not found.is_same() and text.endswith("by the config.json of A, and stored apart in B")
+    assert kinds(found) == ({SAME, RENAMED} if dtype == torch.float32 else {ROUNDED, CAST})
+    back = diff(tmp_path / "b.safetensors", tmp_path / "a")
+    assert len(back.ties) == 1 and REMOVED not in kinds(back)

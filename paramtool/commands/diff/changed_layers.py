@@ -23,6 +23,9 @@ def changed_layers(state: Settled) -> None:
     for name in state.pairs:
         if state.found[name].kind in LED_BACK:
             proved.setdefault(numberless(name), []).append(state.found[name])
+    for twins in proved.values():
+        if any(numbers(old) != numbers(one.b[0]) for one in twins for old in one.a):  # 0, 2, 4 as 0, 1, 2
+            twins.clear()
     found: dict[str, tuple[TensorDiff, list[WindowPair], dict[str, str]]] = {}
     for name, view in state.left_b.items():
         for one in proved.get(numberless(name), ())[:MAX_TRIED]:

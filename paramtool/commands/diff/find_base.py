@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paramtool.commands.diff.same_places import is_matrix, same_places
+from paramtool.commands.diff.same_places import NEAR, is_matrix, same_places
 from paramtool.commands.opening import Allowed, opened
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.compare.cast_verdicts import REAL
@@ -30,8 +30,6 @@ TENSORS = 64
 """The most tensors that are sampled: the largest."""
 SAMPLE = 4096
 """Elements of a tensor that are compared, from its middle."""
-NEAR = 0.5
-"""A base is nearer than this, relative to its own norm: weights that have nothing in common are 1.41 apart."""
 CLEAR = 0.5
 """Its distance is at most this share of that of the next candidate."""
 

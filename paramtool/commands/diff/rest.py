@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.commands._differences import declared_names
-from paramtool.commands.diff.same_places import names_in_front
-from paramtool.commands.diff.settled import Settled
+from paramtool.commands.diff.same_places import NEAR, names_in_front
+from paramtool.commands.diff.settled import LED_BACK, Settled, may_be_cast
+from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
@@ -55,17 +56,22 @@ class Rest:
         )
         for name, view in olds.items():
             names = (one for one in renames.of(name) if one in news and one not in pairs)
-            new = next((one for one in names if news[one].shape == view.shape), None)
+            new = next((one for one in names if news[one].shape == view.shape and may_be_cast(view, news[one])), None)
             if new is not None:
                 pairs[new] = name
         left = {new: view for new, view in news.items() if new not in pairs}
         paired = {*pairs.values()}
         in_front, _ = names_in_front(left, {old: view for old, view in olds.items() if old not in paired})
-        if 2 * sum(left[new].nbytes for new in in_front) >= sum(view.nbytes for view in left.values()):
-            pairs |= in_front
-        changes = state.sides.changes([[WindowPair(state.a[old], state.b[new])] for new, old in pairs.items()])
-        for (new, old), change in zip(pairs.items(), changes, strict=True):
-            state.settle(CHANGED, [old], new, change=change, how=state.twins.get(("b", new), ""))
+        every = pairs | in_front
+        changes = state.sides.changes([[WindowPair(state.a[old], state.b[new])] for new, old in every.items()])
+        found = dict(zip(every, changes, strict=True))
+        near = sum(left[new].nbytes for new in in_front if (found[new].relative or 0) < NEAR)
+        if 2 * near < sum(view.nbytes for view in state.b.values()):  # no fine-tune, but another model
+            every = pairs
+        for new, old in every.items():
+            change = found[new]
+            if change.elements:  # equal ones of a fine-tune prove nothing
+                state.settle(CHANGED, [old], new, change=change, how=state.twins.get(("b", new), ""))
 
     def _longer(self, name: str) -> str:
         """Of a tensor with more rows in one of the two: that the others are the same, as of a padded vocabulary."""
@@ -93,9 +99,9 @@ class Rest:
                 state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
                 continue
             if other := self._equal_to_tied("b", name):
-                state.settle(
-                    RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}, with the same bytes"
-                )
+                kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
+                how = f"the config.json of A ties it to {other!r}, with the same bytes" if kind == RENAMED else ""
+                state.settle(kind, [other], name, how=how)
                 state.untied.append(f"{name!r}: tied to {other!r} by the config.json of A, and stored apart in B")
                 continue
             kind, how = ADDED, self._twin("b", name, state.b)
@@ -148,14 +154,16 @@ class Rest:
         return other if any({name, other} <= {*names} for names in self._declared(side)) else ""
 
     def _equal_to_tied(self, side: str, name: str) -> str:
-        """The same of a name that has memory of its own there, and the bytes of what the other side stores for both."""
+        """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""
         state = self.state
-        mine, theirs = (state.b, state.a) if side == "b" else (state.a, state.b)
+        views, source = (state.b, state.sides.b.source) if side == "b" else (state.a, state.sides.a.source)
         for other in sorted({one for names in self._declared(side) if name in names for one in names} - {name}):
-            if other not in mine or other not in theirs or mine[name].dtype != theirs[other].dtype:
+            found = state.found.get(other)
+            if found is None or found.kind not in LED_BACK or other not in state.a or other not in views:
                 continue
-            pair = WindowPair(theirs[other], mine[name]) if side == "b" else WindowPair(mine[name], theirs[other])
-            if pair.a.shape == pair.b.shape and state.sides.same([pair], lambda nbytes: None)[pair]:
+            if (views[other].dtype, views[other].shape) != (views[name].dtype, views[name].shape):
+                continue
+            if same_bytes(source, views[other], source, views[name]):
                 return other
         return ""
 

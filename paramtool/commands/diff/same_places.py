@@ -20,6 +20,8 @@ from paramtool.model.view import View
 Views = Mapping[str, View]
 MAX_PREFIX = 3
 """The most segments in front of names that are exchanged: `model.language_model.` has two."""
+NEAR = 0.5
+"""A base is nearer than this, relative to its own norm: weights that have nothing in common are 1.41 apart."""
 ENOUGH = 0.5
 """Dialects are tried if names show the place of a smaller share of the fine-tune's elements."""
 

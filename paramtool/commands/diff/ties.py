@@ -128,7 +128,11 @@ def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Map
     mine, theirs = (declared_names(*one) for one in (a, b))
     if mine is None or theirs is None:
         return
-    moved = {tuple(sorted(renamed.get(name, name) for name in names)) for names in mine}
-    for names in sorted(moved ^ theirs):
+    both = set(renamed.values()) & b[0].entries.keys()
+    moved, own = (
+        {cut for names in ties if len(cut := tuple(sorted(both.intersection(names)))) > 1}
+        for ties in ([{renamed.get(name, name) for name in names} for names in mine], theirs)
+    )
+    for names in sorted(moved ^ own):
         where = "A" if names in moved else "B"
         yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"

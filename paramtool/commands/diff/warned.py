@@ -17,7 +17,7 @@ from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.names import NUMBER
-from paramtool.passes.diff.numbering import layer_type, numberless
+from paramtool.passes.diff.numbering import layer_place
 
 _TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
 """What `how` says of maps that are the same for all rows."""
@@ -67,17 +67,19 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     for one in tensors:
         if one.a and one.b and one.kind in LED_BACK:
             name = one.b[0]
-            # words that end with a number can be other tensors of one layer, as w1, w2 and w3, but no kernels
-            is_layer = NUMBER.search(name) or name.endswith(KERNELS)
-            olds = () if is_layer else tuple(map(numberless, one.a))
+            if NUMBER.search(name):
+                by_map = layers.setdefault(NUMBER.sub("*", name), {})
+                by_map.setdefault((one.layout or "rows") if one.how else "", []).append(name)
+            olds = () if name.endswith(KERNELS) else tuple(map(layer_place, one.a))
             axes = sum(size > 1 for size in one.shapes[1] or ())
-            by_map = layers.setdefault((layer_type(name), olds, axes), {})
-            by_map.setdefault(_map_word(one), []).append(one.b[0])
-    names = []
+            by_map = layers.setdefault((layer_place(name), olds, axes), {})
+            by_map.setdefault(_map_word(one), []).append(name)
+    found: dict[str, None] = {}
     for by_map in layers.values():
         most = max(map(len, by_map.values()))
         usual = [word for word, own in by_map.items() if len(own) == most]
-        names += [name for word, own in by_map.items() if [word] != usual for name in own]
+        found |= {name: None for word, own in by_map.items() if [word] != usual for name in own}
+    names = [*found]
     if names:
         many = plural(len(names), "tensor is", "tensors are")
         yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"

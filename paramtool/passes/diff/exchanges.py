@@ -40,15 +40,28 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str
     >>> list(_out_of_order([("0.w", "fc1.w"), ("2.w", "fc3.w"), ("4.w", "fc2.w")], lambda old, new: True))
     ['fc3.w', 'fc2.w']
     """
-    groups: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[list[int], list[int], str]]] = {}
     for old, new in pairs:
-        if len(numbers(old)) <= 1 and len(numbers(new)) <= 1:  # Keras begins with a layer that has none
-            mine, theirs = (int(next(iter(numbers(name)), -1)) for name in (old, new))
-            groups.setdefault((layer_type(old), layer_type(new)), []).append((mine, theirs, new))
-    for group in groups.values():
+        mine, theirs = ([*map(int, numbers(name))] for name in (old, new))
+        groups.setdefault((layer_type(old), layer_type(new)), []).append((mine, theirs, new))
+    for rows in groups.values():
+        olds, news = _varying([mine for mine, _, _ in rows]), _varying([theirs for _, theirs, _ in rows])
+        if olds is None or news is None:
+            continue
+        group = [(one, other, new) for one, other, (_, _, new) in zip(olds, news, rows, strict=True)]
         places = {theirs: k for k, theirs in enumerate(sorted(theirs for _, theirs, _ in group))}
         moved = [new for k, (_, theirs, new) in enumerate(sorted(group)) if places[theirs] != k]
         yield from (new for new in moved if all(is_alike(new, other) for other in moved))
+
+
+def _varying(every: Sequence[Sequence[int]]) -> list[int] | None:
+    """The numbers that are not the same in all names, if that is one of each; Keras's first layer has none."""
+    most = max(map(len, every), default=0)
+    if any(len(one) < most - 1 for one in every):
+        return None
+    whole = [one if len(one) == most else [-1, *one] for one in every]
+    columns = [[*column] for column in zip(*whole, strict=True) if len({*column}) > 1]
+    return columns[0] if len(columns) == 1 else None
 
 
 def _in_circles(to: dict[str, str]) -> list[str]:

@@ -55,8 +55,12 @@ class Renames:
         """What is between the words of all names in the second; None where they differ."""
         self._known: dict[str, Counter[str]] = {}
         """{a name or a place, without its numbers: the same in the second}"""
-        self._renumbered: dict[str, Counter[str]] = {}
-        """The same of names with other numbers, which show nothing of others: {the name or place: the one}."""
+        self._proved: dict[str, Counter[str]] = {}
+        """{a name or a place: the same in the second}, with any numbers"""
+        self._against: Counter[tuple[str, str]] = Counter()
+        """{names without their numbers: how many pairs have other numbers}"""
+        self._of_place: dict[str, set[str]] = {}
+        """{a name or a place of the second: those of the first that it was proved to be}"""
         self._heads: dict[str, Counter[str]] = {}
         """{a name or a place of the first: what was found for it}"""
         self._ends: Counter[tuple[str, str]] = Counter()
@@ -67,22 +71,37 @@ class Renames:
                 if numbers(mine) == numbers(theirs):
                     self._known.setdefault(numberless(mine), Counter())[numberless(theirs)] += 1
                 else:
-                    self._renumbered.setdefault(mine, Counter())[theirs] += 1
+                    self._against[numberless(mine), numberless(theirs)] += 1
+                self._proved.setdefault(mine, Counter())[theirs] += 1
+                self._of_place.setdefault(theirs, set()).add(mine)
 
     def of(self, name: str) -> Iterator[str]:
         """Names that one could have in the second checkpoint, the most likely first."""
+        place = place_of(name)
+        for one in self._of(name, place):
+            other = place_of(one)
+            if place is None or other is None or not self._is_renumbered(place.at, other.at):
+                yield one
+
+    def _of(self, name: str, place: ModulePlace | None) -> Iterator[str]:
         for level in self._levels(name, self._anywhere):
             yield from level
-        place = place_of(name)
         if place is not None:
             for level in self._levels(place.at, self._anywhere):
                 for at in level:
                     yield from spelled(ModulePlace(at, place.role), self._separator)
             yield from spelled(place, self._separator)
-
         for (end, other), _ in self._ends.most_common():
             if name.endswith(end):
                 yield name.removesuffix(end) + other
+
+    def _is_renumbered(self, old: str, new: str) -> bool:
+        """Whether most places of these names have other numbers in the second, and this one was not proved."""
+        own, other = numberless(old), numberless(new)
+        against = self._against[own, other]
+        return (
+            bool(against) and against >= self._known.get(own, Counter())[other] and new not in self._proved.get(old, ())
+        )
 
     def instead(self, name: str, own: str) -> Iterator[str]:
         """Names that more pairs ask for than for `own`, the one that it has: by the name itself, then by its places.
@@ -108,16 +127,21 @@ class Renames:
             yield Counter({between.join(filter(None, [head, tail])): count for head, count in heads.items()})
 
     def _anywhere(self, head: str) -> Counter[str]:
-        """The same as `_filled`, then those with other numbers."""
+        """Those that it was proved to be, then the same as `_filled`, without those that others were proved to be."""
         if head not in self._heads:
-            self._heads[head] = self._filled(head) | self._renumbered.get(head, Counter())
+            found = Counter(self._proved.get(head, Counter()))
+            for one, count in self._filled(head).items():
+                if head in self._of_place.get(one, {head}):
+                    found[one] += count
+            self._heads[head] = found
         return self._heads[head]
 
     def _filled(self, head: str) -> Counter[str]:
         """{the same name or place in the second: how many pairs ask for it}, with the numbers of the first."""
-        found = Counter[str]()
-        for template, count in self._known.get(numberless(head), Counter()).most_common():
-            found[renumbered(template, numbers(head))] += count
+        found, own = Counter[str](), numberless(head)
+        for template, count in self._known.get(own, Counter()).most_common():
+            if count > self._against[own, template]:
+                found[renumbered(template, numbers(head))] += count
         return found
 
 

@@ -8,6 +8,8 @@ from itertools import zip_longest
 
 _NUMBER = re.compile(r"(?<![0-9])(?<!vars/)[0-9]+(?=[./_]|$)")
 """A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.  Keras's `vars/3` is no layer."""
+_WORD = re.compile(r"(?<![^./])(?<!vars/)[0-9]+(?![^./])")
+"""One that is a word of its own."""
 _BLANK = "\0"
 
 
@@ -33,6 +35,21 @@ def renumbered(name: str, others: Iterable[str]) -> str:
     """
     words = numberless(name).split(_BLANK)
     return "".join(map("".join, zip_longest(words, others, fillvalue="")))
+
+
+def layer_place(name: str) -> str:
+    """A name without the numbers that are words, or else without its first number: of one layer after the other.
+
+    Other numbers say which tensor of a layer it is.
+
+    >>> layer_place("h.3.w2") == layer_place("h.4.w2"), layer_place("h.3.w2") == layer_place("h.3.w1")
+    (True, False)
+    >>> layer_place("dense/vars/0") == layer_place("dense_1/vars/0")
+    True
+    """
+    if _WORD.search(name):
+        return _WORD.sub(_BLANK, name)
+    return _NUMBER.sub(_BLANK, name, count=1).replace(f"_{_BLANK}", "")
 
 
 def layer_type(name: str) -> str:
