@@ -55,3 +55,15 @@ def test_a_tensor_that_becomes_several_exchanges_nothing() -> None:
     pairs = [(f"m.{k}.qkv", f"x.{k}.{name}") for k in range(3) for name in "qkv"]
     assert exchanged(pairs, lambda one, other: True) == []
     assert exchanged([(new, old) for old, new in pairs[::3]], lambda one, other: True) == []
+
+
+def test_directions_of_recurrent_layers() -> None:
+    """torch has a word for the backward direction only, Keras for both."""
+    names = [
+        ("bi/forward_layer/cell/vars/0", "lstm.weight_ih_l0"),
+        ("bi/backward_layer/cell/vars/0", "lstm.weight_ih_l0_reverse"),
+    ]
+    assert exchanged(names, lambda one, other: True) == []
+    turned = [(names[0][0], names[1][1]), (names[1][0], names[0][1])]
+    assert exchanged(turned, lambda one, other: True) == [new for _, new in turned]
+    assert exchanged([(new, old) for old, new in turned], lambda one, other: True) == [old for old, _ in turned]

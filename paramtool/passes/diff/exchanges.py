@@ -11,11 +11,15 @@ the last of them is where the rename has none.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.diff.numbering import layer_type, numbers
+
+_BACK = re.compile("backward|reverse")
+"""A word of the backward direction: torch's `weight_ih_l0_reverse`, Keras's `backward_layer`."""
 
 
 def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> list[str]:
@@ -30,7 +34,7 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], b
         other = next((one for one in renames.instead(old, new) if one in held and is_alike(one, new)), None)
         if other is not None:
             usual[new] = other
-    found = dict.fromkeys([*_in_circles(usual), *_out_of_order(pairs, is_alike)])
+    found = dict.fromkeys([*_in_circles(usual), *_out_of_order(pairs, is_alike), *_turned(pairs)])
     return [new for _, new in pairs if new in found]
 
 
@@ -52,6 +56,17 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str
         places = {theirs: k for k, theirs in enumerate(sorted(theirs for _, theirs, _ in group))}
         moved = [new for k, (_, theirs, new) in enumerate(sorted(group)) if places[theirs] != k]
         yield from (new for new in moved if all(is_alike(new, other) for other in moved))
+
+
+def _turned(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The new names of both directions of a recurrent layer that are exchanged, in the words of torch and Keras.
+
+    >>> list(_turned([("l.forward_layer/w", "l.w_l0_reverse"), ("l.backward_layer/w", "l.w_l0")]))
+    ['l.w_l0_reverse', 'l.w_l0']
+    """
+    turned = [(old, new) for old, new in pairs if bool(_BACK.search(old)) != bool(_BACK.search(new))]
+    if len({bool(_BACK.search(old)) for old, _ in turned}) == 2:
+        yield from (new for _, new in turned)
 
 
 def _varying(every: Sequence[Sequence[int]]) -> list[int] | None:
