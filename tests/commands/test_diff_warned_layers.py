@@ -58,3 +58,15 @@ def test_one_layer_by_another_map(style: str, wrong: str, tmp_path: Path) -> Non
         (note,) = found.notes
         assert found.is_same() and note.startswith("1 tensor is the same by another map"), note
         assert note.endswith(f"{names[2]!r}"), note
+
+
+def test_a_sequence_of_other_layers_gives_no_warning(tmp_path: Path) -> None:
+    """A table that stays, and kernels that are transposed, in one Sequential."""
+    a = {"embedding/vars/0": RANDOM.normal(size=(20, 16)).astype("f4")}
+    a |= {f"dense{end}/vars/0": RANDOM.normal(size=(16, 8)).astype("f4") for end in ("", "_1")}
+    b = {f"{2 * k}.weight": one.T if k else one for k, one in enumerate(a.values())}
+    for side, tensors in (("a", a), ("b", b)):
+        save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, tmp_path / f"{side}.safetensors")
+    paths = [tmp_path / f"{side}.safetensors" for side in "ab"]
+    for found in (diff(*paths), diff(*reversed(paths))):
+        assert found.is_same() and not found.notes, found.notes

@@ -23,6 +23,8 @@ _TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
 """What `how` says of maps that are the same for all rows."""
 KERNELS = ("kernel", "vars/0")
 """How the names of kernels end that Flax and Keras store, in one order of axes for all layers of a type."""
+_IN_SEQUENCE = re.compile(r"(?<![^.])[0-9]+\.[^.]+$")
+"""The numbers of torch's Sequential: its layers can be of any type."""
 SHOWN = 3
 """How many names a warning shows."""
 
@@ -67,7 +69,7 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     for one in tensors:
         if one.a and one.b and one.kind in LED_BACK:
             name = one.b[0]
-            if NUMBER.search(name):
+            if NUMBER.search(name) and not _IN_SEQUENCE.search(name):
                 by_map = layers.setdefault(NUMBER.sub("*", name), {})
                 by_map.setdefault((one.layout or "rows") if one.how else "", []).append(name)
             olds = () if name.endswith(KERNELS) else tuple(map(layer_place, one.a))
