@@ -536,3 +536,12 @@ def test_a_tied_head_that_is_stored_twice_is_tied_otherwise(dtype: torch.dtype, 
     assert kinds(found) == ({SAME, RENAMED} if dtype == torch.float32 else {ROUNDED, CAST})
     back = diff(tmp_path / "b.safetensors", tmp_path / "a")
     assert len(back.ties) == 1 and REMOVED not in kinds(back)
+
+
+def test_a_copy_beside_a_config_that_ties_it_is_no_difference(tmp_path: Path) -> None:
+    """A loader of either ties the two."""
+    model = tied_model(tmp_path / "a")
+    model.config.save_pretrained(tmp_path / "b")
+    save_file({name: one.clone() for name, one in model.state_dict().items()}, tmp_path / "b" / "model.safetensors")
+    for one, other in ("ab", "ba"):
+        assert diff(tmp_path / one, tmp_path / other).is_same()

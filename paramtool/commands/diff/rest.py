@@ -102,7 +102,7 @@ class Rest:
                 kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
                 how = f"the config.json of A ties it to {other!r}, with the same bytes" if kind == RENAMED else ""
                 state.settle(kind, [other], name, how=how)
-                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of A, and stored apart in B")
+                self._note_untied("b", name, other)
                 continue
             kind, how = ADDED, self._twin("b", name, state.b)
             if self._is_of_graph(1, name):
@@ -127,7 +127,7 @@ class Rest:
                 kind, how = RENAMED, f"the config.json of B ties it to {other!r}"
             elif other := self._equal_to_tied("a", name):
                 kind, how = RENAMED, f"the config.json of B ties it to {other!r}, with the same bytes"
-                state.untied.append(f"{name!r}: tied to {other!r} by the config.json of B, and stored apart in A")
+                self._note_untied("a", name, other)
             if self._is_of_graph(0, name):
                 kind, how = GRAPH, "only in A"
             if kind == REMOVED and is_bounded and not how:
@@ -166,6 +166,14 @@ class Rest:
             if same_bytes(source, views[other], source, views[name]):
                 return other
         return ""
+
+    def _note_untied(self, side: str, name: str, other: str) -> None:
+        """A tie that the config.json of the other side declares, unless that of this side declares it, too."""
+        own = self.state.checkpoints["ab".index(side)]
+        if not any({name, other} <= {*names} for names in declared_names(own, own.files[0].path) or ()):
+            here, there = ("A", "B") if side == "a" else ("B", "A")
+            text = f"{name!r}: tied to {other!r} by the config.json of {there}, and stored apart in {here}"
+            self.state.untied.append(text)
 
     def _declared(self, side: str) -> set[tuple[str, ...]]:
         """Names of one side that the config.json of the other side ties."""
