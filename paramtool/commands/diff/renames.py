@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled
@@ -28,7 +28,7 @@ class NamePair(NamedTuple):
 def by_content(state: Settled, *, is_squeezed: bool = False) -> None:
     """Tensors that hold the same bytes under another name; with `is_squeezed` also with other axes of length 1."""
     unsure: list[tuple[list[str], list[str]]] = []
-    for old, new in _classes(state, is_squeezed=is_squeezed):
+    for old, new in equal_names(state, state.left_a, state.left_b, is_squeezed=is_squeezed):
         if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
             if state.is_exchanged(old[0], new[0]):
                 state.twins["b", new[0]] = f"the same bytes as {old[0]!r} of A"
@@ -53,16 +53,18 @@ def by_later_renames(state: Settled) -> None:
             _match(state, old, new, renames)
 
 
-def _classes(state: Settled, *, is_squeezed: bool) -> Iterator[tuple[list[str], list[str]]]:
-    """Names without a verdict whose tensors hold the same bytes, of both checkpoints."""
+def equal_names(
+    state: Settled, a: Mapping[str, View], b: Mapping[str, View], *, is_squeezed: bool = False
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Names of some tensors of both checkpoints that hold the same bytes, of one type and shape."""
     groups: dict[object, tuple[list[str], list[str]]] = {}
-    for side, names in enumerate((state.left_a, state.left_b)):
-        for name, view in names.items():
+    for side, views in enumerate((a, b)):
+        for name, view in views.items():
             shape = _squeezed(view) if is_squeezed else view.shape
             groups.setdefault((view.dtype, shape), ([], []))[side].append(name)
     both = [(old, new) for old, new in groups.values() if old and new]
-    views = [([state.a[name] for name in old], [state.b[name] for name in new]) for old, new in both]
-    for (old, new), classes in zip(both, state.sides.equal(views), strict=True):
+    windows = [([a[name] for name in old], [b[name] for name in new]) for old, new in both]
+    for (old, new), classes in zip(both, state.sides.equal(windows), strict=True):
         for mine, theirs in classes:
             yield [old[k] for k in mine], [new[k] for k in theirs]
 

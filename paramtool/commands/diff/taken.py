@@ -7,21 +7,17 @@ nothing, as that of rotary pairs in a head of two rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from paramtool.commands.diff.casts import alike_as_casts
 from paramtool.commands.diff.found import distinct
+from paramtool.commands.diff.renames import equal_names
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.model.view import View
 
-Names = tuple[list[str], list[str]]
-"""Names of the first, and names of the second whose tensors are alike."""
-
 
 def taken(state: Settled) -> None:
     """The same bytes as another tensor."""
-    for olds, news in list(_equal(state)):
+    for olds, news in list(equal_names(state, *_views(state))):
         _set_aside(state, olds, news, "the same bytes as")
 
 
@@ -48,16 +44,3 @@ def _views(state: Settled) -> tuple[dict[str, View], dict[str, View]]:
     new = {name: view for name, view in state.left_b.items() if name in state.a and view.nbytes >= SURE_NBYTES}
     shapes = {view.shape for view in new.values()}
     return {name: view for name, view in distinct(state.a) if view.shape in shapes}, new
-
-
-def _equal(state: Settled) -> Iterator[Names]:
-    groups: dict[object, Names] = {}
-    every = _views(state)
-    for side, views in enumerate(every):
-        for name, view in views.items():
-            groups.setdefault((view.dtype, view.shape), ([], []))[side].append(name)
-    both = [(old, new) for old, new in groups.values() if old and new]
-    windows = [([every[0][name] for name in old], [every[1][name] for name in new]) for old, new in both]
-    for (old, new), classes in zip(both, state.sides.equal(windows), strict=True):
-        for mine, theirs in classes:
-            yield [old[k] for k in mine], [new[k] for k in theirs]
