@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled
+from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
 from paramtool.engine.compare.axes import AxesWay, are_same, backwards, corners, ends, may_be, ways
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow
 from paramtool.engine.compare.sides import WindowPair
@@ -39,21 +40,34 @@ class ReorderedTensor(NamedTuple):
         return CastPair(self.way.moved, self.way.b)
 
 
-def by_axes(work: Settled, varied: Views) -> None:
+def by_axes(work: Settled, varied: Views, twice: TakenTwice) -> None:
     """Settle what is a tensor of the first with its axes in another order, merged or split, or running backwards."""
     search = _AxesSearch(work, varied)
-    every = {name: list(search.candidates(name, view)) for name, view in varied.items()}
+    every = {name: list(search.candidates(name, varied[name])) for name in by_own_names(work, varied)}
     exact = {name: [one for one in some if not one.is_cast] for name, some in every.items()}
     names = [name for name, some in exact.items() if some]
     tasks = [(exact[name], [WindowPair(one.way.a, one.way.b) for one in exact[name]]) for name in names]
     for name, held in zip(names, work.sides.map(search.held, tasks), strict=True):
-        if held:
-            _settle(work, name, exact[name][held[0]], kind=LAYOUT, is_unique=len(held) == 1)
+        some, is_unique = [exact[name][k] for k in held], len(held) == 1
+        free = next((one for one in some if not _is_copy(work, name, one, twice)), None)
+        if some and free is None:  # of more than two that are equal
+            others = [one for one in exact[name] if not _is_copy(work, name, one, twice)]
+            ((*held,),) = work.sides.map(search.held, [(others, [WindowPair(one.way.a, one.way.b) for one in others])])
+            free = others[held[0]] if held else None
+        if free is not None:
+            _settle(work, name, free, kind=LAYOUT, is_unique=is_unique)
+            twice.made(name, [free.old])
+        elif some:
+            twice.note(name, [some[0].old])
     rest = {name: [one for one in some if one.is_cast] for name, some in every.items() if name in work.left_b}
-    _by_casts(work, {name: some for name, some in rest.items() if some})
+    _by_casts(work, {name: some for name, some in rest.items() if some}, twice)
 
 
-def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]]) -> None:
+def _is_copy(work: Settled, name: str, one: ReorderedTensor, twice: TakenTwice) -> bool:
+    return twice.is_copy(name, [(one.old, work.a[one.old])])
+
+
+def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]], twice: TakenTwice) -> None:
     """The same of candidates of another type, the first of each tensor and then the next."""
     tried = [(name, some[0]) for name, some in left.items()]
     kinds = list(work.sides.casts([one.pair] for _, one in tried))
@@ -62,10 +76,14 @@ def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]]) -> N
     for (name, one), kind in zip(tried, kinds, strict=True):
         if kind != CHANGED:
             change = next(lost)._replace(rows=(), row_count=0) if kind == ROUNDED else None
+            if _is_copy(work, name, one, twice):
+                twice.note(name, [one.old])
+                continue
             _settle(work, name, one, kind=kind, is_unique=len(left[name]) == 1, change=change)
+            twice.made(name, [one.old])
     more = {name: some[1:] for name, some in left.items() if name in work.left_b and some[1:]}
     if more:
-        _by_casts(work, more)
+        _by_casts(work, more, twice)
 
 
 def _settle(work: Settled, name: str, one: ReorderedTensor, **more: Any) -> None:

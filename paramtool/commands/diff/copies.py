@@ -30,16 +30,18 @@ Surplus = dict[LineKind, Counter[bytes]]
 """{kind of lines: {digest of a line: how often it was taken more than once}}"""
 
 
-def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedLines]) -> None:
+def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedLines]) -> Surplus:
     """Count lines of the first as used where an equal line was taken in their place.
 
-    `maps` are those that were found, and `firsts` the tensors of the first as the lines that were looked in.
+    `maps` are those that were found, and `firsts` the tensors of the first as the lines that were looked in.  Returns
+    how many lines of each digest were given a use.
     """
     uses = _uses(maps)
     source = work.sides.a.source
     wanted = [one for one in firsts if one[0] in work.left_a or (one in uses and not uses[one].all())]
     kinds = {LineWay(lines).kind for _, lines in wanted}
     left: Surplus = {}
+    given: Surplus = {}
     for (_, lines), counts in uses.items():
         if LineWay(lines).kind not in kinds:
             continue
@@ -58,10 +60,27 @@ def give_copies(work: Settled, maps: Iterable[FoundMap], firsts: Sequence[NamedL
         if name in work.left_a and len(taken) < lines.total:
             continue  # a tensor that nothing was taken of: all of it, or it is lost
         surplus.subtract(found)
+        given.setdefault(LineWay(lines).kind, Counter()).update(found)
         work.copied.add(name)
         work.use(name, [lines.part(start, stop - start) for start, stop in spans(taken)])
         if name in work.left_a:
             work.settle_only_a(LAYOUT, name, "rows that B has as copies of equal rows")
+    return given
+
+
+def takes_given(work: Settled, one: FoundMap, given: Surplus) -> bool:
+    """Whether lines that a map takes were given the use of equal lines; those are its own, and no longer given."""
+    source = work.sides.a.source
+    taken: Surplus = {}
+    for number, start, count in one.map.runs.covered() if given else ():
+        lines = one.lines[number][1]
+        digests = (digest for _, digest in _digests(source, lines, range(start, start + count)))
+        taken.setdefault(LineWay(lines).kind, Counter()).update(digests)
+    if not any(given[kind] & found for kind, found in taken.items() if kind in given):
+        return False
+    for kind, found in taken.items():
+        given.setdefault(kind, Counter()).subtract(found)
+    return True
 
 
 def _uses(maps: Iterable[FoundMap]) -> dict[NamedLines, Array]:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from paramtool.commands.diff.axes import by_axes
 from paramtool.commands.diff.axes_beside import beside_axes
-from paramtool.commands.diff.copies import give_copies
+from paramtool.commands.diff.copies import give_copies, takes_given
 from paramtool.commands.diff.found import FoundMap
 from paramtool.commands.diff.made import MadeByTables
 from paramtool.commands.diff.runs import RunSearch
 from paramtool.commands.diff.search import Search
 from paramtool.commands.diff.settled import Settled
+from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
 from paramtool.commands.progress import Progress
 from paramtool.engine.compare.lines import has_lines
 from paramtool.engine.compare.sides import is_constant
@@ -31,30 +32,57 @@ MAX_MEASURED = 1 << 16
 def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
     varied = _varied(work)
-    by_axes(work, varied)
+    twice = TakenTwice(work)
+    by_axes(work, varied, twice)
     beside_axes(work)
     first, names = _open(work), sorted(work.b)
     search = Search(first, _left(varied, work), work.sides, work.memory)
-    maps = []
+    maps, copies = [], []
     with progress("rows", search.nbytes) as advance:
         for one in search.found(advance):
             if _is_new(one, work):
                 maps.append(one)
+                if twice.is_copy(one.name, one.used()):
+                    copies.append(one)
+                    continue
                 named = _under_own_name(one, work)
                 _settle(named, work, search)
+                twice.made(one.name, one.olds)
                 _follow(named, work, made, names)
-    give_copies(work, maps, search.firsts)
-    runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
-    for one in runs.found():
-        if _is_new(one, work):
+    given = give_copies(work, maps, search.firsts)
+    for one in copies:
+        if one.name in work.left_b and takes_given(work, one, given):
             _settle(_under_own_name(one, work), work, search)
+        else:
+            twice.note(one.name, one.olds)
+    runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
+    _by_runs(runs, work, search, twice)
     if not search.is_complete:
         _undecided(work, [name for name, view in work.left_b.items() if has_lines(view)])
     _undecided(work, runs.missed)
 
 
+def _by_runs(runs: RunSearch, work: Settled, search: Search, twice: TakenTwice) -> None:
+    """Settle what is made of long runs; what takes only runs that others have is looked for in what is left."""
+    copies: dict[str, View] = {}
+    settled = 0
+    for one in runs.found():
+        if not _is_new(one, work):
+            continue
+        if twice.is_copy(one.name, one.used()):
+            twice.note(one.name, one.olds)
+            copies[one.name] = work.b[one.name]
+            continue
+        _settle(_under_own_name(one, work), work, search)
+        twice.made(one.name, one.olds)
+        settled += 1
+    if copies and settled and (left := _open(work)):
+        again = RunSearch(left, copies, work.sides, work.memory)
+        _by_runs(again, work, search, twice)
+
+
 def _left(varied: Mapping[str, View], work: Settled) -> dict[str, View]:
-    return {name: view for name, view in varied.items() if name in work.left_b}
+    return {name: varied[name] for name in by_own_names(work, varied) if name in work.left_b}
 
 
 def _is_new(one: FoundMap, work: Settled) -> bool:
