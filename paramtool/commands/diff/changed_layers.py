@@ -40,6 +40,9 @@ def changed_layers(state: Settled) -> None:
     for (name, (one, pairs, olds)), change in zip(found.items(), changes, strict=True):
         for other in olds.values():
             state.use(other, [pair.a for pair in pairs if _holds(state.a[other], pair.a)])
+        if not change.elements:  # constants, which the map of the other layers proves
+            state.settle(one.kind, olds.values(), name, how=f"{one.how}, as {one.b[0]!r}", layout=one.layout)
+            continue
         how = f"{one.how}, as {one.b[0]!r}, but for other numbers"
         change = change._replace(rows=(), row_count=0)  # those of the windows are no rows of the whole
         state.settle(CHANGED, olds.values(), name, how=how, layout=one.layout, change=change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
@@ -35,6 +36,7 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.passes.module_versions import version_differences, without_versions
 from paramtool.passes.nesting import nesting_differences
 
 RECORDED = ("safetensors", "sharded")
@@ -127,10 +129,13 @@ def diff(
     tied = ties(
         first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
-    objects = object_differences(second, first, tensors=False)
+    has_keys = _says_nesting(first) and _says_nesting(second)
+    plain = (replace(one, objects=without_versions(one.objects)) if has_keys else one for one in (second, first))
+    objects = object_differences(*plain, tensors=False)
     if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
         objects.differences.remove(ONLY_THERE)
-    if _says_nesting(first) and _says_nesting(second):
+    if has_keys:
+        objects.differences += version_differences(second.objects, first.objects)
         objects.differences += [*nesting_differences(second.objects, first.objects, tuple(objects.differences))]
     metadata = [text for text in objects.differences if text.startswith("metadata ")]
     return Diffed(

@@ -42,7 +42,8 @@ class Rest:
             if self._is_of_graph(0, name) and self._is_of_graph(1, name):
                 state.settle(GRAPH, [name], name, change=change)
                 continue
-            only_bits = change is not None and change.largest == 0 and "bits differ, and no number"
+            is_one_type = state.a[name].dtype == state.b[name].dtype
+            only_bits = is_one_type and change is not None and change.largest == 0 and "bits differ, and no number"
             how = only_bits or state.twins.get(("b", name), "") or self._longer(name)
             state.settle(CHANGED, [name], name, change=change, how=how)
 
@@ -100,8 +101,10 @@ class Rest:
                 continue
             if other := self._equal_to_tied("b", name):
                 kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
-                how = f"the config.json of A ties it to {other!r}, with the same bytes" if kind == RENAMED else ""
-                state.settle(kind, [other], name, how=how)
+                how = f"the config.json of A ties it to {other!r}"
+                how += ", with the same bytes" if kind == RENAMED else ""
+                change = None if kind == RENAMED else state.found[other].change
+                state.settle(kind, [other], name, how=how, change=change)
                 self._note_untied("b", name, other)
                 continue
             kind, how = ADDED, self._twin("b", name, state.b)

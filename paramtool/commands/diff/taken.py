@@ -34,7 +34,9 @@ def _set_aside(state: Settled, olds: list[str], news: list[str], words: str) -> 
     if not olds or state.may_be_chance(olds[0]):
         return
     for new in news:
-        if all(state.is_exchanged(old, new) for old in olds):
+        own = CastPair(state.a[new], state.b[new])
+        is_cast = own.a.dtype != own.b.dtype and own.a.shape == own.b.shape and state.proved([own])
+        if not is_cast and all(state.is_exchanged(old, new) for old in olds):
             state.twins["b", new] = f"{words} {olds[0]!r} of A"
             state.taken[new] = state.left_b.pop(new)
 

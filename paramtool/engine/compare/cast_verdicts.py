@@ -175,8 +175,12 @@ def narrow(a: DType, b: DType) -> DType | None:
 
 
 def sample_as(source: Source, view: View, dtype: DType) -> bytes:
-    """Some numbers of a window, cast to a type, as bytes."""
-    return cast(sample(source, view), dtype).tobytes()
+    """Some numbers of a window, cast to a type, as bytes; a NaN is any NaN, as in verdicts."""
+    import numpy as np
+
+    made = np.array(cast(sample(source, view), dtype))
+    made[np.isnan(made)] = np.nan
+    return made.tobytes()
 
 
 def cast_raw(elements: Array, old: DType, dtype: DType) -> Array:

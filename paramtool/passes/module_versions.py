@@ -1,0 +1,44 @@
+"""What a state dict of torch says beside tensors: it is an OrderedDict with the versions of its modules.
+
+Programs that make a plain dict of it, or rename its keys, lose the versions or keep those of other names.  Source:
+`torch.nn.Module.state_dict`, whose dict has an attribute `_metadata` of {module: {"version": number}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paramtool.model.objects import Mapping, Node, map_children, walk
+
+ATTRIBUTE = "_metadata"
+DICTS = ("dict", "collections.OrderedDict")
+
+
+def without_versions(node: Node) -> Node:
+    """A tree without the versions of modules, in which the two classes of dicts are one."""
+    changed = map_children(node, without_versions)
+    if not isinstance(changed, Mapping) or changed.kind not in DICTS:
+        return changed
+    attributes = changed.attributes
+    if isinstance(attributes, Mapping):
+        left = tuple(pair for pair in attributes.items if pair[0] != ATTRIBUTE)
+        attributes = replace(attributes, items=left) if left else None
+    return replace(changed, kind=DICTS[0], attributes=attributes)
+
+
+def version_differences(found: Node, expected: Node) -> Iterator[str]:
+    """That the versions of modules differ, as a difference of metadata; `found` is the output, as elsewhere."""
+    mine, theirs = (tuple(_versions(node)) for node in (found, expected))
+    if mine != theirs:
+        if mine and theirs:
+            said = "has other modules or versions than that of the source"
+        else:
+            said = f"is in the {'output' if mine else 'source'} only"
+        yield f"metadata {ATTRIBUTE!r} of the state dict: {said}"
+
+
+def _versions(node: Node) -> Iterator[Node]:
+    for one in walk(node):
+        if isinstance(one, Mapping) and one.kind in DICTS and isinstance(one.attributes, Mapping):
+            yield from (value for key, value in one.attributes.items if key == ATTRIBUTE)
