@@ -15,7 +15,7 @@ from paramtool.commands.check.targets import CheckTarget, inside
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
-from paramtool.errors import FormatError, ParamtoolError, UsageError, plural, printable
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, printable
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -64,10 +64,11 @@ class Checking:
     def files(self, target: CheckTarget) -> Iterator[CheckedFile]:
         """One checkpoint, or those in a folder that is none itself."""
         found = self.file(target)
-        is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError))
+        is_refused = target.error is None and isinstance(found.error, (UsageError, FormatError, UnsafeError))
         is_refused = is_refused and not isinstance(found.error, OtherModelError)
         is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models
-        if is_refused and not is_named and is_folder(target.path) and (inner := inside(target.path)):
+        inner = inside(target.path) if is_refused and not is_named and is_folder(target.path) else []
+        if len(inner) > isinstance(found.error, UnsafeError):  # an unsafe model of one file is the folder's
             yield from (self.file(CheckTarget(path)) for path in inner)
         else:
             yield found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands.check.patterns import belongs, matching
-from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UsageError, printable, some
+from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UnsafeError, UsageError, printable, some
 from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MANY = 3
 """How many files a note names."""
+_ARCHIVE = re.compile(r"(?<!\.pth)(?<!\.pt)(?<!\.ckpt)\.(zip|tar|gz|tgz)$", re.IGNORECASE)
+"""The ends of names of archives, which hold weights in some libraries: not `model_best.pth.tar`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def _expanded(path: str, is_named: Callable[[str], bool], skipped: dict[str, Non
 def inside(folder: str) -> list[str]:
     """The checkpoints of a folder that is not one itself: sets of weights there and in subfolders, with their copies.
 
-    A file that could be one and cannot be read is among them.  Empty where nothing can be read.
+    Files that could be one are among them, also those that cannot be read, and those whose names no library looks for.
+    Empty where nothing can be read.
     """
     from paramtool import formats
     from paramtool.formats.folder import weight_sets
@@ -97,7 +100,35 @@ def inside(folder: str) -> list[str]:
     for inner in (*places, *_distributed(folder)):  # `every` leaves sets out beside those that libraries look for
         if not any(path == inner or path.startswith(inner + os.sep) for path in (*paths, *left)):
             left.append(inner)
-    return list(dict.fromkeys([*paths, *left]))
+    known |= {*seen, *left}
+    open_folders = [folder, *(place for place in places if place not in paths)]
+    others = [path for place in open_folders for path in _likely(place) if path not in known]
+    return list(dict.fromkeys([*paths, *left, *others]))
+
+
+def _likely(folder: str) -> list[str]:
+    """The files directly in a folder that could be checkpoints, sorted by name; archives only if they can be read."""
+    from paramtool.formats.likely import may_be_checkpoint
+
+    try:
+        every = sorted(os.path.join(folder, name) for name in os.listdir(folder))
+    except OSError:
+        return []
+    likely = [path for path in every if os.path.isfile(path) and may_be_checkpoint(path)]
+    return [path for path in likely if not _ARCHIVE.search(path) or _is_read(path)]
+
+
+def _is_read(path: str) -> bool:
+    """Whether a file is a checkpoint, and not damaged."""
+    from paramtool import formats
+
+    try:
+        formats.read_file(path)
+    except UnsafeError:
+        return True
+    except ParamtoolError:
+        return False
+    return True
 
 
 def _distributed(folder: str) -> list[str]:

@@ -16,8 +16,7 @@ from paramtool.errors import plural, some
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
-from paramtool.passes.diff.names import NUMBER
-from paramtool.passes.diff.numbering import layer_place
+from paramtool.passes.diff.numbering import layer_place, number_words, without_number_words
 
 _TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
 """What `how` says of maps that are the same for all rows."""
@@ -69,8 +68,8 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     for one in tensors:
         if one.a and one.b and one.kind in LED_BACK:
             name = one.b[0]
-            if NUMBER.search(name) and not _IN_SEQUENCE.search(name):
-                by_map = layers.setdefault(NUMBER.sub("*", name), {})
+            if number_words(name) and not _IN_SEQUENCE.search(name):
+                by_map = layers.setdefault(without_number_words(name), {})
                 by_map.setdefault((one.layout or "rows") if one.how else "", []).append(name)
             olds = () if name.endswith(KERNELS) else tuple(map(layer_place, one.a))
             axes = sum(size > 1 for size in one.shapes[1] or ())

@@ -5,8 +5,8 @@
                model.layers.5.q.weight  ->  x.layers.3.q.weight
 
 Each of them is where the rename has another one.  Where frameworks count otherwise, such as `0, 2, 4` and `fc1, fc2,
-fc3`, the order of the layers shows it.  A renumbering, such as that of layers 2-5 as 0-3, exchanges nothing:
-the last of them is where the rename has none.
+fc3`, or `layer1.0` and `stages.0.0`, the order of the layers shows it.  A renumbering, such as that of layers 2-5 as
+0-3, exchanges nothing: the last of them is where the rename has none.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.diff.numbering import layer_type, numbers
+from paramtool.passes.diff.places import place_of
 
+Alike = Callable[[str, str], bool]
+"""Whether the tensors of two new names have one type and shape."""
+_WORDS = re.compile(r"[^\W\d_]+|\d+")
+"""Words and numbers: `layer_0` and `layers.0` have two each."""
 _BACK = re.compile("backward|reverse")
 """A word of the backward direction: torch's `weight_ih_l0_reverse`, Keras's `backward_layer`."""
+MAX_NUMBERS = 4
+"""The most numbers in names that are tried in another order: `experts.2.layers.0` for `layers.0.experts.2`."""
 
 
-def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> list[str]:
-    """The new names of the tensors that are exchanged, of proven pairs (old name, new name).
-
-    `is_alike` says whether the tensors of two new names have one type and shape.
-    """
+def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[str]:
+    """The new names of the tensors that are exchanged, of proven pairs (old name, new name)."""
     renames, held = Renames(pairs), {new for _, new in pairs}
     usual: dict[str, str] = {}
     """{new name: the one that the rename gives to the same tensor}, of those that another tensor has"""
@@ -34,28 +39,74 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], b
         other = next((one for one in renames.instead(old, new) if one in held and is_alike(one, new)), None)
         if other is not None:
             usual[new] = other
-    found = dict.fromkeys([*_in_circles(usual), *_out_of_order(pairs, is_alike), *_turned(pairs)])
+    others = (_out_of_order, _of_other_roles, _of_other_words)
+    found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *(new for one in others for new in one(pairs, is_alike))])
     return [new for _, new in pairs if new in found]
 
 
-def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Callable[[str, str], bool]) -> Iterator[str]:
-    """The new names of layers of one number each that changed their order, where frameworks count otherwise.
+def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
+    """The new names of layers that changed their order, where frameworks count otherwise.
 
     >>> list(_out_of_order([("0.w", "fc1.w"), ("2.w", "fc3.w"), ("4.w", "fc2.w")], lambda old, new: True))
     ['fc3.w', 'fc2.w']
     """
-    groups: dict[tuple[str, str], list[tuple[list[int], list[int], str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for old, new in pairs:
-        mine, theirs = ([*map(int, numbers(name))] for name in (old, new))
-        groups.setdefault((layer_type(old), layer_type(new)), []).append((mine, theirs, new))
-    for rows in groups.values():
-        olds, news = _varying([mine for mine, _, _ in rows]), _varying([theirs for _, theirs, _ in rows])
-        if olds is None or news is None:
-            continue
-        group = [(one, other, new) for one, other, (_, _, new) in zip(olds, news, rows, strict=True)]
-        places = {theirs: k for k, theirs in enumerate(sorted(theirs for _, theirs, _ in group))}
-        moved = [new for k, (_, theirs, new) in enumerate(sorted(group)) if places[theirs] != k]
-        yield from (new for new in moved if all(is_alike(new, other) for other in moved))
+        groups.setdefault((layer_type(old), layer_type(new)), []).append((old, new))
+    for group in groups.values():
+        olds, news = (_counted([pair[side] for pair in group]) for side in (0, 1))
+        ways = permutations(range(len(news[0]))) if len(news[0]) <= MAX_NUMBERS else [range(len(news[0]))]
+        moved = min((_moved(olds, [[one[k] for k in way] for one in news]) for way in ways), key=len)
+        names = [group[k][1] for k in moved]
+        yield from (new for new in names if any(is_alike(new, other) for other in names if other != new))
+
+
+def _counted(names: Sequence[str]) -> list[list[int]]:
+    """The numbers of names of one type, as many of each: Keras's first layer has none."""
+    every = [[*map(int, numbers(name))] for name in names]
+    most = max(map(len, every))
+    return [[-1] * (most - len(one)) + one for one in every]
+
+
+def _moved(olds: Sequence[Sequence[int]], news: Sequence[Sequence[int]]) -> list[int]:
+    """Which rows are not where they were, where both are sorted; rows of the same numbers are in no order."""
+    mine = sorted(range(len(olds)), key=lambda k: (olds[k], news[k]))
+    theirs = sorted(range(len(news)), key=lambda k: (news[k], olds[k]))
+    return [k for k, other in zip(mine, theirs, strict=True) if news[k] != news[other]]
+
+
+def _of_other_roles(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
+    """The new names of a weight that became a bias, and of a bias that became a weight, by the words of frameworks.
+
+    >>> list(_of_other_roles([("bn.weight", "n/bias"), ("bn.bias", "n/scale")], lambda old, new: True))
+    ['n/bias', 'n/scale']
+    """
+    turned: list[tuple[str, str, str]] = []
+    for old, new in pairs:
+        one, other = place_of(old), place_of(new)
+        if one is not None and other is not None and one.role != other.role:
+            turned.append((one.role, other.role, new))
+    for _, role, new in turned:
+        if any(other == role and is_alike(new, name) for other, _, name in turned if name != new):
+            yield new
+
+
+def _of_other_words(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
+    """The new names in which one word became another, and in others the other way round: `encoder` and `decoder`.
+
+    >>> list(_of_other_words([("encoder.w", "m.decoder.w"), ("decoder.w", "m.encoder.w")], lambda old, new: True))
+    ['m.decoder.w', 'm.encoder.w']
+    """
+    became: dict[tuple[int, str, str], dict[str, str]] = {}
+    for old, new in pairs:
+        mine, theirs = _WORDS.findall(old), _WORDS.findall(new)
+        for k in range(1, min(len(mine), len(theirs)) + 1):
+            if mine[-k] != theirs[-k] and not (mine[-k].isdigit() or theirs[-k].isdigit()):
+                swapped = [*theirs[:-k], mine[-k], *theirs[len(theirs) - k + 1 :]]
+                became.setdefault((k, mine[-k], theirs[-k]), {})[".".join(swapped)] = new
+    for (k, word, other), own in became.items():
+        back = {".".join(_WORDS.findall(new)): new for new in became.get((k, other, word), {}).values()}
+        yield from (new for name, new in own.items() if name in back and is_alike(new, back[name]))
 
 
 def _turned(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -67,16 +118,6 @@ def _turned(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
     turned = [(old, new) for old, new in pairs if bool(_BACK.search(old)) != bool(_BACK.search(new))]
     if len({bool(_BACK.search(old)) for old, _ in turned}) == 2:
         yield from (new for _, new in turned)
-
-
-def _varying(every: Sequence[Sequence[int]]) -> list[int] | None:
-    """The numbers that are not the same in all names, if that is one of each; Keras's first layer has none."""
-    most = max(map(len, every), default=0)
-    if any(len(one) < most - 1 for one in every):
-        return None
-    whole = [one if len(one) == most else [-1, *one] for one in every]
-    columns = [[*column] for column in zip(*whole, strict=True) if len({*column}) > 1]
-    return columns[0] if len(columns) == 1 else None
 
 
 def _in_circles(to: dict[str, str]) -> list[str]:

@@ -17,7 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
-from paramtool.passes.diff.numbering import numberless, numbers, renumbered
+from paramtool.passes.diff.numbering import (
+    number_words,
+    numberless,
+    numbers,
+    renumbered,
+    with_number_words,
+    without_number_words,
+)
 from paramtool.passes.diff.places import ModulePlace, place_of, spelled
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
@@ -55,6 +62,8 @@ class Renames:
         """What is between the words of all names in the second; None where they differ."""
         self._known: dict[str, Counter[str]] = {}
         """{a name or a place, without its numbers: the same in the second}"""
+        self._of_words: dict[str, Counter[str]] = {}
+        """The same without the numbers that are words, of names in which the others differ: `gate` and `w1`"""
         self._proved: dict[str, Counter[str]] = {}
         """{a name or a place: the same in the second}, with any numbers"""
         self._against: Counter[tuple[str, str]] = Counter()
@@ -70,6 +79,9 @@ class Renames:
             for mine, theirs in _shown(old, new):
                 if numbers(mine) == numbers(theirs):
                     self._known.setdefault(numberless(mine), Counter())[numberless(theirs)] += 1
+                elif number_words(mine) == number_words(theirs):
+                    found = self._of_words.setdefault(without_number_words(mine), Counter())
+                    found[without_number_words(theirs)] += 1
                 else:
                     self._against[numberless(mine), numberless(theirs)] += 1
                 self._proved.setdefault(mine, Counter())[theirs] += 1
@@ -142,6 +154,9 @@ class Renames:
         for template, count in self._known.get(own, Counter()).most_common():
             if count > self._against[own, template]:
                 found[renumbered(template, numbers(head))] += count
+        for template, count in self._of_words.get(without_number_words(head), Counter()).most_common():
+            if count > self._against[own, numberless(template)]:
+                found[with_number_words(template, number_words(head))] += count
         return found
 
 

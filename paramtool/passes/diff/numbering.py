@@ -33,8 +33,34 @@ def renumbered(name: str, others: Iterable[str]) -> str:
     >>> renumbered("h.3.fc1.weight", ["7", "1"])
     'h.7.fc1.weight'
     """
-    words = numberless(name).split(_BLANK)
-    return "".join(map("".join, zip_longest(words, others, fillvalue="")))
+    return _filled(numberless(name), others)
+
+
+def number_words(name: str) -> list[str]:
+    """The numbers that are words of their own.
+
+    >>> number_words("h.3.fc1.weight"), number_words("params/Dense_12/kernel")
+    (['3'], [])
+    """
+    return _WORD.findall(name)
+
+
+def without_number_words(name: str) -> str:
+    """A name without them: the same for all layers whose numbers are words."""
+    return _WORD.sub(_BLANK, name)
+
+
+def with_number_words(name: str, others: Iterable[str]) -> str:
+    """A name with others of them, as many as it has.
+
+    >>> with_number_words("h.3.fc1.weight", ["7"])
+    'h.7.fc1.weight'
+    """
+    return _filled(without_number_words(name), others)
+
+
+def _filled(template: str, numbers: Iterable[str]) -> str:
+    return "".join(map("".join, zip_longest(template.split(_BLANK), numbers, fillvalue="")))
 
 
 def layer_place(name: str) -> str:
@@ -47,8 +73,8 @@ def layer_place(name: str) -> str:
     >>> layer_place("dense/vars/0") == layer_place("dense_1/vars/0")
     True
     """
-    if _WORD.search(name):
-        return _WORD.sub(_BLANK, name)
+    if number_words(name):
+        return without_number_words(name)
     return _NUMBER.sub(_BLANK, name, count=1).replace(f"_{_BLANK}", "")
 
 
