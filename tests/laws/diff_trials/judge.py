@@ -17,6 +17,7 @@ map is found.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -84,6 +85,8 @@ def _of_tensor(one: TensorDiff, a: Arrays, b: Arrays) -> Iterator[str]:
                 yield "A has the name for another tensor"
         case "layout" if news and olds:
             yield from of_map(one, olds, news[0])
+        case "layout" if "copies of equal rows" in one.how:
+            yield from _of_copies(olds[0], a, b)
         case "layout":
             if "constants" not in one.how or len(np.unique((news or olds)[0])) > 1:
                 yield "no constant"
@@ -98,6 +101,20 @@ def _of_tensor(one: TensorDiff, a: Arrays, b: Arrays) -> Iterator[str]:
                 yield "A has this name"
         case _:
             yield "no verdict"
+
+
+def _of_copies(old: Array, a: Arrays, b: Arrays) -> Iterator[str]:
+    """Rows, or columns, of A that B does not have as often."""
+    for turned in (False, True):
+        mine, theirs = (Counter(row for one in side.values() for row in _rows(one, turned)) for side in (a, b))
+        if all(theirs[row] >= mine[row] for row in _rows(old, False)):
+            return
+    yield "fewer copies than A has"
+
+
+def _rows(one: Array, turned: bool) -> list[bytes]:
+    rows = one.reshape(len(one), -1) if one.ndim else one.reshape(1, 1)
+    return [row.tobytes() for row in (rows.T if turned else rows)]
 
 
 def _of_types(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
@@ -132,6 +149,8 @@ def _of_change(one: TensorDiff, olds: list[Array], new: Array) -> Iterator[str]:
         x, y = old.astype(wide), new.astype(wide)
         nans = np.isnan(x) & np.isnan(y)
         apart = np.where((x == y) | nans, 0, np.abs(x - y))
+        if {old.dtype.kind, new.dtype.kind} <= {*"iu"}:  # float64 has no odd numbers above 2 ** 53
+            apart = np.asarray(abs(old.astype(object) - new.astype(object)), "f8")
         apart[np.isnan(apart)] = np.inf
         differs = apart != 0
         if old.dtype == new.dtype:

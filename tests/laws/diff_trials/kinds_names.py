@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from tests.laws.diff_trials.kinds_values import a_shape
-from tests.laws.diff_trials.pairs import FLOATS, TYPES, Array, Module, Random, a_type, dtype, kind, numbers
+from tests.laws.diff_trials.pairs import FLOATS, TYPES, Array, Module, Random, a_type, dtype, kind, numbers, same_bytes
 
 LARGE = 64
 """Bytes of a tensor that is found under another name without others."""
@@ -91,6 +91,26 @@ def _partly(random: Random, at: str) -> Module:
     one, two, three = large(random), large(random), large(random)
     a = {f"{at}.q.w": one, f"{at}.k.w": two, f"{at}.v.w": three}
     return Module(a, {f"{at}.q.w": one, f"{at}.key.w": two, f"{at}.v.w": three})
+
+
+@kind("taken twice")
+def _taken_twice(random: Random, at: str) -> Module:
+    """Two tensors made of one by the same map, or of two that are equal."""
+    of = random.choice(FLOATS)
+    one = numbers(random, (int(random.integers(8, 20)), int(random.integers(33, 50))), of)
+    way = int(random.integers(3))
+    if way == 0:
+        made = one.T
+    elif way == 1:
+        made = one[random.permutation(len(one))[:: random.choice([1, -1])]]
+        if same_bytes(made, one):
+            made = one[::-1]
+    else:
+        one = numbers(random, (96,), of)
+        made = np.concatenate([one[32:], one[:32]])
+    count = int(random.integers(1, 3))
+    a = {f"{at}.{k}.w": one.copy() for k in range(count)}
+    return Module(a, {f"{at}.{name}": made.copy() for name in ("p", "q")}, keeps=count == 2, is_found=way != 2)
 
 
 @kind("exchanged")
