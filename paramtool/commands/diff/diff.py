@@ -153,7 +153,7 @@ def diff(
             *_noted(first, second),
             *_not_looked_at(*found),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
-            *warnings(tensors, tied.without_room),
+            *warnings(tensors, tied.without_room, work.otherwise),
         ),
         nbytes,
         time.monotonic() - began,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -32,7 +32,7 @@ class MadeByTables:
     def by_tables(self) -> None:
         """Tensors that are made of those of the first as a layout or a dialect makes them."""
         state = self.state
-        every = (of_dialects(*state.checkpoints), of_networks(*state.checkpoints, state.networks))
+        every = (of_dialects(*state.checkpoints), self._of_networks())
         for proposed in chain.from_iterable(every):
             if not all(self._holds(one) for one in proposed if one.is_of_second):
                 continue
@@ -42,6 +42,21 @@ class MadeByTables:
             if any(one.constants or not _names(one.target) for one in proposed):
                 self._networks.append(proposed)
         self.constants()
+
+    def _of_networks(self) -> Iterator[Sequence[Proposal]]:
+        """Recurrent networks as layouts make them; which tensors no layout makes of networks of the first is noted."""
+        state, held = self.state, set[str]()
+        for proposed in of_networks(*state.checkpoints, state.networks):
+            for one in proposed:
+                name = one.target.name
+                if name in held or name not in state.b or not _names(one.target):
+                    continue
+                if self._holds(one):
+                    held.add(name)
+                    state.otherwise.pop(name, None)
+                else:
+                    state.otherwise.setdefault(name, one.how)
+            yield proposed
 
     def by_parts(self) -> None:
         """Tensors that are parts, or fused of them, in layouts for which no config.json gives the sizes."""

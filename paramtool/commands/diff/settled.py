@@ -68,6 +68,8 @@ class Settled:
         """{name in the second: the windows on the first that it is made of}"""
         self.pairs: dict[str, Sequence[CastPair]] = {}
         """{name in the second: the windows that a map makes it of}, of maps that negate nothing"""
+        self.otherwise: dict[str, str] = {}
+        """{tensor of a recurrent network of the second: a layout's map that does not give its bytes, in words}"""
         self.copied: set[str] = set()
         """Tensors of the first with lines that are found in place of equal ones, which were taken more than once."""
 

@@ -28,11 +28,18 @@ SHOWN = 3
 """How many names a warning shows."""
 
 
-def warnings(tensors: Sequence[TensorDiff], without_room: Sequence[LostTie]) -> Iterator[str]:
-    """The warnings, in sentences; `without_room` are ties that one of the two has no room for."""
+def warnings(
+    tensors: Sequence[TensorDiff], without_room: Sequence[LostTie], otherwise: Mapping[str, str]
+) -> Iterator[str]:
+    """The warnings, in sentences.
+
+    `without_room` are ties that one of the two has no room for, `otherwise` tensors of recurrent networks with the map
+    of a layout that does not make them.
+    """
     yield from _without_room(without_room)
     yield from _moved_in_place(tensors)
     yield from _unlike_others(tensors)
+    yield from _unlike_layouts(tensors, otherwise)
     yield from _exchanged(tensors)
     yield from _calculated_with(tensors)
 
@@ -84,6 +91,18 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     if names:
         many = plural(len(names), "tensor is", "tensors are")
         yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+
+
+def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> Iterator[str]:
+    """Tensors of recurrent networks in both, with exchanged gates or of another matrix."""
+    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.how and not one.layout]
+    names = [one.b[0] for one in led if one.b[0] in otherwise]
+    if names:
+        many = plural(len(names), "tensor of a recurrent network is", "tensors of recurrent networks are")
+        yield (
+            f"{many} the same by another map than that of the layouts ({otherwise[names[0]]}): a program that reads B"
+            f" computes something else (--strict refuses them): {some(names, SHOWN)}"
+        )
 
 
 def _map_word(one: TensorDiff) -> str:

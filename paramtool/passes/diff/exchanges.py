@@ -39,7 +39,7 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[str]:
         other = next((one for one in renames.instead(old, new) if one in held and is_alike(one, new)), None)
         if other is not None:
             usual[new] = other
-    others = (_out_of_order, _of_other_roles, _of_other_words)
+    others = (_out_of_order, _of_other_types, _of_other_roles, _of_other_words)
     found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *(new for one in others for new in one(pairs, is_alike))])
     return [new for _, new in pairs if new in found]
 
@@ -55,10 +55,40 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator
         groups.setdefault((layer_type(old), layer_type(new)), []).append((old, new))
     for group in groups.values():
         olds, news = (_counted([pair[side] for pair in group]) for side in (0, 1))
-        ways = permutations(range(len(news[0]))) if len(news[0]) <= MAX_NUMBERS else [range(len(news[0]))]
+        columns = range(len(news[0]))
+        can_move = len(columns) <= MAX_NUMBERS and not any(-1 in one for one in news)
+        ways = permutations(columns) if can_move else [columns]
         moved = min((_moved(olds, [[one[k] for k in way] for one in news]) for way in ways), key=len)
         names = [group[k][1] for k in moved]
         yield from (new for new in names if any(is_alike(new, other) for other in names if other != new))
+
+
+def _of_other_types(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
+    """The new names of layers of two types that became the other type, against most of each type.
+
+    >>> pairs = [("a.0.w", "x1.w"), ("a.1.w", "x2.w"), ("a.2.w", "y1.w"), ("b.0.w", "x3.w"), ("b.1.w", "y2.w")]
+    >>> list(_of_other_types([*pairs, ("b.2.w", "y3.w")], lambda old, new: True))
+    ['y1.w', 'x3.w']
+    """
+    types: dict[str, Counter[str]] = {}
+    for old, new in pairs:
+        types.setdefault(layer_type(old), Counter())[layer_type(new)] += 1
+    usual = {mine: _most(counts) for mine, counts in types.items()}
+    moved: dict[tuple[str, str], list[str]] = {}
+    """{(usual type, type that they became): new names}"""
+    for old, new in pairs:
+        mine, theirs = usual[layer_type(old)], layer_type(new)
+        if mine and mine != theirs:
+            moved.setdefault((mine, theirs), []).append(new)
+    for (mine, theirs), names in moved.items():
+        back = moved.get((theirs, mine), ())
+        yield from (new for new in names if any(is_alike(new, other) for other in back))
+
+
+def _most(counts: Counter[str]) -> str:
+    """The most common one; "" where two are."""
+    (first, most), *others = counts.most_common(2)
+    return "" if others and others[0][1] == most else first
 
 
 def _counted(names: Sequence[str]) -> list[list[int]]:
