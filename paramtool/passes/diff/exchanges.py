@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
+from itertools import chain, permutations
 
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.diff.numbering import layer_type, numbers
@@ -40,7 +40,10 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[str]:
         if other is not None:
             usual[new] = other
     others = (_out_of_order, _of_other_types, _of_other_roles, _of_other_words)
-    found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *(new for one in others for new in one(pairs, is_alike))])
+    times = Counter(old for old, _ in pairs)
+    singles = [(old, new) for old, new in pairs if times[old] == 1]
+    moved = (new for one in others for new in one(singles, is_alike))
+    found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *moved])
     return [new for _, new in pairs if new in found]
 
 
@@ -53,14 +56,25 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for old, new in pairs:
         groups.setdefault((layer_type(old), layer_type(new)), []).append((old, new))
-    for group in groups.values():
+    for group in chain.from_iterable(_alike(group, is_alike) for group in groups.values()):
         olds, news = (_counted([pair[side] for pair in group]) for side in (0, 1))
         columns = range(len(news[0]))
         can_move = len(columns) <= MAX_NUMBERS and not any(-1 in one for one in news)
         ways = permutations(columns) if can_move else [columns]
         moved = min((_moved(olds, [[one[k] for k in way] for one in news]) for way in ways), key=len)
-        names = [group[k][1] for k in moved]
-        yield from (new for new in names if any(is_alike(new, other) for other in names if other != new))
+        yield from (group[k][1] for k in moved)
+
+
+def _alike(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[list[tuple[str, str]]]:
+    """Pairs whose new names have one type and shape."""
+    found: list[list[tuple[str, str]]] = []
+    for old, new in pairs:
+        own = next((group for group in found if is_alike(new, group[0][1])), None)
+        if own is None:
+            found.append([(old, new)])
+        else:
+            own.append((old, new))
+    return found
 
 
 def _of_other_types(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:

@@ -74,12 +74,13 @@ class Renames:
         """{a name or a place of the first: what was found for it}"""
         self._ends: Counter[tuple[str, str]] = Counter()
         """{(how names end, how they end in the second): how many}, where words came in between, or left"""
+        times = Counter(old for old, _ in pairs)
         for old, new in pairs:
             self._ends.update(_other_ends(old, new))
             for mine, theirs in _shown(old, new):
                 if numbers(mine) == numbers(theirs):
                     self._known.setdefault(numberless(mine), Counter())[numberless(theirs)] += 1
-                elif number_words(mine) == number_words(theirs):
+                elif number_words(mine) == number_words(theirs) and times[old] == 1:
                     found = self._of_words.setdefault(without_number_words(mine), Counter())
                     found[without_number_words(theirs)] += 1
                 else:
