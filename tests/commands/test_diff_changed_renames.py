@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from paramtool.commands.diff.diff import Diffed, diff
-from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED
+from paramtool.model.diff import ADDED, CHANGED, LAYOUT, REMOVED, RENAMED, ROUNDED, SAME
 
 
 def model() -> dict[str, torch.Tensor]:
@@ -115,3 +115,34 @@ def test_fresh_biases_of_layers_numbered_otherwise(width: int, tmp_path: Path) -
         b |= {f"params/Dense_{k}/kernel": a[f"{2 * k}.weight"].T, f"params/Dense_{k}/bias": torch.zeros(width)}
     for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
         assert found.is_same() and not found.notes, [(one.kind, one.a, one.b) for one in found.tensors]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_a_constant_layer_by_the_map_of_the_others(kind: str, value: float, tmp_path: Path) -> None:
+    """As the zero convolutions of ControlNet."""
+    shape, order = ((32, 16), (1, 0)) if kind == "dense" else ((8, 16, 3, 3), (2, 3, 1, 0))
+    a = {f"net.{k}.weight": torch.randn(shape) for k in range(4)}
+    a["net.2.weight"] = torch.full(shape, value)
+    found = compared(tmp_path, a, {f"params.layers.{name[4]}.kernel": one.permute(order) for name, one in a.items()})
+    assert {one.kind for one in found.tensors} == {LAYOUT} and found.is_same()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1.0])
+def test_a_cast_under_another_name_with_a_nan(number: float, tmp_path: Path) -> None:
+    """torch writes another NaN of bfloat16 than other libraries do."""
+    one = torch.randn(8, 8)
+    one[3, 2] = number
+    for a, b in ((one.bfloat16(), one.bfloat16().float()), (one, one.bfloat16())):
+        found = compared(tmp_path, {"a": a}, {"b": b})
+        assert [(made.a, made.b) for made in found.tensors] == [(("a",), ("b",))]
+        assert found.is_same(tolerance=0.1)
+
+
+def test_a_cast_of_its_own_beside_another_copy(tmp_path: Path) -> None:
+    """Numbers of training in float32, and those that are served, in one file; and both as they are served."""
+    one = torch.randn(8, 8)
+    a, b = {"w": one, "served": one.bfloat16()}, {"w": one.bfloat16(), "served": one.bfloat16()}
+    found = compared(tmp_path, a, b)
+    assert {made.b[0]: made.kind for made in found.tensors} == {"w": ROUNDED, "served": SAME}
+    assert found.is_same(tolerance=0.1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 import paramtool
 from paramtool.commands.diff.diff import Diffed, diff
@@ -90,3 +91,24 @@ def test_a_format_without_nesting_has_none(tmp_path: Path) -> None:
         assert diff(tmp_path / "a.pt", tmp_path / name).is_same()
     torch.save({"a.b": W, 0: V}, tmp_path / "flat.pt")
     assert len(diff(tmp_path / "flat.pt", tmp_path / "written.safetensors").objects) == 1
+
+
+@pytest.mark.parametrize("change", ["a plain dict", "module. in front", "an OrderedDict of its own"])
+@pytest.mark.parametrize("below", [False, True])
+def test_versions_of_modules_are_metadata(change: str, below: bool, tmp_path: Path) -> None:
+    """`Module.state_dict` gives its dict an attribute, which a program that makes another dict of it loses."""
+    state = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)).state_dict()
+    other = {
+        "a plain dict": dict(state),
+        "module. in front": nn.DataParallel(nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16))).state_dict(),
+        "an OrderedDict of its own": OrderedDict(state.items()),
+    }[change]
+    if change == "module. in front":
+        for name, one in state.items():
+            other[f"module.{name}"] = one
+    for a, b in ((state, other), (other, state)):
+        found = of(tmp_path, {"model": a, "epoch": 3}, {"model": b, "epoch": 3}) if below else of(tmp_path, a, b)
+        assert found.is_same() and not found.objects
+        assert len(found.metadata) == 1 and "_metadata" in found.metadata[0]
+        assert not found.is_same(strict=True)
+    assert not of(tmp_path, {"model": state, "epoch": 3}, {"model": other, "epoch": 4}).is_same()

@@ -228,6 +228,52 @@ def test_keras_with_another_number(tmp_path: Path) -> None:
         assert not found.is_same()
 
 
+GATES = "weight_hh_l0 by other gates", "both matrices of a layer exchanged", "the two layers exchanged"
+
+
+@pytest.mark.parametrize("wrong", [None, *GATES])
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "m.h5"])
+def test_keras_beside_torch_that_was_converted_wrongly(name: str, wrong: str | None, tmp_path: Path) -> None:
+    """Every byte is found, and Keras and torch compute other things: a warning; and none for the right one."""
+    torch.manual_seed(0)
+    module = nn.LSTM(HIDDEN, HIDDEN, 2)
+    layers = [keras.layers.LSTM(HIDDEN, return_sequences=True) for _ in range(2)]
+    model = keras.Sequential([keras.Input((None, HIDDEN)), *layers])
+    state = {key: one.detach().numpy().copy() for key, one in module.state_dict().items()}
+    for k, layer in enumerate(layers):
+        state[f"bias_hh_l{k}"][:] = 0
+        layer.set_weights([state[f"weight_ih_l{k}"].T, state[f"weight_hh_l{k}"].T, state[f"bias_ih_l{k}"]])
+    (model.save_weights if name == "m.weights.h5" else model.save)(tmp_path / name)
+    if wrong == GATES[0]:
+        state["weight_hh_l0"] = state["weight_hh_l0"].reshape(4, HIDDEN, HIDDEN)[[3, 1, 2, 0]].reshape(-1, HIDDEN)
+    elif wrong == GATES[1]:
+        state["weight_ih_l0"], state["weight_hh_l0"] = state["weight_hh_l0"], state["weight_ih_l0"]
+    elif wrong == GATES[2]:
+        state = {f"{key[:-1]}{1 - int(key[-1])}": one for key, one in state.items()}
+    torch.save({f"net.{key}": torch.from_numpy(one) for key, one in state.items()}, tmp_path / "m.pt")
+    for a, b in (("m.pt", name), (name, "m.pt")):
+        found = diff(tmp_path / a, tmp_path / b)
+        said = [note for note in found.notes if "--strict refuses" in note]
+        assert bool(said) == (wrong is not None) or not found.is_same(), (a, b, said)
+        assert wrong is not None or found.is_same()
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "m.h5"])
+def test_a_gru_of_keras_with_one_bias_is_no_gru_with_it_twice(name: str, tmp_path: Path) -> None:
+    """torch adds the two up."""
+    layer = keras.layers.GRU(HIDDEN, reset_after=False, bias_initializer="random_normal")
+    model = keras.Sequential([keras.Input((None, INPUT)), layer])
+    (model.save_weights if name == "m.weights.h5" else model.save)(tmp_path / name)
+    order = [1, 0, 2]  # z, r, h in Keras; r, z, n in torch
+    kernel, recurrent, bias = (
+        np.concatenate([np.split(one, 3, -1)[k] for k in order], -1).T.copy() for one in layer.get_weights()
+    )
+    state = {"weight_ih_l0": kernel, "weight_hh_l0": recurrent, "bias_ih_l0": bias, "bias_hh_l0": bias.copy()}
+    torch.save({f"rnn.{key}": torch.from_numpy(one) for key, one in state.items()}, tmp_path / "m.pt")
+    assert not diff(tmp_path / name, tmp_path / "m.pt").is_same()
+    assert not diff(tmp_path / "m.pt", tmp_path / name).is_same()
+
+
 @pytest.fixture(params=["lstm", "gru", "rnn"])
 def exported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[nn.Module, Path]]:
     """A network of two layers, and what torch.onnx writes of it; ONNX Runtime computes the same."""
@@ -545,3 +591,13 @@ def test_a_copy_beside_a_config_that_ties_it_is_no_difference(tmp_path: Path) ->
     save_file({name: one.clone() for name, one in model.state_dict().items()}, tmp_path / "b" / "model.safetensors")
     for one, other in ("ab", "ba"):
         assert diff(tmp_path / one, tmp_path / other).is_same()
+
+
+def test_a_tied_copy_in_a_shorter_type_is_within_a_tolerance(tmp_path: Path) -> None:
+    model = tied_model(tmp_path / "a")
+    model.config.save_pretrained(tmp_path / "b")
+    half = {name: one.bfloat16().clone() for name, one in model.state_dict().items()}
+    save_file(half, tmp_path / "b" / "model.safetensors")
+    for one, other in ("ab", "ba"):
+        found = diff(tmp_path / one, tmp_path / other)
+        assert not found.is_same() and found.is_same(tolerance=0.01), found.tensors

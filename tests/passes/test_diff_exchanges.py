@@ -67,3 +67,75 @@ def test_directions_of_recurrent_layers() -> None:
     turned = [(names[0][0], names[1][1]), (names[1][0], names[0][1])]
     assert exchanged(turned, lambda one, other: True) == [new for _, new in turned]
     assert exchanged([(new, old) for old, new in turned], lambda one, other: True) == [old for old, _ in turned]
+
+
+CONVS = [(s, j, c) for s in (1, 2, 3) for j in (0, 1) for c in (1, 2)]
+STYLES = {
+    "timm": lambda s, j, c: f"stages.{s - 1}.{j}.conv{c}.weight",
+    "detectron2": lambda s, j, c: f"res{s + 1}.{j}.conv{c}.weight",
+    "flax": lambda s, j, c: f"params/ResNetBlock_{2 * (s - 1) + j}/Conv_{c - 1}/kernel",
+    "blocks first": lambda s, j, c: f"blocks.{j}.stages.{s - 1}.conv{c}.weight",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(data=st.data())
+def test_layers_of_several_numbers(style: str, data: st.DataObject) -> None:
+    """The stages, blocks and convolutions of a ResNet as torchvision names them, and as others do."""
+    pairs = [(f"layer{s}.{j}.conv{c}.weight", STYLES[style](s, j, c)) for s, j, c in CONVS]
+    assert exchanged(pairs, lambda one, other: True) == []
+    assert exchanged([(new, old) for old, new in pairs], lambda one, other: True) == []
+    one, two = data.draw(st.lists(st.sampled_from(range(len(pairs))), min_size=2, max_size=2, unique=True))
+    news = [new for _, new in pairs]
+    news[one], news[two] = news[two], news[one]
+    moved = list(zip([old for old, _ in pairs], news, strict=True))
+    assert {news[one], news[two]} <= set(exchanged(moved, lambda one, other: True))
+
+
+WORDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+EXPERTS = [
+    (f"model.layers.{k}.mlp.experts.{e}.{old}.weight", f"layers.{k}.feed_forward.experts.{e}.{new}.weight")
+    for k in range(3) for e in range(4) for old, new in WORDS.items()
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(range(len(EXPERTS))), min_size=2, max_size=2, unique=True), st.booleans())
+def test_words_that_end_with_a_number_on_one_side(which: list[int], back: bool) -> None:
+    pairs = [(new, old) if back else (old, new) for old, new in EXPERTS]
+    assert exchanged(pairs, lambda one, other: True) == []
+    news = [new for _, new in pairs]
+    one, two = which
+    news[one], news[two] = news[two], news[one]
+    moved = list(zip([old for old, _ in pairs], news, strict=True))
+    assert {news[one], news[two]} <= set(exchanged(moved, lambda one, other: True))
+
+
+def test_weights_and_biases_of_a_norm() -> None:
+    names = [("bn.weight", "n/scale"), ("bn.bias", "n/bias"), ("bn.running_mean", "n/mean"), ("bn.running_var", "n/var")]
+    assert exchanged(names, lambda one, other: True) == []
+    turned = [(old, {"n/mean": "n/var", "n/var": "n/mean"}.get(new, new)) for old, new in names]
+    assert exchanged(turned, lambda one, other: True) == ["n/var", "n/mean"]
+
+
+@pytest.mark.parametrize("style", ["module.{}.layers.{}.q.w", "{}.layer_{}.q.w", "net/{}/h{}/q/w"])
+def test_two_models_in_one(style: str) -> None:
+    """The encoder as the decoder: no rename explains it."""
+    pairs = [(f"{at}.layers.{k}.q.w", style.format(at, k)) for at in ("encoder", "decoder") for k in range(3)]
+    assert exchanged(pairs, lambda one, other: True) == []
+    other = {"encoder": "decoder", "decoder": "encoder"}
+    turned = [(f"{at}.layers.{k}.q.w", style.format(other[at], k)) for at in other for k in range(3)]
+    assert exchanged(turned, lambda one, other: True) == [new for _, new in turned]
+
+
+def test_experts_of_one_tensor_exchange_nothing() -> None:
+    """All experts of a layer in one tensor, and one tensor each, whose names end with numbers."""
+    pairs = [
+        (f"l.{k}.experts.w{n}_weight", f"d.{k}.experts.fc{m}.weight{e}")
+        for k in range(2) for n, m in ((13, 1), (2, 2)) for e in range(4)
+    ]  # fmt: skip
+
+    def is_alike(one: str, other: str) -> bool:
+        return all(("fc1" in name or "w13" in name) == ("fc1" in one or "w13" in one) for name in (one, other))
+
+    assert exchanged(pairs, is_alike) == []
+    assert exchanged([(new, old) for old, new in pairs[::4]], is_alike) == []

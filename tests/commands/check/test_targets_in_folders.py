@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors.numpy import save_file
 
 import paramtool
@@ -25,8 +28,6 @@ def test_a_locked_model_that_vanished_from_a_folder_is_an_error(tmp_path: Path) 
 
 
 def test_a_copy_in_a_folder_is_named(tmp_path: Path) -> None:
-    import torch
-
     arrays = {"w": np.arange(100_000, dtype="f4")}
     save_file(arrays, tmp_path / "model.safetensors")
     torch.save({name: torch.from_numpy(one) for name, one in arrays.items()}, tmp_path / "pytorch_model.bin")
@@ -40,3 +41,51 @@ def test_a_copy_in_a_folder_is_named(tmp_path: Path) -> None:
     torch.save({"w": changed}, tmp_path / "pytorch_model.bin")
     found = paramtool.check([tmp_path], lock=lock)
     assert found.exit_code == 2 and "bytes" in str(found.files[0].error)
+
+
+class Command:
+    """What runs a command when a pickle is loaded."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("true",)
+
+
+NAMES = ("model_best.pth.tar", "noext", "UP.SAFETENSORS", "x.v1.2", "x.weird")
+
+
+def test_files_whose_names_no_library_looks_for(tmp_path: Path) -> None:
+    """Each is checked, beside two others, as a pattern checks them; what is no checkpoint is not."""
+    for name in ("a.pt", "b.pt"):
+        torch.save({name[0]: torch.zeros(3)}, tmp_path / name)
+    for name in NAMES:
+        arrays = {"w": np.full(3, np.nan, "f4")}
+        if name.startswith("UP"):
+            save_file(arrays, tmp_path / name)
+        else:
+            torch.save({"w": torch.from_numpy(arrays["w"])}, tmp_path / name)
+    (tmp_path / "README.md").write_text("# Models\n")
+    (tmp_path / "train.log").write_text("loss 3.1\n")
+    shutil.make_archive(str(tmp_path / "data"), "zip", tmp_path, "README.md")
+    (tmp_path / "paramtool.toml").write_text("no-nan = true\n")
+    found = paramtool.check([tmp_path], config=tmp_path / "paramtool.toml")
+    assert {Path(file.path).name for file in found.files} == {"a.pt", "b.pt", *NAMES}
+    assert sum(len(file.findings) for file in found.files) == len(NAMES) and found.exit_code == 1
+
+
+def test_an_unsafe_file_does_not_stop_the_others(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(3)}, tmp_path / "a.pt")
+    torch.save({"b": torch.zeros(3), "e": Command()}, tmp_path / "b.pt")
+    torch.save({"c": torch.zeros(3), "e": Command()}, tmp_path / "c.pth.tar")
+    found = paramtool.check([tmp_path])
+    assert [(Path(file.path).name, len(file.findings)) for file in found.files] == [
+        ("a.pt", 0), ("b.pt", 1), ("c.pth.tar", 1)]  # fmt: skip
+    assert found.exit_code == 1
+
+
+def test_a_broken_file_is_not_passed_over(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt", "best.pth.tar"):
+        torch.save({name[0]: torch.zeros(300)}, tmp_path / name)
+    whole = (tmp_path / "best.pth.tar").read_bytes()
+    (tmp_path / "best.pth.tar").write_bytes(whole[: len(whole) // 2])
+    found = paramtool.check([tmp_path])
+    assert found.exit_code == 3 and [Path(file.path).name for file in found.files if file.error] == ["best.pth.tar"]
