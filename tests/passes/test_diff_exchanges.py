@@ -111,7 +111,12 @@ def test_words_that_end_with_a_number_on_one_side(which: list[int], back: bool) 
 
 
 def test_weights_and_biases_of_a_norm() -> None:
-    names = [("bn.weight", "n/scale"), ("bn.bias", "n/bias"), ("bn.running_mean", "n/mean"), ("bn.running_var", "n/var")]
+    names = [
+        ("bn.weight", "n/scale"),
+        ("bn.bias", "n/bias"),
+        ("bn.running_mean", "n/mean"),
+        ("bn.running_var", "n/var"),
+    ]
     assert exchanged(names, lambda one, other: True) == []
     turned = [(old, {"n/mean": "n/var", "n/var": "n/mean"}.get(new, new)) for old, new in names]
     assert exchanged(turned, lambda one, other: True) == ["n/var", "n/mean"]

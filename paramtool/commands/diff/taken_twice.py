@@ -34,9 +34,7 @@ class TakenTwice:
         work = self._work
         if work.b[new] in self._shared and self._is_found(new):
             return False
-        return all(
-            work.a[old] not in self._tied and not unread(window, work.used.get(old, ())) for old, window in used
-        )
+        return all(work.a[old] not in self._tied and not unread(window, work.used.get(old, ())) for old, window in used)
 
     def _is_found(self, new: str) -> bool:
         """Whether another name of the same memory has a verdict."""
