@@ -144,3 +144,20 @@ def test_experts_of_one_tensor_exchange_nothing() -> None:
 
     assert exchanged(pairs, is_alike) == []
     assert exchanged([(new, old) for old, new in pairs[::4]], is_alike) == []
+
+
+def test_layers_of_two_types() -> None:
+    """The convolutions of diffusers' blocks, and of the original UNet: of one side, and of the other."""
+    sides, convs = (("down", "input"), ("up", "output")), ((1, "in_layers.2"), (2, "out_layers.3"))
+    pairs = [
+        (f"{old}_blocks.{i}.resnets.{j}.conv{c}.weight", f"{new}_blocks.{3 * i + j}.0.{conv}.weight")
+        for old, new in sides for i in range(3) for j in range(2) for c, conv in convs
+    ]  # fmt: skip
+    for turned in (False, True):
+        names = [pair[::-1] if turned else pair for pair in pairs]
+        assert exchanged(names, lambda one, other: True) == []
+        for one, two in ((0, 1), (2, 5), (1, 12), (0, 21)):
+            news = [new for _, new in names]
+            news[one], news[two] = news[two], news[one]
+            moved = list(zip([old for old, _ in names], news, strict=True))
+            assert {news[one], news[two]} <= set(exchanged(moved, lambda one, other: True))

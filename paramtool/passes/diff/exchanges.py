@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, permutations
+from itertools import permutations, product
 
 from paramtool.passes.diff.names import Renames
-from paramtool.passes.diff.numbering import layer_type, numbers
+from paramtool.passes.diff.numbering import layer_place, layer_type, numbers
 from paramtool.passes.diff.places import place_of
 
 Alike = Callable[[str, str], bool]
@@ -56,47 +56,53 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for old, new in pairs:
         groups.setdefault((layer_type(old), layer_type(new)), []).append((old, new))
-    for group in chain.from_iterable(_alike(group, is_alike) for group in groups.values()):
+    for group in groups.values():
         olds, news = (_counted([pair[side] for pair in group]) for side in (0, 1))
+        alike = _alike([new for _, new in group], is_alike)
         columns = range(len(news[0]))
         can_move = len(columns) <= MAX_NUMBERS and not any(-1 in one for one in news)
         ways = permutations(columns) if can_move else [columns]
-        moved = min((_moved(olds, [[one[k] for k in way] for one in news]) for way in ways), key=len)
-        yield from (group[k][1] for k in moved)
+        tried = (_moved(alike, olds, [[one[k] for k in way] for one in news]) for way in ways)
+        yield from (group[k][1] for k in min(tried, key=len))
 
 
-def _alike(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[list[tuple[str, str]]]:
-    """Pairs whose new names have one type and shape."""
-    found: list[list[tuple[str, str]]] = []
-    for old, new in pairs:
-        own = next((group for group in found if is_alike(new, group[0][1])), None)
+def _alike(names: Sequence[str], is_alike: Alike) -> list[list[int]]:
+    """The positions of names whose tensors have one type and shape."""
+    found: list[list[int]] = []
+    for k, name in enumerate(names):
+        own = next((group for group in found if is_alike(name, names[group[0]])), None)
         if own is None:
-            found.append([(old, new)])
+            found.append([k])
         else:
-            own.append((old, new))
+            own.append(k)
     return found
 
 
 def _of_other_types(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
     """The new names of layers of two types that became the other type, against most of each type.
 
+    A number at the end of a word can be that of a layer, or part of its type: `conv1` and `conv2` of each block.
+
     >>> pairs = [("a.0.w", "x1.w"), ("a.1.w", "x2.w"), ("a.2.w", "y1.w"), ("b.0.w", "x3.w"), ("b.1.w", "y2.w")]
     >>> list(_of_other_types([*pairs, ("b.2.w", "y3.w")], lambda old, new: True))
     ['y1.w', 'x3.w']
     """
-    types: dict[str, Counter[str]] = {}
-    for old, new in pairs:
-        types.setdefault(layer_type(old), Counter())[layer_type(new)] += 1
-    usual = {mine: _most(counts) for mine, counts in types.items()}
-    moved: dict[tuple[str, str], list[str]] = {}
-    """{(usual type, type that they became): new names}"""
-    for old, new in pairs:
-        mine, theirs = usual[layer_type(old)], layer_type(new)
-        if mine and mine != theirs:
-            moved.setdefault((mine, theirs), []).append(new)
-    for (mine, theirs), names in moved.items():
-        back = moved.get((theirs, mine), ())
-        yield from (new for new in names if any(is_alike(new, other) for other in back))
+    found: dict[str, None] = {}
+    for type_of, other_type in product((layer_place, layer_type), repeat=2):
+        types: dict[str, Counter[str]] = {}
+        for old, new in pairs:
+            types.setdefault(type_of(old), Counter())[other_type(new)] += 1
+        usual = {mine: _most(counts) for mine, counts in types.items()}
+        moved: dict[tuple[str, str], list[str]] = {}
+        """{(usual type, type that they became): new names}"""
+        for old, new in pairs:
+            mine, theirs = usual[type_of(old)], other_type(new)
+            if mine and mine != theirs:
+                moved.setdefault((mine, theirs), []).append(new)
+        for (mine, theirs), names in moved.items():
+            back = moved.get((theirs, mine), ())
+            found |= dict.fromkeys(new for new in names if any(is_alike(new, other) for other in back))
+    yield from found
 
 
 def _most(counts: Counter[str]) -> str:
@@ -112,11 +118,14 @@ def _counted(names: Sequence[str]) -> list[list[int]]:
     return [[-1] * (most - len(one)) + one for one in every]
 
 
-def _moved(olds: Sequence[Sequence[int]], news: Sequence[Sequence[int]]) -> list[int]:
-    """Which rows are not where they were, where both are sorted; rows of the same numbers are in no order."""
-    mine = sorted(range(len(olds)), key=lambda k: (olds[k], news[k]))
-    theirs = sorted(range(len(news)), key=lambda k: (news[k], olds[k]))
-    return [k for k, other in zip(mine, theirs, strict=True) if news[k] != news[other]]
+def _moved(groups: Sequence[Sequence[int]], olds: Sequence[Sequence[int]], news: Sequence[Sequence[int]]) -> list[int]:
+    """Which rows are not where they were, where both are sorted in each group; equal ones are in no order."""
+    found: list[int] = []
+    for group in groups:
+        mine = sorted(group, key=lambda k: (olds[k], news[k]))
+        theirs = sorted(group, key=lambda k: (news[k], olds[k]))
+        found += [k for k, other in zip(mine, theirs, strict=True) if news[k] != news[other]]
+    return found
 
 
 def _of_other_roles(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator[str]:
