@@ -64,3 +64,18 @@ def test_names_that_share_memory_are_one_tensor(tmp_path: Path) -> None:
     torch.save({"p": turned, "q": turned}, tmp_path / "b.pt")
     found = diff(tmp_path / "a.pt", tmp_path / "b.pt")
     assert {one.kind for one in found.tensors} == {LAYOUT}
+
+
+@pytest.mark.parametrize("name", ["transposed", "rows backwards", "rows in another order", "transposed and cast"])
+def test_a_tie_of_both_under_other_names(name: str, tmp_path: Path) -> None:
+    """Each name has its own; stored apart in one of the two, only the tie differs."""
+    whole, moved = MAPS[name]
+    other = moved(whole).contiguous()
+    torch.save({"x": whole, "y": whole}, tmp_path / "a.pt")
+    torch.save({"p": other, "q": other}, tmp_path / "b.pt")
+    for a, b in (("a.pt", "b.pt"), ("b.pt", "a.pt")):
+        found = diff(tmp_path / a, tmp_path / b)
+        assert sorted(one.a[0] for one in found.tensors) == sorted("xy" if a == "a.pt" else "pq")
+        assert found.is_same() and not found.ties
+    torch.save({"p": other, "q": other.clone()}, tmp_path / "c.pt")
+    assert diff(tmp_path / "a.pt", tmp_path / "c.pt").ties == ("'q': shares memory with 'p' in A only",)

@@ -584,6 +584,20 @@ def test_a_tied_head_that_is_stored_twice_is_tied_otherwise(dtype: torch.dtype, 
     assert len(back.ties) == 1 and REMOVED not in kinds(back)
 
 
+@pytest.mark.parametrize("front", ["module.", "_orig_mod.module."])
+def test_a_tie_behind_a_prefix_that_a_config_declares(front: str, tmp_path: Path) -> None:
+    """As `DistributedDataParallel` and `torch.compile` put it in front of all names."""
+    model = tied_model(tmp_path / "a")
+    torch.save({f"{front}{name}": one for name, one in model.state_dict().items()}, tmp_path / "b.pt")
+    changed = {f"{front}{name}": one.clone() for name, one in model.state_dict().items()}
+    changed[f"{front}lm_head.weight"][0, 0] += 1
+    torch.save(changed, tmp_path / "c.pt")
+    for one, other in (("a", "b.pt"), ("b.pt", "a")):
+        assert diff(tmp_path / one, tmp_path / other).is_same()
+    for one, other in (("a", "c.pt"), ("c.pt", "a")):
+        assert not diff(tmp_path / one, tmp_path / other).is_same()
+
+
 def test_a_copy_beside_a_config_that_ties_it_is_no_difference(tmp_path: Path) -> None:
     """A loader of either ties the two."""
     model = tied_model(tmp_path / "a")

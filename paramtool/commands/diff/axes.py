@@ -55,6 +55,7 @@ def by_axes(work: Settled, varied: Views, twice: TakenTwice) -> None:
             ((*held,),) = work.sides.map(search.held, [(others, [WindowPair(one.way.a, one.way.b) for one in others])])
             free = others[held[0]] if held else None
         if free is not None:
+            free = free._replace(old=twice.spare(free.old, name))
             _settle(work, name, free, kind=LAYOUT, is_unique=is_unique)
             twice.made(name, [free.old])
         elif some:
@@ -79,6 +80,7 @@ def _by_casts(work: Settled, left: Mapping[str, Sequence[ReorderedTensor]], twic
             if _is_copy(work, name, one, twice):
                 twice.note(name, [one.old])
                 continue
+            one = one._replace(old=twice.spare(one.old, name))
             _settle(work, name, one, kind=kind, is_unique=len(left[name]) == 1, change=change)
             twice.made(name, [one.old])
     more = {name: some[1:] for name, some in left.items() if name in work.left_b and some[1:]}

@@ -45,14 +45,14 @@ def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
                 if twice.is_copy(one.name, one.used()):
                     copies.append(one)
                     continue
-                named = _under_own_name(one, work)
+                named = _under_own_name(one, work, twice)
                 _settle(named, work, search)
                 twice.made(one.name, one.olds)
                 _follow(named, work, made, names)
     given = give_copies(work, maps, search.firsts)
     for one in copies:
         if one.name in work.left_b and takes_given(work, one, given):
-            _settle(_under_own_name(one, work), work, search)
+            _settle(_under_own_name(one, work, twice), work, search)
         else:
             twice.note(one.name, one.olds)
     runs = RunSearch(first, _left(varied, work), work.sides, work.memory)
@@ -73,7 +73,7 @@ def _by_runs(runs: RunSearch, work: Settled, search: Search, twice: TakenTwice) 
             twice.note(one.name, one.olds)
             copies[one.name] = work.b[one.name]
             continue
-        _settle(_under_own_name(one, work), work, search)
+        _settle(_under_own_name(one, work, twice), work, search)
         twice.made(one.name, one.olds)
         settled += 1
     if copies and settled and (left := _open(work)):
@@ -89,11 +89,17 @@ def _is_new(one: FoundMap, work: Settled) -> bool:
     return one.name in work.left_b and not all(work.is_exchanged(old, one.name) for old in one.olds)
 
 
-def _under_own_name(one: FoundMap, work: Settled) -> FoundMap:
-    """A map of a tensor of several names by the name that the second has, too: lines are looked for under the first."""
+def _under_own_name(one: FoundMap, work: Settled, twice: TakenTwice) -> FoundMap:
+    """A map of a tensor of several names by the name that the second has, too, or by one that no other map has.
+
+    Lines are looked for under the first.
+    """
     own = work.a.get(one.name)
-    lines = {k: (one.name if work.a[old] == own else old, lines) for k, (old, lines) in one.lines.items()}
-    return one._replace(lines=lines)
+
+    def name_of(old: str) -> str:
+        return one.name if work.a[old] == own else twice.spare(old, one.name)
+
+    return one._replace(lines={k: (name_of(old), lines) for k, (old, lines) in one.lines.items()})
 
 
 def _open(work: Settled) -> dict[str, View]:

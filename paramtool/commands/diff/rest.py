@@ -97,7 +97,8 @@ class Rest:
         state = self.state
         for name in list(state.left_b):
             if other := self._tied_by_config("b", name):
-                state.settle(RENAMED, [other], name, how=f"the config.json of A ties it to {other!r}")
+                olds = state.found[other].a if other in state.found else (other,)
+                state.settle(RENAMED, olds[:1], name, how=f"the config.json of A ties it to {other!r}")
                 continue
             if other := self._equal_to_tied("b", name):
                 kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
@@ -151,10 +152,18 @@ class Rest:
     def _tied_by_config(self, side: str, name: str) -> str:
         """Of a name that one side lacks: what it shares memory with there, if the other side's config ties the two."""
         views = self.state.b if side == "b" else self.state.a
-        other = self._first_of_both(side, views).get(views[name], "")
-        if not other:
-            return ""
-        return other if any({name, other} <= {*names} for names in self._declared(side)) else ""
+        declared = [names for names in self._declared(side) if name in names]
+        others = dict.fromkeys(other for names in declared for other in names if other != name and other in views)
+        return next((other for other in others if views[other] == views[name] and self._is_kept(side, other)), "")
+
+    def _is_kept(self, side: str, name: str) -> bool:
+        """Whether both have a tensor of one side, under this name or another."""
+        state = self.state
+        if name in state.a and name in state.b:
+            return True
+        if side == "b":
+            return name in state.found and state.found[name].kind in LED_BACK
+        return any(one.a == (name,) and one.kind in LED_BACK for one in state.found.values())
 
     def _equal_to_tied(self, side: str, name: str) -> str:
         """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""

@@ -36,6 +36,14 @@ class TakenTwice:
             return False
         return all(work.a[old] not in self._tied and not unread(window, work.used.get(old, ())) for old, window in used)
 
+    def spare(self, old: str, new: str) -> str:
+        """The name by which a whole tensor of the first is taken: of several, one that has no verdict."""
+        work = self._work
+        view = work.a[old]
+        if view not in self._tied or old in work.left_a or view.numel != work.b[new].numel:
+            return old
+        return next((name for name, one in work.left_a.items() if one == view), old)
+
     def _is_found(self, new: str) -> bool:
         """Whether another name of the same memory has a verdict."""
         view = self._work.b[new]

@@ -95,7 +95,7 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
 
 def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> Iterator[str]:
     """Tensors of recurrent networks in both, with exchanged gates or of another matrix."""
-    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.how and not one.layout]
+    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.kind != SAME and not one.layout]
     names = [one.b[0] for one in led if one.b[0] in otherwise]
     if names:
         many = plural(len(names), "tensor of a recurrent network is", "tensors of recurrent networks are")
