@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,11 +12,11 @@ from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import CheckedFile, OtherModelError
 from paramtool.commands.check.settings import AskedRule, asked_rules
-from paramtool.commands.check.targets import CheckTarget, inside
+from paramtool.commands.check.targets import MANY, CheckTarget, beside, inside
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
-from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, printable
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, printable, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -68,6 +69,11 @@ class Checking:
         is_refused = is_refused and not isinstance(found.error, OtherModelError)
         is_named = self.lock is not None and _name(self.lock, target.path) in self.lock.models
         inner = inside(target.path) if is_refused and not is_named and is_folder(target.path) else []
+        if found.error is None and not is_named and is_folder(target.path):
+            inner, left = beside(target.path)
+            names = some([printable(os.path.basename(path)) for path in left], MANY)
+            note = f"not checked, since the folder is one model: {names}; name them, or use a pattern"
+            found = replace(found, notes=(*found.notes, note)) if left else found
         if len(inner) > isinstance(found.error, UnsafeError):  # an unsafe model of one file is the folder's
             yield from (self.file(CheckTarget(path)) for path in inner)
         else:

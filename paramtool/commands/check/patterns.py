@@ -74,7 +74,7 @@ def _each_once(found: Sequence[str], is_named: Callable[[str], bool]) -> tuple[l
     whole: set[str] = set()
     files_of: set[str] = set()
     for path in sorted((path for path in found if real[path] in around and os.path.isdir(path)), key=real.__getitem__):
-        model = _model(path)
+        model = only_model(path)
         own = {os.path.normpath(file.path) for file in model.checkpoint.files} if model else set()
         is_one = len(own) == 1 and own <= names
         if real[path] not in named and (model is None or own <= files_of or is_one or own & named):
@@ -99,7 +99,7 @@ def _read_files(index: str) -> Sequence[SourceFile]:
         return ()
 
 
-def _model(folder: str) -> Weights | None:
+def only_model(folder: str) -> Weights | None:
     """The only set of weights of a folder; None where it has none, or several, or cannot be read."""
     from paramtool import formats
     from paramtool.formats.folder import weight_sets

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.commands.check.patterns import belongs, matching
+from paramtool.commands.check.patterns import belongs, matching, only_model
 from paramtool.errors import MissingFileError, NoSuchFileError, ParamtoolError, UnsafeError, UsageError, printable, some
 from paramtool.lazy_dataclass import dataclass
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 MANY = 3
 """How many files a note names."""
-_ARCHIVE = re.compile(r"(?<!\.pth)(?<!\.pt)(?<!\.ckpt)\.(zip|tar|gz|tgz)$", re.IGNORECASE)
-"""The ends of names of archives, which hold weights in some libraries: not `model_best.pth.tar`."""
+ANY = {"", "bin", "data", "index", "json", "pickle", "pkl", "zip"}
+"""Suffixes of all kinds of files, some of which are checkpoints."""
+ARRAYS = (".npy", ".npz")
+"""The ends of names of arrays, which are weights of few libraries, and measurements of many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,15 @@ class CheckTarget:
         """For which files the whole model was checked."""
         files = some([printable(path) for path in self.given], MANY)
         return [f"checked as one model, whose files were given: {files}"] if files else []
+
+
+class InFolder(NamedTuple):
+    """What else is in a folder that is one model."""
+
+    checked: list[str]
+    """Checkpoints that are checked in its place: its own model is an array, which is no model for most libraries."""
+    left: list[str]
+    """Files that could be checkpoints, and that no library looks for."""
 
 
 class Targets(NamedTuple):
@@ -92,7 +103,7 @@ def inside(folder: str) -> list[str]:
     try:
         found = weight_sets.every(folder, read)
     except ParamtoolError:
-        return []
+        found = {}
     paths = [path for place, sets in found.items() for path in _of_place(folder, place, sets)]
     known = {*paths, *(path for sets in found.values() for one in sets for path in belongs(one))}
     left = [path for path in seen if path not in known and os.path.dirname(path) not in paths]
@@ -103,11 +114,30 @@ def inside(folder: str) -> list[str]:
     known |= {*seen, *left}
     open_folders = [folder, *(place for place in places if place not in paths)]
     others = [path for place in open_folders for path in _likely(place) if path not in known]
-    return list(dict.fromkeys([*paths, *left, *others]))
+    every = list(dict.fromkeys([*paths, *left, *others]))
+    return [] if not found and every == seen[:1] else every
+
+
+def beside(folder: str) -> InFolder:
+    """What else is in a folder that is one model; nothing that belongs to it."""
+    from paramtool.commands.output.sidecars import of_file
+
+    one = only_model(folder)
+    if one is None:
+        return InFolder([], [])
+    if all(file.path.endswith(ARRAYS) for file in one.checkpoint.files) and len(every := inside(folder)) > 1:
+        return InFolder(every, [])
+    states = of_file(folder, (file.path for file in one.checkpoint.files)).states
+    known = {os.path.normpath(path) for path in (*belongs(one), *(os.path.join(folder, name) for name in states))}
+    return InFolder([], [path for path in _likely(folder) if os.path.normpath(path) not in known])
 
 
 def _likely(folder: str) -> list[str]:
-    """The files directly in a folder that could be checkpoints, sorted by name; archives only if they can be read."""
+    """The files directly in a folder that could be checkpoints, sorted by name.
+
+    Those that cannot be read are among them if their names say that they are ones: `best.pth.tar`, and no `data.zip`.
+    """
+    from paramtool.formats import table
     from paramtool.formats.likely import may_be_checkpoint
 
     try:
@@ -115,7 +145,9 @@ def _likely(folder: str) -> list[str]:
     except OSError:
         return []
     likely = [path for path in every if os.path.isfile(path) and may_be_checkpoint(path)]
-    return [path for path in likely if not _ARCHIVE.search(path) or _is_read(path)]
+    words = {word for suffix in table.suffixes() for word in suffix.split(".")} - ANY
+    named = [path for path in likely if words.intersection(os.path.basename(path).lower().split(".")[1:])]
+    return [path for path in likely if path in named or _is_read(path)]
 
 
 def _is_read(path: str) -> bool:

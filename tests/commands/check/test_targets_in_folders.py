@@ -89,3 +89,26 @@ def test_a_broken_file_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "best.pth.tar").write_bytes(whole[: len(whole) // 2])
     found = paramtool.check([tmp_path])
     assert found.exit_code == 3 and [Path(file.path).name for file in found.files if file.error] == ["best.pth.tar"]
+
+
+def test_a_folder_of_one_model_names_what_else_could_be_one(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(3)}, tmp_path / "model.pt")
+    torch.save({"a": torch.ones(3)}, tmp_path / "G_1000")
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.Adam([parameter])
+    parameter.sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    (file,) = paramtool.check([tmp_path]).files
+    assert file.error is None
+    assert file.notes == ("not checked, since the folder is one model: 'G_1000'; name them, or use a pattern",)
+
+
+def test_measurements_beside_checkpoints_are_no_model_that_hides_them(tmp_path: Path) -> None:
+    """As programs that train write them: an array in the folder, weights below it."""
+    np.savez(tmp_path / "evaluations.npz", results=np.zeros(9))
+    (tmp_path / "weights").mkdir()
+    for name in ("best.pt", "last.pt"):
+        torch.save({name[0]: torch.zeros(3)}, tmp_path / "weights" / name)
+    found = paramtool.check([tmp_path])
+    assert [Path(file.path).name for file in found.files] == ["evaluations.npz", "best.pt", "last.pt"]
