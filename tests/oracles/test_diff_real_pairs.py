@@ -258,6 +258,21 @@ def test_keras_beside_torch_that_was_converted_wrongly(name: str, wrong: str | N
         assert wrong is not None or found.is_same()
 
 
+@pytest.mark.parametrize("is_exchanged", [True, False])
+def test_two_files_of_keras(is_exchanged: bool, tmp_path: Path) -> None:
+    """Every tensor is one of the other under another name, and two are in each other's places."""
+    layer = keras.layers.LSTM(HIDDEN)
+    model = keras.Sequential([keras.Input((None, HIDDEN)), layer])
+    model.save(tmp_path / "m.keras")
+    kernel, recurrent, bias = layer.get_weights()
+    layer.set_weights([recurrent, kernel, bias] if is_exchanged else [kernel, recurrent, bias])
+    model.save(tmp_path / "m.h5")
+    for a, b in (("m.keras", "m.h5"), ("m.h5", "m.keras")):
+        found = diff(tmp_path / a, tmp_path / b)
+        assert found.is_same()
+        assert any("recurrent network" in note for note in found.notes) == is_exchanged, found.notes
+
+
 @pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "m.h5"])
 def test_a_gru_of_keras_with_one_bias_is_no_gru_with_it_twice(name: str, tmp_path: Path) -> None:
     """torch adds the two up."""

@@ -20,7 +20,7 @@ from paramtool.commands.diff.taken import taken, taken_as_casts
 from paramtool.commands.diff.unread import unread
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
-from paramtool.model.diff import CHANGED, SAME, TensorDiff
+from paramtool.model.diff import CHANGED, RENAMED, SAME, TensorDiff
 
 
 class Comparing(Settled):
@@ -42,6 +42,8 @@ class Comparing(Settled):
             casts(self)
         if self.left_b or self.left_a:
             made.by_tables()
+        elif any(one.kind == RENAMED for one in self.found.values()):
+            made.look_at_networks()
         if self.left_b:
             made.by_parts()
         if self.left_b:

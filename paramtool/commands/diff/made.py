@@ -43,6 +43,11 @@ class MadeByTables:
                 self._networks.append(proposed)
         self.constants()
 
+    def look_at_networks(self) -> None:
+        """Note what no layout makes of recurrent networks, where every tensor has a verdict."""
+        for _ in self._of_networks():
+            pass
+
     def _of_networks(self) -> Iterator[Sequence[Proposal]]:
         """Recurrent networks as layouts make them; which tensors no layout makes of networks of the first is noted."""
         state, held = self.state, set[str]()
