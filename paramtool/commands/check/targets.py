@@ -115,7 +115,7 @@ def inside(folder: str) -> list[str]:
     open_folders = [folder, *(place for place in places if place not in paths)]
     others = [path for place in open_folders for path in _likely(place) if path not in known]
     every = list(dict.fromkeys([*paths, *left, *others]))
-    return [] if not found and every == seen[:1] else every
+    return every if found or not seen else []
 
 
 def beside(folder: str) -> InFolder:

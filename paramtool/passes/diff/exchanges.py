@@ -39,11 +39,11 @@ def exchanged(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> list[str]:
         other = next((one for one in renames.instead(old, new) if one in held and is_alike(one, new)), None)
         if other is not None:
             usual[new] = other
-    others = (_out_of_order, _of_other_types, _of_other_roles, _of_other_words)
+    others = (_of_other_types, _of_other_roles, _of_other_words)
     times = Counter(old for old, _ in pairs)
     singles = [(old, new) for old, new in pairs if times[old] == 1]
     moved = (new for one in others for new in one(singles, is_alike))
-    found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *moved])
+    found = dict.fromkeys([*_in_circles(usual), *_turned(pairs), *_out_of_order(pairs, is_alike), *moved])
     return [new for _, new in pairs if new in found]
 
 

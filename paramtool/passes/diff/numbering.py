@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from itertools import zip_longest
 
-_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)[0-9]+(?=[./_]|$)")
-"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.  Keras's `vars/3` is no layer."""
+_NUMBER = re.compile(r"(?<![0-9])(?<!vars/)(?<![./]w)[0-9]+(?=[./_]|$)")
+"""A number that is a word of a name, or ends one: that of `h.3`, `Dense_3`, `layer3`.
+
+Keras's `vars/3` is no layer, nor are Llama's matrices `w1`, `w2`, `w3` and vLLM's `w13`, which is two of them."""
 _WORD = re.compile(r"(?<![^./])(?<!vars/)[0-9]+(?![^./])")
 """One that is a word of its own."""
 _BLANK = "\0"
