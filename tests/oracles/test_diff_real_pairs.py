@@ -231,6 +231,7 @@ def test_keras_with_another_number(tmp_path: Path) -> None:
 GATES = "weight_hh_l0 by other gates", "both matrices of a layer exchanged", "the two layers exchanged"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("wrong", [None, *GATES])
 @pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "m.h5"])
 def test_keras_beside_torch_that_was_converted_wrongly(name: str, wrong: str | None, tmp_path: Path) -> None:
