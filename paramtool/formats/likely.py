@@ -11,7 +11,7 @@ from paramtool.formats.folder import weight_names
 def may_be_checkpoint(path: str) -> bool:
     """Whether a file has the name or the first bytes of weights in any format, also of those that are not read.
 
-    False for texts, images and programs, and for files whose format neither the name nor the first bytes tell:
+    False for texts, images and programs, and for files that neither their name nor their first bytes identify:
     `config.json`, `README.md`, `tokenizer.model`.  True for what is no file, and for what cannot be opened: reading
     it says why.
     """

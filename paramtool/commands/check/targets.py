@@ -146,8 +146,9 @@ def _likely(folder: str) -> list[str]:
         return []
     likely = [path for path in every if os.path.isfile(path) and may_be_checkpoint(path)]
     words = {word for suffix in table.suffixes() for word in suffix.split(".")} - ANY
-    named = [path for path in likely if words.intersection(os.path.basename(path).lower().split(".")[1:])]
-    return [path for path in likely if path in named or _is_read(path)]
+    return [
+        path for path in likely if words.intersection(os.path.basename(path).lower().split(".")[1:]) or _is_read(path)
+    ]
 
 
 def _is_read(path: str) -> bool:

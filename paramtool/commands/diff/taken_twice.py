@@ -1,4 +1,4 @@
-"""Tensors of the second that are made of what others are made of, and of nothing else: the first has no such tensor.
+"""Second copies: tensors of the second that only use what other tensors of it use, so that the first has none for them.
 
     A  weight            B  weight transposed, and the same once more
 
