@@ -71,8 +71,7 @@ GPU_OUT ?= build/gpu
 
 # Rooms whose tests import no torch, but for these modules.
 QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_imports.py tests/cli/test_table.py \
-    tests/cli/test_json_text.py tests/contracts/test_class_names.py tests/contracts/test_functions.py \
-    tests/contracts/test_private.py
+    tests/cli/test_json_text.py tests/contracts/test_weight.py tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
 .PHONY: help quick docs site dist lowest demo test hard fuzz trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
