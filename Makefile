@@ -253,7 +253,7 @@ build/axe/stamp:
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
-	    $(BIN)/paramtool verify-layout cudnn --library $(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/lib/libcudnn.so.? \
+	    $(BIN)/python -m proof cudnn --library $(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/lib/libcudnn.so.? \
 	        -o build/cudnn/cudnn-$$(echo $$one | sed 's/.*==//; s/\.[0-9]*$$//')-no-gpu.json --force; \
 	    PARAMTOOL_CUDNN_HEADERS=$(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/include \
 	        $(BIN)/python -m pytest tests/oracles/test_cudnn_headers.py; \
@@ -266,7 +266,7 @@ gpu:
 
 gpu-proof:
 	@mkdir -p $(GPU_OUT)
-	$(PYTHON) -m paramtool verify-layout cudnn -o $(GPU_OUT)/record.json --force
+	$(PYTHON) -m proof cudnn -o $(GPU_OUT)/record.json --force
 
 gpu-bench:
 	@mkdir -p $(GPU_OUT)

@@ -44,10 +44,10 @@ from gpu_fused_run import Output, go_on, say
 from paramtool.cli._streams import shown
 from paramtool.errors import UsageError, plural
 from paramtool.layouts.evidence import GRADIENTS
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.gpu import device as gpu
-from paramtool.proof.gpu.flattened import KERNEL, buffer, network
-from paramtool.proof.gpu.running import REPACKED
+from proof.cudnn.answers import Unsupported
+from proof.gpu import device as gpu
+from proof.gpu.flattened import KERNEL, buffer, network
+from proof.gpu.running import REPACKED
 
 # --- cell ------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ GUIDES = {
     "lock": "[guide](lock.md)",
     "check": "[guide](check.md), [in CI](ci.md)",
     "verify": "[guide](verify.md)",
-    "verify-layout": "[guide](gpu.md)",
 }
 """The pages that explain a command."""
 HEAD = """# Commands

@@ -34,7 +34,6 @@ COMMANDS = {
     "lock": "prove",
     "check": "prove",
     "verify": "prove",
-    "verify-layout": "prove",
 }
 """Every command, and what a person wants from it."""
 EXAMPLES = {
@@ -75,10 +74,6 @@ EXAMPLES = {
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
-    ),
-    "verify-layout": (
-        "check the table of a layout against cuDNN, torch and a GPU",
-        "paramtool verify-layout cudnn -o record.json",
     ),
 }
 CLOSED_PIPE = 141
@@ -150,7 +145,7 @@ def no_such_command(word: str) -> str:
     return f"No such command {word!r}.  The commands are {', '.join(COMMANDS)}."
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("paramtool", cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="paramtool")
 @_display.options
 def cli() -> None:
@@ -163,7 +158,7 @@ def cli() -> None:
     """
 
 
-def main() -> NoReturn:
+def main(program: click.Command = cli) -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     prepare_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
@@ -174,7 +169,7 @@ def main() -> NoReturn:
             signal.signal(number, _interrupt)
     gc.disable()  # one command is many objects that stay until its end
     try:
-        code = cli.main(prog_name="paramtool", standalone_mode=False)
+        code = program.main(prog_name=program.name, standalone_mode=False)
         sys.stdout.flush()
     except (MemoryError, SystemError) as error:  # the latter where CPython had no memory for the former
         _forget(error)

@@ -1,4 +1,4 @@
-"""What `lock`, `report`, `check` and `verify-layout` may replace: a file of their own, told by its bytes."""
+"""What `lock`, `report` and `check` may replace: a file of their own, told by its bytes."""
 
 from __future__ import annotations
 

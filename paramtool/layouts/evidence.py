@@ -1,6 +1,6 @@
 """Verification records: what libraries and GPUs answered when asked about a layout's table, and what follows for it.
 
-A record applies to one table, identified by its digest.  `paramtool verify-layout` makes records; those that come with
+A record applies to one table, identified by its digest.  `python -m proof` makes records; those that come with
 paramtool are in `records/`.  A record with a device was made on a GPU; a record without one has the library's answers
 alone.
 """

@@ -7,7 +7,7 @@
     paramtool.torch.variants(models, path)    what would happen: what is lacking, what clashes, which ties do not hold
     paramtool.torch.names_from_config(path)   names, shapes and ties of the model of a config.json of transformers
 
-With `paramtool.proof`, the only package that imports torch.
+The only room of the package that imports torch.
 """
 
 from __future__ import annotations

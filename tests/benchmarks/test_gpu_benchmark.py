@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from paramtool import layouts
-from paramtool.proof.cudnn import table
+from proof.cudnn import table
 from tests.benchmarks.gpu_benchmark import (
     MODULES,
     Cell,

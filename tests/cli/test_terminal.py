@@ -52,7 +52,7 @@ def rows(ran: Ran, label: str) -> list[str]:
 @pytest.mark.parametrize("typed, meant", [
     (("inpsect", "tied.pt"), "'inspect'"),
     (("dedupe", "tied.pt"), "'dedup'"),
-    (("verify_layout",), "'verify-layout'"),
+    (("verfy",), "'verify'"),
     (("help", "unfues"), "'unfuse'"),
     (("tied.pt",), "paramtool inspect tied.pt"),
     (("inspect", "tied.pt", "--tre"), "--tree"),

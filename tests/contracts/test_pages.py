@@ -49,7 +49,7 @@ EVERYWHERE = ("dedup.md", "terminal.md")
 FLAGS = {
     "convert": ("recurrent-networks.md", "types.md"), "fuse": ("recurrent-networks.md",),
     "unfuse": ("recurrent-networks.md",), "layouts": ("recurrent-networks.md",),
-    "guess": ("guess.md", "recurrent-networks.md"), "verify-layout": ("gpu.md",),
+    "guess": ("guess.md", "recurrent-networks.md"),
 }  # fmt: skip
 """The guides that have the flags of a command, besides those above; by default the page of its name."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from paramtool.cli._streams import shown
 from paramtool.cli.main import main
@@ -129,15 +129,18 @@ def interrupted(number: int, where: tuple[str, str, str], *args: object, cwd: Pa
     return Ran(process.returncode, out, err)
 
 
-def quick(*args: object, cwd: Path, out: io.StringIO | None = None) -> Ran:
-    """The same in this process, a hundred times sooner; `out` stands for standard output."""
+def quick(*args: object, cwd: Path, out: io.StringIO | None = None, run: Callable[[], NoReturn] = main) -> Ran:
+    """The same in this process, a hundred times sooner; `out` stands for standard output.
+
+    `run` is the program, `paramtool` if nothing else is said.
+    """
     before = (sys.argv, signal.getsignal(signal.SIGTERM), gc.isenabled(), os.getcwd())
     out, err = out or io.StringIO(), io.StringIO()
     sys.argv = ["paramtool", *map(str, args)]
     try:
         os.chdir(cwd)
         with redirect_stdout(out), redirect_stderr(err):
-            main()
+            run()
     except SystemExit as stop:
         return Ran(stop.code if isinstance(stop.code, int) else 0, out.getvalue(), err.getvalue())
     finally:
@@ -146,7 +149,7 @@ def quick(*args: object, cwd: Path, out: io.StringIO | None = None) -> Ran:
         signal.signal(signal.SIGTERM, before[1])
         if before[2]:
             gc.enable()
-    raise AssertionError("main returned")
+    raise AssertionError("it returned")
 
 
 def contents(folder: Path) -> dict[str, object]:

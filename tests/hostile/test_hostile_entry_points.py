@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
-import paramtool.proof
 import paramtool.torch
 from paramtool.cli.main import COMMANDS
 from paramtool.errors import ParamtoolError, UnsafeError
@@ -27,7 +26,7 @@ CALLED = "somelib.schedules.warm"
 HELD = "somelib.schedules.Held"
 EVIL = call("somelib.schedules", "warm", text("x"), text("y"))
 DATA = name("somelib.schedules", "Held") + b")\x81" + mapping(a=b"K\x01") + b"b"
-READ_NONE = {"layouts", "verify-layout"}
+READ_NONE = {"layouts"}
 """Commands that read no checkpoint."""
 DOORS = {
     "inspect": [("evil.pt",), ("evil.pt", "--json"), ("evil.pt", "--tensors", "--digest"), ("evil",)],
@@ -93,7 +92,7 @@ PYTHON: dict[str, Callable[..., object]] = {
     "torch.variants": lambda at, **more: paramtool.torch.variants(_model(at), at / "evil.pt", **more),
 }
 READ_NO_CHECKPOINT = {
-    "__version__", "register_layout", "alias_graph", "proof.verify_layout", "torch.names_from_config",
+    "__version__", "register_layout", "alias_graph", "torch.names_from_config",
     "torch.save_file", "torch.save_model",
 }  # fmt: skip
 """Public names that take no path of a checkpoint; `alias_graph` takes what `read` gave."""
@@ -126,7 +125,6 @@ def test_every_door_is_in_the_tables() -> None:
     public = {
         *paramtool.__all__,
         *(f"torch.{name}" for name in paramtool.torch.__all__),
-        *(f"proof.{name}" for name in paramtool.proof.__all__),
     }
     classes = {name for name in public if inspect.isclass(operator.attrgetter(name)(paramtool))}
     assert PYTHON.keys() | READ_NO_CHECKPOINT | JUDGED == public - classes

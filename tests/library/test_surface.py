@@ -122,7 +122,7 @@ FUNCTIONS = {
     "report": ["report"],
     "verify": ["verify"],
 }
-WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
+WITHOUT_FUNCTION = {"layouts", "help"}
 DISPLAY = {"json", "quiet", "verbose", "tensors", "wide", "tree", "depth", "color", "toml", "help", "version"}
 """Flags that say how something is shown, in any command."""
 RENAMED = {

@@ -12,10 +12,10 @@ import pytest
 from paramtool import layouts
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec, parse
-from paramtool.proof.cudnn.answers import Answer, from_json
-from paramtool.proof.cudnn.compare import differences
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
-from paramtool.proof.cudnn.table import answer
+from proof.cudnn.answers import Answer, from_json
+from proof.cudnn.compare import differences
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
+from proof.cudnn.table import answer
 
 FOLDER = Path(__file__).parents[2] / "fixtures/cudnn"
 DATA: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paramtool.proof.cudnn import library
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES
+from proof.cudnn import library
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES
 
 FOLDER = os.environ.get("PARAMTOOL_CUDNN_HEADERS", "")
 TYPES: dict[str, Any] = {

@@ -10,7 +10,7 @@ from ctypes import CFUNCTYPE, addressof, c_char_p, c_void_p, create_string_buffe
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from paramtool.proof.cudnn.library import OPTIONAL, SIGNATURES, Library
+from proof.cudnn.library import OPTIONAL, SIGNATURES, Library
 
 NONE, INPUT, DOUBLE, RECURRENT = range(4)
 """Bias modes."""

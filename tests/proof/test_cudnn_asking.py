@@ -15,9 +15,9 @@ from safetensors.numpy import save
 from paramtool import layouts
 from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.layouts import evidence
-from paramtool.proof import record_file
-from paramtool.proof.cudnn import asking, compare, grid, table
-from paramtool.proof.cudnn.answers import Answer, Unsupported
+from proof import record_file
+from proof.cudnn import asking, compare, grid, table
+from proof.cudnn.answers import Answer, Unsupported
 from tests.examples import IS_HARD
 from tests.proof.fake_cudnn import Fake
 from tests.proof.stub_cudnn import compiled
@@ -182,7 +182,7 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
     """With `force` neither: a checkpoint, or JSON of another kind."""
     for name, data in (("model.safetensors", save({"w": np.ones(3)})), ("config.json", b'{"a": 1}')):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(OutputError, match=r"not a record of `paramtool verify-layout`, which is all that --force"):
+        with pytest.raises(OutputError, match=r"not a record of `python -m proof`, which is all that --force"):
             record_file.check_record_place(tmp_path / name, force=True)
         assert (tmp_path / name).read_bytes() == data
     (tmp_path / "empty").touch()

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from paramtool.layouts.spec import Spec
-from paramtool.proof.cudnn import grid
-from paramtool.proof.cudnn.answers import Answer, Key, Region, Unsupported, as_json, from_json
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
-from paramtool.proof.cudnn.library import OPTIONAL, SIGNATURES, CudnnError
+from proof.cudnn import grid
+from proof.cudnn.answers import Answer, Key, Region, Unsupported, as_json, from_json
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
+from proof.cudnn.library import OPTIONAL, SIGNATURES, CudnnError
 from tests.proof.fake_cudnn import BAD_PARAM, NAMELESS, NOT_SUPPORTED, Fake
 
 LSTM = Spec("lstm", 3, 5)

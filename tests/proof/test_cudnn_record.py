@@ -24,12 +24,12 @@ from paramtool.layouts import evidence as evidence_module
 from paramtool.layouts.evidence import NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
-from paramtool.proof.cudnn import record
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.cudnn.compare import Disagreement
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.record import MAX_FINDINGS, QuestionVerdicts
-from paramtool.proof.record_file import ASKED
+from proof.cudnn import record
+from proof.cudnn.answers import Unsupported
+from proof.cudnn.compare import Disagreement
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from proof.cudnn.record import MAX_FINDINGS, QuestionVerdicts
+from proof.record_file import ASKED
 from tests.hostile.command import quick
 from tests.proof.fake_cudnn import Fake
 from tests.recurrent import save, state
@@ -295,7 +295,7 @@ def test_digests_tell_all_layouts_apart() -> None:
 
 
 MAKE_ONE = {
-    True: "on a machine with a CUDA GPU: paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json",
+    True: "on a machine with a CUDA GPU: python -m proof {layout} -o paramtool/layouts/records/NAME.json",
     False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
 }
 """How to make a record: {whether it needs a GPU: the command}."""
@@ -330,7 +330,7 @@ def test_a_stale_record_is_seen() -> None:
     old, new = {**document(), "table": "0" * 64}, parsed(document(ALONE))
     (said,) = stale([new, parsed(old)])
     assert "the table of layout cudnn has changed since r.json was made" in said
-    assert "paramtool verify-layout cudnn -o paramtool/layouts/records/NAME.json" in said
+    assert "python -m proof cudnn -o paramtool/layouts/records/NAME.json" in said
     (said,) = stale([new, parsed({**document(ALONE), "table": "0" * 64})])
     assert "make cudnn, then put build/cudnn/*-no-gpu.json into paramtool/layouts/records" in said
     assert stale([new]) == []

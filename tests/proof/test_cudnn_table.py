@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from paramtool import layouts
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Cell, Spec
-from paramtool.proof.cudnn import compare, grid, table
-from paramtool.proof.cudnn.answers import Answer, Key, Region
-from paramtool.proof.cudnn.compare import Disagreement, Windows
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from proof.cudnn import compare, grid, table
+from proof.cudnn.answers import Answer, Key, Region
+from proof.cudnn.compare import Disagreement, Windows
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from tests.examples import IS_HARD, examples
 from tests.proof.fake_cudnn import At, Fake, Space
 

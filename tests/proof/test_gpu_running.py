@@ -19,20 +19,20 @@ import pytest
 import torch
 from torch import nn
 
-import paramtool.proof
+import proof
 from paramtool import layouts
 from paramtool.errors import UsageError
 from paramtool.layouts import evidence
 from paramtool.layouts.spec import Spec
-from paramtool.proof.cudnn import grid
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.record import QuestionVerdicts
-from paramtool.proof.gpu import device as gpu_device
-from paramtool.proof.gpu import running
-from paramtool.proof.gpu import verify as verifying
-from paramtool.proof.gpu.flattened import Device, buffer, network, windows
-from paramtool.proof.gpu.verify import computed, flattened
+from proof.cudnn import grid
+from proof.cudnn.answers import Unsupported
+from proof.cudnn.grid import Case
+from proof.cudnn.record import QuestionVerdicts
+from proof.gpu import device as gpu_device
+from proof.gpu import running
+from proof.gpu import verify as verifying
+from proof.gpu.flattened import Device, buffer, network, windows
+from proof.gpu.verify import computed, flattened
 from tests.proof.fake_cudnn import BAD_PARAM, Fake
 
 CUDNN = layouts.find("cudnn")
@@ -396,14 +396,14 @@ def test_no_gpu(cuda: str | None, available: bool, says: str, monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
     with pytest.raises(UsageError, match=says) as caught:
-        paramtool.proof.verify_layout("cudnn")
+        proof.verify_layout("cudnn")
     assert "--library" in caught.value.hint and "docs/gpu.md" in caught.value.hint
 
 
 def test_unknown_layouts_come_first() -> None:
     """Whether there is a GPU or not."""
     with pytest.raises(UsageError, match="layout torch cannot be verified by a library"):
-        paramtool.proof.verify_layout("torch")
+        proof.verify_layout("torch")
 
 
 def test_without_tf32() -> None:
@@ -441,7 +441,7 @@ def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 def test_the_whole_proof(imitated: Fake) -> None:
     """All three questions in one record, which is a record of what was there."""
-    made = paramtool.proof.verify_layout("cudnn")
+    made = proof.verify_layout("cudnn")
     assert made["findings_count"] == 0 and made["machine"]["device"] == "a CPU"
     counts = [made[part]["counts"]["agrees"] for part in evidence.PARTS]
     assert counts == [2 * 4 * 2 * 4, 2 * 2 * 2, 2 * 2 * 2]
@@ -463,7 +463,7 @@ def test_the_proof_is_made_without_tf32(imitated: Fake, monkeypatch: pytest.Monk
         return right(module, data)
 
     monkeypatch.setattr(running, "_computed", watched)
-    paramtool.proof.verify_layout("cudnn")
+    proof.verify_layout("cudnn")
     assert set(seen) == {False} and len(seen) > 8 * 3
 
 
@@ -474,7 +474,7 @@ def test_a_proof_that_fails(imitated: Fake) -> None:
         space.at[0, 0, "matrix"], space.at[0, 1, "matrix"] = space.at[0, 1, "matrix"], space.at[0, 0, "matrix"]
 
     imitated.twist = exchanged
-    made = paramtool.proof.verify_layout("cudnn")
+    made = proof.verify_layout("cudnn")
     assert made["asked"]["counts"]["differs"] == 64 and made["flattened"]["counts"]["differs"] == 0
     assert made["findings_count"] == 128
 
@@ -482,7 +482,7 @@ def test_a_proof_that_fails(imitated: Fake) -> None:
 def test_a_cudnn_that_fails_ends_nothing(imitated: Fake) -> None:
     """Each failure that is no answer is a finding, and torch and the kernels are asked all the same."""
     imitated.failures["cudnnGetRNNWeightParams"] = BAD_PARAM
-    made = paramtool.proof.verify_layout("cudnn")
+    made = proof.verify_layout("cudnn")
     assert made["asked"]["counts"] == {"agrees": 0, "unsupported": 0, "differs": 64} and made["findings_count"] == 64
     assert made["findings"][0]["found"] == "cudnnGetRNNWeightParams: CUDNN_STATUS_BAD_PARAM"
     assert made["flattened"]["counts"]["agrees"] == made["ran"]["counts"]["agrees"] == 8
@@ -498,7 +498,7 @@ def test_no_cudnn_to_ask(error: Exception, imitated: Fake, monkeypatch: pytest.M
         yield
 
     monkeypatch.setattr(gpu_device, "asked_library", asked)
-    made = paramtool.proof.verify_layout("cudnn")
+    made = proof.verify_layout("cudnn")
     assert made["findings_count"] == 1 and made["findings"][0]["found"] == str(error)
     assert made["asked"]["networks"] == {} and made["ran"]["counts"]["agrees"] == 8
 
@@ -506,7 +506,7 @@ def test_no_cudnn_to_ask(error: Exception, imitated: Fake, monkeypatch: pytest.M
 def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each question a whole record; a run that ends in the middle has those before it."""
     kept: list[dict[str, Any]] = []
-    made = paramtool.proof.verify_layout("cudnn", keep=kept.append)
+    made = proof.verify_layout("cudnn", keep=kept.append)
     assert [[one[part] is not None for part in evidence.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
     assert all(evidence.parse("r.json", json.dumps(one)).against == "of a proof that was not ended" for one in kept)
     assert made["ran"] is not None
@@ -517,7 +517,7 @@ def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.M
     kept.clear()
     monkeypatch.setattr(verifying, "computed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        paramtool.proof.verify_layout("cudnn", keep=kept.append)
+        proof.verify_layout("cudnn", keep=kept.append)
     assert len(kept) == 2
 
 

@@ -123,4 +123,4 @@ SETUPS: dict[str, Callable[[Path], None]] = {
     "convert": _convert, "fuse": _fuse, "unfuse": _unfuse, "guess": _guess, "layouts": lambda folder: None,
     "diff": _fine_tuned, "lock": _locked, "check": _check, "verify": _verify,
 }  # fmt: skip
-"""{command: what makes the files of its examples}; `verify-layout` needs a GPU or cuDNN."""
+"""{command: what makes the files of its examples}."""

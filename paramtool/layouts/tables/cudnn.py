@@ -1,6 +1,6 @@
 """cuDNN: one flat vector, all matrices, then all biases ("order P").  Other libraries copied this order.
 
-cuDNN does not guarantee this order; programs are to query it (cudnnGetRNNWeightParams).  `paramtool verify-layout
+cuDNN does not guarantee this order; programs are to query it (cudnnGetRNNWeightParams).  `python -m proof
 cudnn` does, and `records/` has the answers of five versions, 8.9.7 to 9.28.0.  The storages of checkpoints that were
 saved from GPUs have this order too, and PyTorch asserts it each time it makes such a buffer
 (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).

@@ -55,7 +55,7 @@ def page(result: Mapping[str, Any]) -> str:
 GPUS = """\
 ## On GPUs
 
-Records of `paramtool verify-layout` (`paramtool/layouts/records`); [GPU](gpu.md) says how they are made.  A library
+Records of `python -m proof` (`paramtool/layouts/records`); [GPU](gpu.md) says how they are made.  A library
 that was asked without a GPU reports where it keeps weights and computes nothing: its answer is not a proof on a GPU.
 
 """

@@ -8,9 +8,9 @@ from paramtool.layouts.layout import Layout, stored
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
-from paramtool.proof.cudnn.answers import Answer, Key, Region
-from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.table import buffer
+from proof.cudnn.answers import Answer, Key, Region
+from proof.cudnn.grid import Case
+from proof.cudnn.table import buffer
 
 
 @dataclass(frozen=True, slots=True)

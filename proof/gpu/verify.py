@@ -13,16 +13,16 @@ from paramtool.errors import ParamtoolError, message_of
 from paramtool.layouts import find
 from paramtool.layouts.evidence import PARTS
 from paramtool.layouts.layout import Layout
-from paramtool.proof.cudnn import compare, grid, record
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.cudnn.compare import Disagreement
-from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.library import CudnnError, Library, refused
-from paramtool.proof.cudnn.record import QuestionVerdicts
-from paramtool.proof.gpu import device as gpu
-from paramtool.proof.gpu.flattened import Device, buffer, of_case, windows
-from paramtool.proof.gpu.running import TOLERANCE, run
-from paramtool.proof.record_file import to_verify
+from proof.cudnn import compare, grid, record
+from proof.cudnn.answers import Unsupported
+from proof.cudnn.compare import Disagreement
+from proof.cudnn.grid import Case
+from proof.cudnn.library import CudnnError, Library, refused
+from proof.cudnn.record import QuestionVerdicts
+from proof.gpu import device as gpu
+from proof.gpu.flattened import Device, buffer, of_case, windows
+from proof.gpu.running import TOLERANCE, run
+from proof.record_file import to_verify
 
 
 def verify_layout(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from paramtool.errors import UsageError
-from paramtool.proof.cudnn.library import Library, as_text
+from proof.cudnn.library import Library, as_text
 
 MAPS = "/proc/self/maps"
 """The file in which Linux lists the libraries that a process has loaded."""

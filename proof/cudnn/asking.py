@@ -17,13 +17,13 @@ from typing import NoReturn
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.proof.cudnn import grid
-from paramtool.proof.cudnn.answers import Answer, Unsupported, as_json, from_json
-from paramtool.proof.cudnn.grid import Case
+from proof.cudnn import grid
+from proof.cudnn.answers import Answer, Unsupported, as_json, from_json
+from proof.cudnn.grid import Case
 
 MAIN = (
     "import sys; sys.path.insert(0, sys.argv[3]); "
-    "from paramtool.proof.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
+    "from proof.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
 )
 """Run with `-I`, so that nothing in the current folder is imported."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -113,7 +113,7 @@ def answer_all(path: str, quick: bool) -> None:
     """In the separate process: print the version, then one answer per line."""
     import ctypes
 
-    from paramtool.proof.cudnn.library import CudnnError, Library
+    from proof.cudnn.library import CudnnError, Library
 
     _bounded()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:

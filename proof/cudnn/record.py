@@ -15,10 +15,10 @@ from paramtool.layouts.evidence import MACHINE, SCHEMA, VERDICTS, table_digest
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec
 from paramtool.lazy_dataclass import dataclass
-from paramtool.proof.cudnn.answers import Answer, Unsupported
-from paramtool.proof.cudnn.compare import Disagreement, differences
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.table import answer
+from proof.cudnn.answers import Answer, Unsupported
+from proof.cudnn.compare import Disagreement, differences
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from proof.cudnn.table import answer
 
 MAX_FINDINGS = 200
 """How many findings are written out; all are counted."""

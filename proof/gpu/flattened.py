@@ -9,9 +9,9 @@ from torch import nn
 
 from paramtool.layouts.spec import Spec
 from paramtool.lazy_dataclass import dataclass
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.cudnn.compare import Windows
-from paramtool.proof.cudnn.grid import Case
+from proof.cudnn.answers import Unsupported
+from proof.cudnn.compare import Windows
+from proof.cudnn.grid import Case
 
 KERNEL = "CudnnRnn"
 """A part of autograd's name for cuDNN's kernel."""

@@ -1,4 +1,4 @@
-"""`paramtool verify-layout`: a layout's table beside what cuDNN, torch and a GPU say."""
+"""`python -m proof LAYOUT`: a layout's table beside what cuDNN, torch and a GPU say."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import click
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, OUTPUT_FILE
+from paramtool.cli.main import main
 from paramtool.errors import UsageError
 from paramtool.layouts import evidence
-from paramtool.proof import record_file
+from proof import record_file
 
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Layout
@@ -32,13 +33,13 @@ WHAT = {
 }
 
 
-@click.command("verify-layout", cls=Command, epilog=EPILOG)
+@click.command("python -m proof", cls=Command, epilog=EPILOG)
 @click.argument("layout", metavar="LAYOUT", shell_complete=_completion.layouts)
 @click.option("--quick", is_flag=True, help="Ask a small grid of networks; its record does not count as a proof.")
 @click.option("--library", type=FILE, metavar="LIBCUDNN",
               help="Ask only this libcudnn.so.8 or .9; needs neither a GPU nor torch.")  # fmt: skip
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="RECORD.json", help="Write the record to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record (docs/json.md has its schema).")
+@click.option("--json", "as_json", is_flag=True, help="Print the record (docs/schema has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite an existing record, and no other kind of file.")
 @_display.options
 def command(layout: str, quick: bool, library: str | None, output: str | None, *, as_json: bool, force: bool) -> int:
@@ -47,8 +48,8 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, *
     Needs paramtool[torch] and a GPU (docs/gpu.md).  With --library, it asks only the library.
 
     \b
-    $ paramtool verify-layout cudnn -o record.json
-    $ paramtool verify-layout cudnn --library libcudnn.so.9
+    $ python -m proof cudnn -o record.json
+    $ python -m proof cudnn --library libcudnn.so.9
     """
     table = record_file.to_verify(layout)
     if output is not None:
@@ -86,7 +87,7 @@ def _record(layout: str, quick: bool, library: str | None, output: str | None, *
 
 def _verify(layout: str, **how: Any) -> dict[str, Any]:
     try:
-        verify = import_module("paramtool.proof").verify_layout
+        verify = import_module("proof").verify_layout
     except (ImportError, OSError, RuntimeError) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
         hint = "pip install 'paramtool[torch]'" if missing else "python -c 'import torch' says the same"
@@ -172,3 +173,7 @@ def _by_last_axis(part: Mapping[str, Any], verdicts: Mapping[str, str]) -> Itera
     for k, value in enumerate(values):
         own = letters[k :: len(values)]
         yield value, {word: own.count(letter) for letter, word in verdicts.items()}
+
+
+if __name__ == "__main__":
+    main(command)

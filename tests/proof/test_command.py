@@ -1,4 +1,4 @@
-"""verify-layout as people and programs use it: with a library alone, and where there is no GPU."""
+"""The tool as people and programs use it: with a library alone, and where there is no GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,35 @@ import pytest
 import torch
 
 from paramtool import layouts
+from paramtool.cli.main import main
 from paramtool.errors import FormatError
 from paramtool.layouts import evidence
-from paramtool.proof.cudnn import record
-from paramtool.proof.cudnn.grid import ALGORITHMS
-from tests.hostile.command import Ran, command, quick, refused
+from proof.__main__ import command as proof_command
+from proof.cudnn import record
+from proof.cudnn.grid import ALGORITHMS
+from tests.hostile.command import Ran, refused
+from tests.hostile.command import quick as in_this_process
 from tests.patience import PATIENCE
 from tests.proof.stub_cudnn import compiled
 from tests.proof.test_cudnn_record import ALONE, document
 
+ROOT = Path(__file__).parents[2]
 OLD = json.dumps({"schema": evidence.SCHEMA})
 LIBRARY = "libcudnn.so.9"
+
+
+def quick(*args: object, cwd: Path) -> Ran:
+    """`python -m proof ARGS` in this process."""
+    return in_this_process(*args, cwd=cwd, run=lambda: main(proof_command))
+
+
+def command(*args: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ran:
+    """The same in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "proof", *map(str, args)], cwd=cwd, timeout=PATIENCE, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+    )  # fmt: skip
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -48,7 +67,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(*more: str, cwd: Path) -> Ran:
     """The quick grid of the library in that folder."""
-    return quick("verify-layout", "cudnn", "--quick", "--library", LIBRARY, *more, cwd=cwd)
+    return quick("cudnn", "--quick", "--library", LIBRARY, *more, cwd=cwd)
 
 
 def words(ran: Ran, label: str) -> list[str]:
@@ -61,7 +80,7 @@ def words(ran: Ran, label: str) -> list[str]:
 
 def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
     """By the command itself: what was asked, how much agrees, and what that says and does not say."""
-    ran = command("verify-layout", "cudnn", "--quick", "--library", right, cwd=tmp_path)
+    ran = command("cudnn", "--quick", "--library", right, cwd=tmp_path)
     assert (ran.code, ran.err) == (0, ""), ran
     assert words(ran, "machine") == ["cuDNN 9.10.2"]
     assert words(ran, "layout") == [f"cudnn table {evidence.table_digest(layouts.find('cudnn'))[:12]} quick grid"]
@@ -74,7 +93,7 @@ def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
 
 def test_a_library_that_differs(wrong: Path, tmp_path: Path) -> None:
     """By the command itself: exit 1, the first differences, how many there are, and what is not supported."""
-    ran = command("verify-layout", "cudnn", "--quick", "--library", wrong, cwd=tmp_path)
+    ran = command("cudnn", "--quick", "--library", wrong, cwd=tmp_path)
     assert (ran.code, ran.err) == (1, "") and "Traceback" not in ran.out, ran
     assert words(ran, "asked") == [
         "cuDNN's cudnnGetRNNWeightParams 384 agree, 1,920 not supported, 256 differ",
@@ -126,8 +145,8 @@ def test_the_record_is_named(tmp_path: Path) -> None:
 
 def refuse(*args: str, cwd: Path, code: int, says: tuple[str, ...]) -> Ran:
     """With and without --json, nothing is printed and nothing is left."""
-    refused(quick, "verify-layout", *args, "--json", cwd=cwd, code=code, says=says)
-    return refused(quick, "verify-layout", *args, cwd=cwd, code=code, says=says)
+    refused(quick, *args, "--json", cwd=cwd, code=code, says=says)
+    return refused(quick, *args, cwd=cwd, code=code, says=says)
 
 
 def test_a_record_that_exists(tmp_path: Path) -> None:
@@ -186,7 +205,7 @@ def test_other_layouts(name: str, says: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("args, word", [((), "LAYOUT"), (("cudnn", "--fast"), "--fast"), (("cudnn", "b"), "b")])
 def test_usage(args: tuple[str, ...], word: str, tmp_path: Path) -> None:
     """Exit 2, and what was wrong."""
-    refused(quick, "verify-layout", *args, cwd=tmp_path, code=2, says=(word,))
+    refused(quick, *args, cwd=tmp_path, code=2, says=(word,))
 
 
 # --- without a GPU ---------------------------------------------------------------------------------------------------
@@ -194,7 +213,7 @@ def test_usage(args: tuple[str, ...], word: str, tmp_path: Path) -> None:
 
 def test_no_gpu(no_gpu: None, tmp_path: Path) -> None:
     """Exit 2, what is known all the same, and how to do more."""
-    ran = quick("verify-layout", "cudnn", "-o", "r.json", cwd=tmp_path)
+    ran = quick("cudnn", "-o", "r.json", cwd=tmp_path)
     assert ran.code == 2 and ran.err.startswith("error: no CUDA GPU: torch") and "--library" in ran.err, ran
     assert words(ran, "evidence") == list(evidence.evidence(layouts.find("cudnn")))
     assert list(tmp_path.iterdir()) == []
@@ -202,12 +221,12 @@ def test_no_gpu(no_gpu: None, tmp_path: Path) -> None:
 
 def test_no_gpu_for_a_program(no_gpu: None, tmp_path: Path) -> None:
     """With --json nothing but the error is said."""
-    refused(quick, "verify-layout", "cudnn", "--json", cwd=tmp_path, code=2, says=("no CUDA GPU",))
+    refused(quick, "cudnn", "--json", cwd=tmp_path, code=2, says=("no CUDA GPU",))
 
 
 def test_no_gpu_by_the_command_itself(tmp_path: Path) -> None:
     """In a process of its own, without warnings of torch or a traceback."""
-    ran = command("verify-layout", "cudnn", cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""})
+    ran = command("cudnn", cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""})
     assert ran.code == 2 and ran.err.startswith("error: no CUDA GPU") and "Traceback" not in ran.err, ran
     assert words(ran, "evidence")
 
@@ -222,7 +241,7 @@ def test_the_evidence_that_there_is(
     monkeypatch.setattr(evidence, "FOLDER", str(tmp_path))
     evidence._read.cache_clear()
     try:
-        ran = quick("verify-layout", "cudnn", cwd=tmp_path)
+        ran = quick("cudnn", cwd=tmp_path)
     finally:
         evidence._read.cache_clear()
     assert ran.code == 2
@@ -240,10 +259,10 @@ def test_a_proof_that_is_interrupted(earlier: bool, tmp_path: Path, monkeypatch:
         keep(began)
         raise FormatError("the end")
 
-    monkeypatch.setattr("paramtool.proof.verify_layout", verify)
+    monkeypatch.setattr("proof.verify_layout", verify)
     if earlier:
         (tmp_path / "r.json").write_text(whole)
-    ran = quick("verify-layout", "cudnn", "-o", "r.json", *(["--force"] if earlier else []), cwd=tmp_path)
+    ran = quick("cudnn", "-o", "r.json", *(["--force"] if earlier else []), cwd=tmp_path)
     assert (ran.code, ran.out) == (3, "")
     assert json.loads((tmp_path / "r.json").read_text()) == (json.loads(whole) if earlier else began)
 
@@ -258,8 +277,8 @@ def test_without_torch(error: str, hint: str, tmp_path: Path) -> None:
     """Exit 2, with what helps; the evidence is there as well."""
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "torch.py").write_text(f"raise {error}\n")
-    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, sys.path)])
-    ran = command("verify-layout", "cudnn", cwd=tmp_path, env={"PYTHONPATH": paths})
+    paths = os.pathsep.join([str(tmp_path / "hidden"), str(ROOT), *filter(None, sys.path)])
+    ran = command("cudnn", cwd=tmp_path, env={"PYTHONPATH": paths})
     assert ran.code == 2 and "Traceback" not in ran.err, ran
     assert "error: a GPU is asked through torch, which cannot be loaded: no torch here" in ran.err
     assert f"hint: {hint}" in ran.err and words(ran, "evidence")
@@ -270,8 +289,8 @@ def test_a_library_without_torch(tmp_path: Path) -> None:
     library = compiled(tmp_path, "-DREFUSES")
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')\n")
-    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, sys.path)])
-    args = ("verify-layout", "cudnn", "--quick", "--library", library)
+    paths = os.pathsep.join([str(tmp_path / "hidden"), str(ROOT), *filter(None, sys.path)])
+    args = ("cudnn", "--quick", "--library", library)
     ran = command(*args, cwd=tmp_path, env={"PYTHONPATH": paths})
     assert (ran.code, ran.err) == (0, ""), ran
 
@@ -295,8 +314,9 @@ def ignores(process: int, number: signal.Signals) -> bool:
 def test_a_library_that_hangs(number: signal.Signals, tmp_path: Path) -> None:
     """Whatever ends the command also ends the process that asks, which listens to no signal; nothing is left behind."""
     compiled(tmp_path, "-DHANGS")
-    words = [sys.executable, "-m", "paramtool", "verify-layout", "cudnn", "--library", LIBRARY, "-o", "r.json"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = [sys.executable, "-m", "proof", "cudnn", "--library", LIBRARY, "-o", "r.json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         until = time.monotonic() + PATIENCE
         while not (asking := children(process.pid)) and time.monotonic() < until:
             time.sleep(0.01)

@@ -18,8 +18,8 @@ from typing import Any
 
 from paramtool.errors import ParamtoolError
 from paramtool.layouts.spec import Spec
-from paramtool.proof.cudnn.answers import Answer, Key, Region, Unsupported, keys
-from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
+from proof.cudnn.answers import Answer, Key, Region, Unsupported, keys
+from proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
 
 SIGNATURES: dict[str, tuple[type | None, tuple[Any, ...]]] = {
     "cudnnGetVersion": (c_size_t, ()),

@@ -8,8 +8,8 @@ from paramtool.layouts.layout import Layout, Place, stored
 from paramtool.layouts.spec import Cell, Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
-from paramtool.proof.cudnn.answers import PROJECTION, Answer, Key, Region
-from paramtool.proof.cudnn.grid import Case
+from proof.cudnn.answers import PROJECTION, Answer, Key, Region
+from proof.cudnn.grid import Case
 
 
 def buffer(layout: Layout, spec: Spec, options: Mapping[str, str], dtype: str) -> tuple[int, list[Place]]:

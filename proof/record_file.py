@@ -15,12 +15,12 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import OutputError, UsageError
 from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
-from paramtool.proof.cudnn import asking, grid, record
+from proof.cudnn import asking, grid, record
 
 ASKED = ("cudnn",)
 """Layouts of buffers that a library can be asked about."""
 _BEGINS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(evidence.SCHEMA.rpartition("/")[0].encode()))
-RECORD = SmallOutput("a record of `paramtool verify-layout`", lambda head, _: bool(_BEGINS.match(head)))
+RECORD = SmallOutput("a record of `python -m proof`", lambda head, _: bool(_BEGINS.match(head)))
 
 
 def to_verify(name: str) -> Layout:

@@ -8,5 +8,5 @@
     compare   where two answers differ, and where torch's windows differ from the table
     record    all verdicts as one document
 
-Nothing here imports torch; `paramtool.proof.verify_layout` adds the answers of torch and the GPU.
+Nothing here imports torch; `proof.verify_layout` adds the answers of torch and the GPU.
 """

@@ -18,11 +18,11 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.layouts.evidence import GRADIENTS
 from paramtool.layouts.spec import Spec
 from paramtool.lazy_dataclass import dataclass
-from paramtool.proof.cudnn.answers import Unsupported
-from paramtool.proof.cudnn.compare import Disagreement
-from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.gpu.flattened import Device, buffer, network, of_case
 from paramtool.torch.tensors import load_file
+from proof.cudnn.answers import Unsupported
+from proof.cudnn.compare import Disagreement
+from proof.cudnn.grid import Case
+from proof.gpu.flattened import Device, buffer, network, of_case
 
 STEPS, BATCH = 5, 8
 """With a batch of 8 torch takes cuDNN's persistent static algorithm for some networks (RNN.cpp, get_algo)."""
