@@ -34,8 +34,9 @@ def weight(source: str) -> int:
     >>> weight('"A docstring."' + chr(10) + "x = f(1)  # a comment")
     6
     """
+    lines = source.splitlines()
     docs = {
-        (node.lineno, len(source.splitlines()[node.lineno - 1].encode()[: node.col_offset].decode()))
+        (node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode()))
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
@@ -68,10 +69,10 @@ def weights() -> dict[str, tuple[int, int]]:
 
 def imports() -> dict[str, set[str]]:
     """{module: modules of the package that it imports}, late ones too, those for types alone not."""
-    names = {
-        ".".join(("paramtool", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")
-    }
-    modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    modules = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
