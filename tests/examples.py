@@ -1,8 +1,11 @@
-"""How many examples hypothesis tries: `make test` an eighth, as it tries the same ones each time; `make hard` all."""
+"""What tests take as examples, and how many: of hypothesis' `make test` an eighth, `make hard` all."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
 
 IS_HARD = bool(os.environ.get("PARAMTOOL_HARD"))
 """Whether everything is tried, instead of a sample."""
@@ -20,3 +23,11 @@ FEWEST = 10
 def examples(count: int) -> int:
     """How many of `count` examples are tried."""
     return count if IS_HARD else max(min(count, FEWEST), -(-count // 8))
+
+
+def shared(*parts: str) -> Path:
+    """A file of other people's that is not a part of the repository: of `samples` or `findings`; skips without it."""
+    path = Path(__file__).parents[2].joinpath("shared", *parts)
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    return path

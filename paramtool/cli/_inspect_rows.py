@@ -304,7 +304,7 @@ def _asked(unknown: Unknown) -> str:
     if unknown.needed_by:
         return f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported"
     if unknown.called:
-        return f"called by the pickle with {unknown.arguments}: not run, nothing was imported"
+        return f"called by the file with {unknown.arguments}: not run, nothing was imported"
     if is_dangerous(unknown.path):
         return "named by the pickle, and runs programs or code: not run, nothing was imported"
     return "a class that holds data; not imported"

@@ -124,7 +124,7 @@ def refuse_all(files: Sequence[tuple[str, Sequence[Unknown]]]) -> None:
 
 
 def _message(where: str, bad: Sequence[Unknown]) -> str:
-    head = f"{where}: unsafe: its pickle calls or names objects that are not known to only hold data; nothing was run:"
+    head = f"{where}: unsafe: it calls or names objects that are not known to only hold data; nothing was run:"
     return listed(head, [format_unknown(one) for one in bad])
 
 

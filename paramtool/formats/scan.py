@@ -8,7 +8,7 @@
 
 Neither the name nor the first byte of a file decides whether it is a pickle: it is run, and anything else fails in its
 first bytes.  Plain text might fail only after something that looks like a call.  So if a pickle is incomplete and does
-not begin like protocols 2 to 5, its calls count only if their names are in DANGEROUS_MODULES or DANGEROUS_NAMES.
+not begin like protocols 2 to 5, its names and calls count only if they are in DANGEROUS_MODULES or DANGEROUS_NAMES.
 """
 
 from __future__ import annotations
@@ -146,8 +146,7 @@ def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
     if sniff.is_zip(head):
         return Scanned(_merged(tuple(_walked_zip(data, depth, work))), False)
     if head.startswith(sniff.NUMPY_MAGIC):
-        start = data.find(b"\n", 0, 1 << 20) + 1  # the header ends with a newline (numpy/lib/_format_impl.py)
-        return Scanned(_pickles(data, start, depth, work).unknown if start else (), False)
+        return Scanned(_pickles(data, sniff.numpy_stop(head), depth, work).unknown, False)
     if made := _expanded(data, head, work):
         return Scanned(_scanned(made, depth - 1, work).unknown, False)
     found = _pickles(data, 0, depth, work)
@@ -177,7 +176,7 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
         if number == 0:
             first = stop
         marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
-        found += (_unknown(use) for use in uses if _counts(use, marked or stop > 0))
+        found += (_unknown(use) for use in uses if _counts(use, ran, marked or stop > 0))
         found += inner
         if stop <= 0 or stop >= len(data):
             break
@@ -190,8 +189,9 @@ SPENT_EACH = 32
 PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 
-def _counts(use: Use, sound: bool) -> bool:
-    dangerous = use.called and policy.is_dangerous(use.path)
+def _counts(use: Use, ran: int, sound: bool) -> bool:
+    is_more = ran > len(f"c{use.path}\n")  # two lines of a text could be a name, and nothing more
+    dangerous = (use.called or is_more) and policy.is_dangerous(use.path)
     return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
 
 

@@ -68,9 +68,19 @@ def is_npz(head: bytes, nbytes: int, path: str = "") -> bool:
     An archive that torch wrote may hold any file, but the extra field of each of its members begins with `FB`.
     """
     if not head.startswith(ZIP_STARTS[0]):
-        return head.startswith(NUMPY_MAGIC)
+        return head.startswith(NUMPY_MAGIC) and not _OBJECTS.match(head)
     stop = 30 + int.from_bytes(head[26:28], "little")
     return head[30:stop].endswith(b".npy") and head[stop : stop + 2] != b"FB"
+
+
+_OBJECTS = re.compile(rb"\x93NUMPY[^\n]{0,40}'descr': '\|O8?'", re.DOTALL)
+"""A NumPy array of Python objects: behind its header stands a pickle (numpy/lib/_format_impl.py, write_array)."""
+
+
+def numpy_stop(head: bytes) -> int:
+    """The length of a NumPy header: its own is a number of 2 bytes in version 1, of 4 bytes later."""
+    size = 2 if head[6:7] == b"\1" else 4
+    return 8 + size + int.from_bytes(head[8 : 8 + size], "little")
 
 
 def is_keras(head: bytes, nbytes: int, path: str = "") -> bool:
@@ -125,8 +135,9 @@ def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
 
 
 def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file can be a pickle that torch.save did not write, of any protocol."""
-    return begins_pickle(head) and not is_stacked(head) and not is_dcp(head, nbytes, path)
+    """Whether a file can be a pickle that torch.save did not write, of any protocol, bare or behind a NumPy header."""
+    is_other = is_stacked(head) or is_dcp(head, nbytes, path)
+    return (begins_pickle(head) and not is_other) or _OBJECTS.match(head) is not None
 
 
 def is_dcp(head: bytes, nbytes: int, path: str = "") -> bool:

@@ -193,7 +193,8 @@ def objects(descr: str, packed: bool, bare: bool) -> Hostile:
         path.write_bytes(member if bare else archive(Part(b"v.npy", npy(header())), part(member, packed)))
         return path
 
-    return Hostile(make, ("Python objects",), inspect=4)
+    is_read = bare and descr == "'|O'"  # as NumPy writes it: a pickle behind a header
+    return Hostile(make, ("os.system" if is_read else "Python objects",), inspect=4)
 
 
 def part(member: bytes, packed: bool = True, nbytes: int | None = None, name: bytes = b"w.npy") -> Part:

@@ -36,7 +36,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
         )
     called = [u for u in checkpoint.unknown if u.called]
     held = [u.path for u in checkpoint.unknown if not u.called]
-    warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
+    warnings = [f"called by the source, not run, and left out: {u.path}{u.arguments}" for u in called]
     if held and writer_for(output or "").keeps_foreign_objects:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
     return [*warnings, *_separated_warnings(checkpoint)]

@@ -76,6 +76,7 @@ def read(path: str) -> Checkpoint:
         producer=f"keras {config.version}" if config.version else "",
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
         notes=(*config.notes, *notes),
+        unknown=config.unknown,
         modules=(*modules, *_elmo.modules(entries)),
         parts=_keras_layers.parts(entries, config, order.titles, modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),

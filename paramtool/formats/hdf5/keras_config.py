@@ -8,12 +8,14 @@ keras/models.py of Keras 1 and 2 for a Sequential whose configuration is a plain
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paramtool.formats import strict_json
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Unknown
 
 VERSION = "keras_version"
 SOURCES = ("config.json", "model_config")
@@ -57,6 +59,8 @@ class KerasConfig:
     layers: tuple[Layer, ...] = ()
     """Every layer, those in nested models included, in the model's order."""
     notes: tuple[str, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    """Code that Keras would unmarshal and run."""
 
     @staticmethod
     def of(texts: Mapping[str, str]) -> KerasConfig:
@@ -65,7 +69,8 @@ class KerasConfig:
         source = next((key for key in SOURCES if key in texts), "")
         version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
         layers = tuple(_layers(_table(texts[source], source, notes), "")) if source else ()
-        return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes))
+        code = tuple(Unknown("marshal.loads", True, f"(the code of {where})") for where in _marshalled(texts))
+        return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes), code)
 
     def by_path(self) -> dict[str, Layer]:
         """{path: layer}, with what wrappers wrap."""
@@ -90,6 +95,31 @@ def _table(text: str, where: str, notes: list[str]) -> dict[str, Any]:
         notes.append(f"{where} is not valid JSON: {error}")
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _marshalled(texts: Mapping[str, str]) -> Iterator[str]:
+    """Whose Python functions stand in a configuration as marshalled code, which Keras loads and runs.
+
+    Keras 3 writes `{"class_name": "__lambda__", ...}` (serialize_keras_object, keras/src/saving/serialization_lib.py),
+    Keras 1 and 2 `"function_type": "lambda"` beside `function`, and the like for `mask` and `output_shape`
+    (layers/core.py, Lambda.get_config).  A function that is only named is looked up by Keras, and is no code.
+    JSON is read as Keras does, which is less strict than our own reader.
+    """
+    for source, text in texts.items():
+        try:
+            waiting: list[tuple[object, str]] = [(json.loads(text), source)]
+        except (ValueError, RecursionError):  # Keras cannot read it, either; other attributes are no JSON
+            continue
+        while waiting:
+            value, where = waiting.pop()
+            if isinstance(value, dict):
+                where = f"{value['name']!r:.200}" if isinstance(value.get("name"), str) else where
+                is_type = (key.endswith("_type") and found == "lambda" for key, found in value.items())
+                if value.get("class_name") == "__lambda__" or any(is_type):
+                    yield where
+                waiting += [(inner, where) for inner in value.values()]
+            elif isinstance(value, list):
+                waiting += [(inner, where) for inner in value]
 
 
 def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:

@@ -18,7 +18,7 @@ from math import prod
 from struct import Struct
 from typing import NamedTuple
 
-from paramtool.errors import UnsafeError, plural
+from paramtool.errors import plural
 from paramtool.model.checkpoint import Compound
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import MAX_EXTENT, View
@@ -80,7 +80,7 @@ def header(raw: bytes) -> Header:
     if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MAX_EXTENT for size in shape):
         raise ValueError(f"the shape is {_brief(shape)}; expected a tuple of whole numbers from 0 to 2**63-1")
     if _has_objects(descr):
-        raise UnsafeError("holds Python objects, which are pickled")
+        raise ValueError("holds Python objects, which are pickled; save each as a .npy, or as numbers")
     return Header(descr, fortran_order, shape)
 
 

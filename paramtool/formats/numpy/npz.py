@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from paramtool.errors import Defects, FormatError, UnsafeError, listed, plural
+from paramtool.errors import Defects, FormatError, listed, plural
 from paramtool.formats.files import open_source
 from paramtool.formats.mxnet import symbol
 from paramtool.formats.numpy import _npy
@@ -39,7 +39,7 @@ MAX_RATIO = 1032
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a `.npz` or `.npy` file; Defects if arrays are damaged, UnsafeError if they are pickles."""
+    """Describe a `.npz` or `.npy` file; Defects if arrays are damaged, or hold Python objects."""
     file, source = open_source(path)
     with file:
         bare = file.read(len(_npy.MAGIC)) == _npy.MAGIC
@@ -86,7 +86,6 @@ class _Arrays:
         self.values: dict[str, Value] = {}
         self.storages: dict[int, Storage] = {}
         self.defects: list[str] = []
-        self.refused: list[str] = []
         self.noted: dict[str, int] = {}
         self.texts: dict[str, str] = {}
         """{name: the string that it holds}, for arrays that are one string and could be a name."""
@@ -100,9 +99,6 @@ class _Arrays:
             value, element = _npy.value(_npy.header(raw), number, member.nbytes - len(raw))
         except ValueError as error:
             self.defects.append(f"{spot}: {error}")
-            return
-        except UnsafeError as error:
-            self.refused.append(f"{spot}: {error.message}")
             return
         self.values[name] = value
         if text := _text(self.file, name, member, raw, value=value):
@@ -132,10 +128,7 @@ class _Arrays:
         return {name: found[name]._replace(role=entries[name].role) for name in entries}
 
     def finish(self) -> None:
-        """Raise the errors that were gathered, if any; those of pickles first."""
-        if self.refused:
-            head = f"{self.source.path}: {plural(len(self.refused), 'array')} refused and not read:"
-            raise UnsafeError(listed(head, self.refused), hint="save only numbers: np.savez(..., allow_pickle=False)")
+        """Raise the errors that were gathered, if any."""
         if self.defects:
             raise Defects(self.source.path, self.defects)
 

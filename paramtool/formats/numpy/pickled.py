@@ -3,6 +3,8 @@
     protocols 3 to 5, and Python 2's 1 and 2    the bytes of an array stand in the file as they are: a range of it
     protocols 1 and 2 of Python 3, and 0        they stand there as text, and are decoded when they are read
 
+A `.npy` of Python objects is such a pickle behind a header: `np.save(path, {"w": array})`.
+
 All of Python's protocols, also several pickles one after the other.  Paddle's `.pdparams` and `.pdopt` are such
 pickles (`_build_saved_state_dict` in python/paddle/framework/io.py, 3.3).  The states of MXNet's trainers are read, too
 (`mxnet/states.py`).
@@ -110,7 +112,7 @@ def _run(data: Contents, source: SourceFile) -> list[Result]:
     made = CONSTRUCTORS | mxnet.CONSTRUCTORS | _elsewhere(source.path)
     persistent = _persistent(source.path)
     results: list[Result] = []
-    at = 0
+    at = sniff.numpy_stop(data[:12]) if data[:6] == sniff.NUMPY_MAGIC else 0
     while at < source.nbytes and (not results or sniff.begins_pickle(data[at : at + 64])):
         if len(results) == MAX_PICKLES:
             raise UnsafeError(f"{source.path}: byte {at}: found more than {MAX_PICKLES:,} pickles in one file")

@@ -157,7 +157,7 @@ MAX_AXES = 64
 class NumpyArray:
     """A `numpy.ndarray`, or a subclass, whose bytes are its state."""
 
-    __slots__ = ("axes", "cls", "data", "dtype", "fortran", "shape", "span", "spelling", "tensor")
+    __slots__ = ("axes", "cls", "data", "dtype", "fortran", "items", "shape", "span", "spelling", "tensor")
     stands_alone = False
     """Whether the file is one of arrays, so that an array is a tensor and nothing else."""
 
@@ -170,6 +170,8 @@ class NumpyArray:
         self.fortran = False
         self.axes: tuple[int, ...] = ()
         """The order in which the axes of `shape` are turned; empty if they are not."""
+        self.items: list[object] | None = None
+        """The elements of an array of Python objects, row by row."""
         self.data: bytes | None = None
         self.span: PickledSpan | None = None
         """Where the bytes are in the file, if they were not read."""
@@ -211,7 +213,9 @@ class NumpyArray:
         if not isinstance(dtype, NumpyDtype):
             raise ValueError("the dtype of an array must be a numpy.dtype")
         self.shape, self.dtype, self.fortran = shape, dtype, bool(fortran)
-        self.data = self.span = None
+        self.data = self.span = self.items = None
+        if dtype.text in ("|O", "|O8") and isinstance(data, list) and len(data) == prod(shape):
+            self.items = data
         if dtype.holds_objects or (dtype.extension and not self.stands_alone):
             return
         if isinstance(data, PickledSpan) and data.is_bytes:

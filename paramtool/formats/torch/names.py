@@ -194,6 +194,8 @@ class Walk:
 
         `_classes` writes these nodes.
         """
+        if value.items is not None and value.stands_alone:
+            return Sequence("list", self._items(value.items, path)) if value.shape else self.node(value.items[0], path)
         tensor = array_tensor(value)
         if tensor is not None and value.stands_alone:
             return TensorRef(self._name(path, tensor))
