@@ -11,6 +11,7 @@ from paramtool.formats.folder.weight_names import of_file
 from paramtool.lockfile import pointer
 from paramtool.lockfile.lock import LockedFile, LockedModel
 from paramtool.lockfile.pointer import Pointer
+from paramtool.model.paths import named_beside
 from paramtool.passes.lock.pointers import Seen
 
 
@@ -49,8 +50,8 @@ def _beside(path: str, locked: LockedModel) -> dict[str, str]:
 
 
 def _in_folder(folder: str, locked: LockedModel) -> dict[str, str]:
-    """The files of the lock in a folder, and other shards with the same stem."""
-    names = [file.name for file in locked.files if _is_inside(file.name)]
+    """The files of the lock in a folder, and other shards with the same stem; UnsafeError for one elsewhere."""
+    names = [named_beside(folder, file.name, folders=True, portable=False) for file in locked.files]
     return {name: os.path.join(folder, *name.split("/")) for name in (*names, *_more(folder, names))}
 
 
@@ -67,12 +68,6 @@ def _more(folder: str, names: list[str]) -> Iterator[str]:
 
 def _stem(name: str) -> tuple[str, str]:
     return of_file(name).stem, os.path.splitext(name)[1]
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a file of a lock is inside its model; a name from a lock is a stranger's word."""
-    parts = name.split("/")
-    return bool(name) and os.sep not in name.replace("/", "") and not {"", os.curdir, os.pardir} & set(parts)
 
 
 def _file(name: str, path: str) -> LockedFile:

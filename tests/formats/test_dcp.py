@@ -306,7 +306,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: setattr(m.state_dict_metadata["model.0.weight"].properties, "dtype", torch.float64),
         "hold float32 .*says float64",
     ),
-    "a file elsewhere": (lambda m: _info(m, relative_path="../x"), "expected a name in the folder"),
+    "half a surrogate pair": (lambda m: _info(m, relative_path="x\ud800"), "the name of no file"),
     "transformed": (lambda m: _info(m, transform_descriptors=["zstd"]), "stored transformed, by .*zstd"),
     "another version": (lambda m: setattr(m, "version", "2.0.0"), "found version '2.0.0'; expected '1.0.0'"),
     "a size below 0": (lambda m: _chunk(m, sizes=torch.Size((3, -5))), "without offsets and sizes"),
@@ -321,6 +321,16 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: m.storage_data.update(dict.fromkeys(list(m.storage_data)[:1], "x")), "is stored by str"
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b"])
+def test_a_file_elsewhere(name: str, tmp_path: Path) -> None:
+    """Exit 4: whoever wrote `.metadata` chose what would be read."""
+    shutil.copytree(FIXTURES / "fsdp2" / "fsdp2", tmp_path / "ck")
+    edited(tmp_path / "ck", lambda m: _info(m, relative_path=name))
+    for command in ("inspect", "dedup", "check"):
+        ran = quick(command, "ck", cwd=tmp_path)
+        assert ran.code in (1, 4) and "outside its own folder" in ran.out + ran.err, ran
 
 
 @pytest.mark.parametrize("what", WRONG)

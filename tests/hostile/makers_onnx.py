@@ -157,11 +157,15 @@ TENSORS: dict[str, Hostile] = {
 }
 PLACES: dict[str, Hostile] = {
     **{
-        f"location_{k}": Hostile(beside(("location", location)), ("inside the model's folder",), inspect=4)
+        f"location_{k}": Hostile(beside(("location", location)), ("outside its own folder",), inspect=4)
         for k, location in enumerate((
-            "../secret", "/etc/passwd", "a/../../secret", "a//b", "", "..", ".", "C:\\w", "..\\secret", "//host/w",
-            "file:///etc/passwd", "w\0.bin", "w\n", "\x1b[2J",
+            "../secret", "/etc/passwd", "a/../../secret", "a//b", "..", "C:\\w", "..\\secret", "//host/w",
+            "file:///etc/passwd",
         ))
+    },
+    **{
+        f"no_location_{k}": Hostile(beside(("location", location)), ("the name of no file",))
+        for k, location in enumerate(("", ".", "w\0.bin", "w\n", "\x1b[2J"))
     },
     "a_link_out": Hostile(linked(lambda path: path.symlink_to("../secret")), ("leads out",), inspect=4),
     "a_link_to_a_device": Hostile(linked(lambda path: path.symlink_to("/dev/zero")), ("leads out",), inspect=4),

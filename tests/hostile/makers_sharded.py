@@ -40,7 +40,9 @@ def indexed(weight_map: object) -> Callable[[Path], Path]:
 
 def reaching(file: str) -> Hostile:
     """An index that names a file elsewhere; one of that name is there where it can be."""
-    return Hostile(indexed({**MAP, "x": file}), ("1 file outside",), inspect=4)
+    is_name = bool(file) and file.isprintable()
+    says = "outside its own folder" if is_name else "the name of no file"
+    return Hostile(indexed({**MAP, "x": file}), (says,), inspect=4 if is_name else 3)
 
 
 def instead(data: bytes | None) -> Callable[[Path], Path]:

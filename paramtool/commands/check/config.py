@@ -235,6 +235,8 @@ def string(value: Any) -> str:
         raise TypeError
     if not value.strip():
         raise ValueError("it is empty")
+    if "\0" in value:
+        raise ValueError("no path and no pattern has a NUL")
     return value
 
 

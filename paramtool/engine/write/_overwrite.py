@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.engine.write._manifest import MANIFEST, unexpected_files
-from paramtool.errors import FormatError, UnreadableError
+from paramtool.errors import FormatError, UnreadableError, UnsafeError
 from paramtool.formats import strict_json
 from paramtool.formats.files import holds, same_bytes, walk
 from paramtool.formats.folder.weight_names import WeightsName
@@ -53,7 +53,7 @@ def _same(path: str, other: str | bytes) -> bool:
 
 def _own_names(folder: str, weights: WeightsName) -> set[str]:
     """The weights of an output of paramtool: an index and the shards that it lists, or a single file."""
-    from paramtool.formats.safetensors.index import is_plain_name
+    from paramtool.formats.safetensors.index import plain_names
 
     prefix = weights.stem[: weights.stem.rfind("/") + 1]
     try:
@@ -61,6 +61,6 @@ def _own_names(folder: str, weights: WeightsName) -> set[str]:
         if not os.path.lexists(index):
             return {weights.file, *(prefix + name for name in weights.beside)}
         listed = strict_json.strict_file(index, "an index", strict_json.MAX_INDEX_NBYTES)[0]["weight_map"].values()
-    except (FormatError, LookupError, AttributeError, TypeError):
+        return {weights.index, *(prefix + name for name in plain_names(index, list(listed)))}
+    except (FormatError, UnsafeError, LookupError, AttributeError, TypeError):
         return set()
-    return {weights.index, *(prefix + name for name in listed if isinstance(name, str) and is_plain_name(name))}

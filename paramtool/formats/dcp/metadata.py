@@ -24,6 +24,7 @@ from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, dtype_of
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.paths import named_beside
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import MAX_AXES
 
@@ -189,7 +190,7 @@ class _Judged:
             self._defects.append(f"{name!r:.200}: is stored by {what:.100}; expected the file, offset and length")
             return
         file, start, nbytes = (place.get(one) for one in ("relative_path", "offset", "length"))
-        if not isinstance(file, str) or not _is_file_name(file):
+        if not isinstance(file, str):
             self._defects.append(f"{name!r:.200}: is stored in the file {file!r:.200}; expected a name in the folder")
         elif type(start) is not int or type(nbytes) is not int or not 0 <= start < 1 << 62 or not 0 <= nbytes < 1 << 62:
             self._defects.append(f"{name!r:.200}: is stored at byte {start!r:.40}, {nbytes!r:.40} bytes of {file!r}")
@@ -201,7 +202,7 @@ class _Judged:
         elif (name, offset) in self._pieces:
             self._defects.append(f"{name!r:.200}: is stored twice{_at(offset)}; expected once")
         else:
-            self._pieces[name, offset] = SavedPiece(file, start, nbytes)
+            self._pieces[name, offset] = SavedPiece(named_beside(self._where, file), start, nbytes)
 
     def _piece(self, name: str, offset: tuple[int, ...] | None) -> SavedPiece | None:
         piece = self._pieces.get((name, offset))
@@ -300,8 +301,3 @@ def _dtype(properties: object) -> DType | None:
         return dtype_of(said)
     except ValueError:
         return None
-
-
-def _is_file_name(name: str) -> bool:
-    """Whether it is the name of a file in the same folder, on every system."""
-    return name not in ("", ".", "..") and not any(sign in name for sign in ("/", "\\", ":", "\0"))

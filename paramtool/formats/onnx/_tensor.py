@@ -23,6 +23,7 @@ from paramtool.formats.onnx.proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR
 from paramtool.formats.protobuf import Message, Reader, Span, signed
 from paramtool.model.checkpoint import Unreadable
 from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.paths import named_beside
 from paramtool.model.storage import ByteRange, Inline, SourceFile
 from paramtool.model.view import MAX_AXES, MAX_EXTENT
 
@@ -158,7 +159,7 @@ class Tensors:
 
     def _file(self, location: str) -> SourceFile:
         """The file that a location refers to, which must be in the model's folder."""
-        path = os.path.join(os.path.dirname(self.source.path), *parts(self.source.path, location))
+        path = os.path.join(os.path.dirname(self.source.path), named_beside(self.source.path, location, folders=True))
         if path == self.source.path:
             return self.source
         if path not in self.files:
@@ -171,22 +172,6 @@ class Tensors:
                 ) from None
             file.close()
         return self.files[path]
-
-
-def parts(where: str, location: str) -> list[str]:
-    """The folders and the file name of a location; UnsafeError if it could leave the model's folder.
-
-    >>> parts("m.onnx", "./data/w.bin")
-    ['data', 'w.bin']
-    """
-    found = [part for part in location.split("/") if part != "."]
-    odd = any(c in "\\:\0" or ord(c) < 32 for c in location)
-    if odd or not found or any(part in ("", "..") for part in found):
-        raise UnsafeError(
-            f"{where}: refers to tensor data in {location!r:.200}, which is not a path inside the model's folder",
-            hint="external data must be in the model's folder or in folders below it",
-        )
-    return found
 
 
 def check_inside(model: str, path: str, location: str) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
-from paramtool.errors import FormatError, UnsafeError, plural
+from paramtool.errors import FormatError
 from paramtool.formats.files import open_source
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
+from paramtool.model.paths import named_beside
 from paramtool.model.plan import Plan
 from paramtool.model.storage import SourceFile
 
@@ -148,23 +149,7 @@ def _document(path: str, text: object) -> dict[str, Any]:
 
 
 def plain_names(path: str, names: object) -> list[str]:
-    """Names of files in the folder of an index; UnsafeError if one is elsewhere, FormatError if one is not a string."""
+    """Names of files in the folder of an index; FormatError or UnsafeError if one is not."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise FormatError(f"{path}: {names!r:.100} is not a list of file names")
-    outside = sorted(name for name in set(names) if not is_plain_name(name))
-    if outside:
-        raise UnsafeError(
-            f"{path}: names {plural(len(outside), 'file')} outside its own folder or with invalid names: "
-            + ", ".join(repr(name) for name in outside[:5]),
-            hint="an index may only name files in its own folder",
-        )
-    return names
-
-
-def is_plain_name(name: str) -> bool:
-    """Whether a name can only mean a file in the index's folder, on every system.
-
-    >>> [is_plain_name(n) for n in ("model-1.safetensors", "../x", "/etc/passwd", "C:x", "a\\\\b", "", "..")]
-    [True, False, False, False, False, False, False]
-    """
-    return name not in {"", ".", ".."} and not any(c in "/\\:\0" or ord(c) < 32 for c in name)
+    return [named_beside(path, name) for name in names]

@@ -121,6 +121,7 @@ WRONG = {
     "a rule of allow": ('[[allow]]\nrule = 1\nreason = "x"', "2:1: 1 is no kind of finding", "docs/check.md"),
     "no reason": ('[[allow]]\nrule = "size"', "1:1: reason is missing; expected reason = ", ""),
     "an empty reason": ('[[allow]]\nrule = "size"\nreason = " "', "3:1: allow.reason is ' ': it is empty", ""),
+    "a NUL in a path": ('lock = "a\\u0000b"', "1:1: lock is", ""),
     "no path": ('[[allow]]\nrule = "size"\nreason = "x"\npath = []', "4:1: allow.path is []: at least one is", ""),
     "no tensors": (
         '[[allow]]\nrule = "size"\nreason = "x"\ntensors = []', "4:1: allow.tensors is []: at least one is needed", "",

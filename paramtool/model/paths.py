@@ -1,0 +1,30 @@
+"""Paths that stand inside a file: names of other files, written by strangers."""
+
+from __future__ import annotations
+
+import os
+
+from paramtool.errors import FormatError, UnsafeError
+
+
+def named_beside(where: str, name: str, *, folders: bool = False, portable: bool = True) -> str:
+    """The name of a file beside the file `where` that names it; with `folders` also of one in a folder below, by `/`.
+
+    FormatError if it is the name of no file; UnsafeError if it could lead out of the folder, on any system where it is
+    to be `portable`, else on this one.  Links are followed: whoever made a link chose what may be read.
+
+    >>> named_beside("m.onnx", "./data/w.bin", folders=True), named_beside("m.lock", "a:b.pt", portable=False)
+    ('data/w.bin', 'a:b.pt')
+    >>> named_beside("m.onnx", "data/../../w.bin", folders=True)
+    Traceback (most recent call last):
+    paramtool.errors.UnsafeError: m.onnx: names the file 'data/../../w.bin', outside its own folder and those below it
+    """
+    found = [part for part in name.split("/") if part != "."] if folders else [name]
+    is_odd = any(sign < " " if portable else sign == "\0" for sign in name)
+    if is_odd or any("\ud800" <= sign <= "\udfff" for sign in name) or not any(found):
+        raise FormatError(f"{where}: names the file {name!r:.200}, which is the name of no file")
+    signs = set("/\\:" if portable else f"/{os.sep}")
+    if any(part in ("", ".", "..") or signs & set(part) for part in found):
+        below = " and those below it" if folders else ""
+        raise UnsafeError(f"{where}: names the file {name!r:.200}, outside its own folder{below}")
+    return "/".join(found)
