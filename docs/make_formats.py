@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paramtool.formats.table import DEEPSPEED, FORMATS, SHARDED
+from paramtool.formats.table import DEEPSPEED, FORMATS, RANK_FILES, SHARDED
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "formats.md")
 BEGIN, END = "<!-- formats -->\n", "<!-- /formats -->\n"
@@ -13,7 +13,7 @@ BEGIN, END = "<!-- formats -->\n", "<!-- /formats -->\n"
 def table() -> str:
     """One row for each form of each format."""
     rows = [("format", "recognised by", "read", "written", "shares natively")]
-    forms = (*(form for row in FORMATS for form in row.forms), DEEPSPEED, SHARDED)
+    forms = (*(form for row in FORMATS for form in row.forms), DEEPSPEED, RANK_FILES, SHARDED)
     rows += ((form.title, form.recognised, form.read, form.written, form.shares) for form in forms)
     head, *lines = (f"| {' | '.join(row)} |\n" for row in rows)
     return "".join((head, "|---|---|---|---|---|\n", *lines))

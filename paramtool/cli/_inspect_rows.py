@@ -14,8 +14,9 @@ from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
 from paramtool.model.alias import Alias, FusedBlock
-from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
+from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
+from paramtool.passes.select import keeps_weights
 
 if TYPE_CHECKING:
     from paramtool.passes.rnn.buffers import FusedNetwork
@@ -414,12 +415,14 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     """What dedup would do, with the flags that it asks for."""
     refused = _refused(found)
     kept = [name for name in found.checkpoint.entries if name not in refused]
-    if not kept:
-        return [("next", "dedup refuses every tensor: safetensors cannot hold them")]
+    if any(isinstance(e.value, Compound) and SHARDED in e.value.facts for e in found.checkpoint.entries.values()):
+        return [_other_ranks(found)]
     if found.equal is not None and not refused and not _gain(found):
         return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")]
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
+    if refused and not keeps_weights(found.checkpoint, kept):
+        return [("next", f"dedup refuses {plural(len(refused), 'tensor')}: safetensors cannot hold them")]
     if refused:
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
@@ -427,6 +430,21 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
     written = f"{why}would write about {size(_stored(found, kept))} and keep {names}"
     return [("next", whole(f"paramtool dedup {path}{flags}"), written)]
+
+
+def _other_ranks(found: Inspection) -> _render.Row:
+    """Where the rest of a file is that has one rank's parts of tensors, if it is there."""
+    from paramtool import formats
+    from paramtool.errors import ParamtoolError
+
+    folder, _, name = found.checkpoint.files[0].path.rpartition("/")
+    try:
+        formats.read(folder or ".", name, allow_class=found.allow_class)
+    except ParamtoolError as error:
+        why = "; ".join(line.strip() for line in error.message.splitlines()[1:3]) or error.message
+        return ("note", f"one rank's parts of tensors, which are not joined: {why}")
+    line = f"paramtool inspect {quoted(folder or '.')} --weights {quoted(name)}"
+    return ("next", whole(line), "one rank's parts of tensors: with those of the other ranks")
 
 
 def _refused(found: Inspection) -> set[str]:

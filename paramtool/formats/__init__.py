@@ -107,7 +107,9 @@ def looked_at(
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
         path = _meant(path)
-        return Weights(path, read_file(path), weight_names.of_file(path))
+        from paramtool.formats.folder import rank_files
+
+        return rank_files.whole(Weights(path, read_file(path), weight_names.of_file(path)), None)
 
 
 def _meant(path: str) -> str:

@@ -395,6 +395,7 @@ MAR = _unread("a TorchServe archive (.mar)", "unpack it: unzip FILE; its weights
 EXPORTED = _unread(
     "a torch.export archive (.pt2)", "with torch: torch.save(torch.export.load(FILE).state_dict, 'model.pt')"
 )
+INDUCTOR = _unread("a package of AOTInductor (.pt2): compiled code, with the weights in it", ORIGINAL)
 PACKAGE = _unread("a torch.package archive", "with torch: torch.package.PackageImporter(FILE) where it is trusted")
 DL4J = _unread("a Deeplearning4j model", "in Java: ModelSerializer.restoreMultiLayerNetwork(FILE).params()")
 
@@ -403,6 +404,9 @@ def archive(members: Collection[str]) -> Foreign | None:
     """What an archive with such members is; None if none of them says it."""
     tops = {name.removeprefix("./") for name in members}
     ends = {name.rpartition("/")[2] for name in members}
+    has_program = any("/models/" in f"/{name}" for name in tops)  # torch/export/pt2_archive/constants.py of 2.13
+    if not has_program and any("data/aotinductor/" in name for name in tops):
+        return INDUCTOR
     if "archive_format" in ends:
         return EXPORTED
     if "model_config.yaml" in ends and any(name.endswith(".ckpt") for name in ends):

@@ -202,6 +202,12 @@ DEEPSPEED = FormatForm("DeepSpeed folder: ZeRO stages 1 to 3, universal, and the
                        "names: `*zero_pp_rank_*_optim_states.pt`, or `zero/` beside `*_model_states.pt`",
                        "by `shared_params`, and as torch zip inside one file")  # fmt: skip
 """Folders of torch files, told by their names (`folder/roots.py`) and read by `deepspeed/`."""
+RANK_FILES = FormatForm(
+    "torch files of the ranks of a training, as verl saves them",
+    "tensors that are parts: DTensor, ShardedTensor",
+    "as torch zip",
+)
+"""Torch files with parts of tensors, joined by `folder/rank_files.py`."""
 NEVER_WRITTEN = (".th",)
 """Names of torch files that are read, and that no output has: AllenNLP's `best.th`."""
 SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes), *NEVER_WRITTEN)

@@ -36,6 +36,22 @@ class Compound:
     """Facts that the parts do not show: the dense shape, scales, the axis."""
 
 
+SHARDED = "shards"
+"""The fact of a compound that is a rank's part of a tensor: its pieces, or a text that says why they are not known."""
+
+
+class ShardPiece(NamedTuple):
+    """A box of a tensor in a part that one rank saved."""
+
+    part: str
+    """Which of the compound's parts has it."""
+    here: tuple[int, ...]
+    """Where it begins in the whole tensor."""
+    there: tuple[int, ...]
+    """Where it begins in the part."""
+    sizes: tuple[int, ...]
+
+
 PENDING = {"conj", "neg", "conj+neg"}
 """Kinds of compounds that are one view, `data`, and a pending sign."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from paramtool.errors import UsageError
-from paramtool.model.checkpoint import Checkpoint, Module, Ordered
+from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Ordered, Unreadable
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Assembled, Cast
 from paramtool.passes.compat.wanted import plain_window
@@ -125,6 +125,20 @@ def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
             f"{checkpoint.files[0].path}: no name begins with {prefix!r}; its names begin with {tops:.200}"
         )
     return replace(checkpoint, entries=entries, sections=(), modules=(), objects=EMPTY)
+
+
+def keeps_weights(checkpoint: Checkpoint, kept: Collection[str]) -> bool:
+    """Whether the weights are among these tensors: half of their numbers, and all in a library's own form."""
+    found = [0, 0]
+    for name, entry in checkpoint.entries.items():
+        value = entry.value
+        if entry.role in ("optimizer", "other", "graph") or isinstance(value, (NoData, Unreadable)):
+            continue
+        if name not in kept and isinstance(value, Compound) and ("." in value.kind or value.kind == "quantised"):
+            return False
+        parts = value.parts.values() if isinstance(value, Compound) else (value,)
+        found[name in kept] += sum(part.numel for part in parts if not part.dtype.name.startswith(("int", "uint")))
+    return 0 < found[True] >= found[False]
 
 
 def storable(checkpoint: Checkpoint, refusals: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Checkpoint:

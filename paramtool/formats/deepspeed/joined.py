@@ -1,4 +1,4 @@
-"""The tensors of a folder, on the storages of its files, and the checkpoint that they make."""
+"""The checkpoint that the tensors of a folder make, and the trees of its files as one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
-from math import prod
 
 from paramtool.formats import object_tree
-from paramtool.formats.deepspeed.flat import Shape
+from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, Value
+from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import (
     Again,
     Mapping,
@@ -25,68 +24,12 @@ from paramtool.model.objects import (
     tensor_names,
     walk,
 )
-from paramtool.model.storage import Assembled, Backing, Inline, Part, SourceFile, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.storage import SourceFile
+from paramtool.model.view import View
 
 FORMAT = "deepspeed"
 ADDRESS = "deepspeed.utils.tensor_fragment.fragment_address"
 """The class in `param_slice_mappings`, which are read and not kept."""
-
-
-class FolderTensors:
-    """Entries and storages, as they are added."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.storages: dict[int, Storage] = {}
-        self._numbers: dict[tuple[int, int], int] = {}
-        """{(id of a file's checkpoint, number of a storage there): its number here}"""
-        self._kept: list[Checkpoint] = []
-
-    def number(self, file: Checkpoint, storage: int) -> int:
-        """The number that a storage of a file has here."""
-        key = id(file), storage
-        if key not in self._numbers:
-            self._kept.append(file)
-            one = file.storages[storage]
-            self._numbers[key] = self._new(one.nbytes, one.backing)
-        return self._numbers[key]
-
-    def _new(self, nbytes: int, backing: Backing) -> int:
-        number = len(self.storages)
-        self.storages[number] = Storage(number, nbytes, backing)
-        return number
-
-    def here(self, file: Checkpoint, value: Value) -> Value:
-        """A value of a file on the storages of this checkpoint."""
-        if isinstance(value, View):
-            number = self.number(file, int(value.storage))
-            return View(number, value.dtype, value.offset, value.shape, value.strides)
-        if isinstance(value, Compound):
-            found = {label: self.here(file, part) for label, part in value.parts.items()}
-            return Compound(value.kind, {k: v for k, v in found.items() if isinstance(v, View)}, value.facts)
-        return value
-
-    def take(self, file: Checkpoint, name: str, own: str = "") -> None:
-        """Add a tensor of a file as it is, under its name or another."""
-        entry = file.entries[name]
-        self.entries[own or name] = entry._replace(value=self.here(file, entry.value))
-
-    def join(self, name: str, shape: Shape, pieces: Sequence_[tuple[Checkpoint, View]]) -> None:
-        """Add a tensor whose elements, row by row, are in the vectors of several files."""
-        dtype = pieces[0][1].dtype
-        parts, at = [], 0
-        for file, view in pieces:
-            there = self.here(file, view)
-            assert isinstance(there, View)
-            parts.append(Part(contiguous(-1, dtype, view.shape, at), there))
-            at += view.numel
-        number = self._new(dtype.nbytes(prod(shape)), Assembled(tuple(parts)))
-        self.entries[name] = Entry(contiguous(number, dtype, shape))
-
-    def add_empty(self, name: str, shape: Shape, like: View) -> None:
-        """Add a tensor without elements."""
-        self.entries[name] = Entry(contiguous(self._new(0, Inline(b"")), like.dtype, shape))
 
 
 def piece(view: View, start: int, numel: int) -> View:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.errors import plural, some
 from paramtool.formats.deepspeed.flat import of_slices
-from paramtool.formats.deepspeed.joined import FolderTensors, piece
+from paramtool.formats.deepspeed.joined import piece
 from paramtool.formats.deepspeed.states import ModelStates
 from paramtool.formats.deepspeed.values import Findings
+from paramtool.formats.joined import FolderTensors
 from paramtool.formats.torch.shared_params import PARTITIONED, holder
 from paramtool.model.checkpoint import Link
 from paramtool.model.storage import ByteRange

@@ -17,9 +17,10 @@ from math import prod
 
 from paramtool.errors import plural
 from paramtool.formats.deepspeed.flat import Fragments, Shape
-from paramtool.formats.deepspeed.joined import FolderTensors, grafted, piece
+from paramtool.formats.deepspeed.joined import grafted, piece
 from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
 from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
+from paramtool.formats.joined import FolderTensors
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, TensorRef, tensor_names

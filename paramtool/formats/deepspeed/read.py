@@ -18,7 +18,7 @@ from collections.abc import Sequence as Sequence_
 from paramtool.errors import FormatError, UnsafeError, plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks
-from paramtool.formats.deepspeed.joined import FolderTensors, checkpoint, last_mark, with_child
+from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.optimizer import AT, MASTERS, FlatGroups
 from paramtool.formats.deepspeed.states import (
@@ -30,6 +30,7 @@ from paramtool.formats.deepspeed.states import (
 )
 from paramtool.formats.deepspeed.values import Findings, child
 from paramtool.formats.files import is_folder
+from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Leaf, Mapping
 

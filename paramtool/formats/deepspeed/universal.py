@@ -22,12 +22,13 @@ from paramtool.errors import FormatError, UnsafeError, plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.flat import Shape
-from paramtool.formats.deepspeed.joined import FolderTensors, checkpoint, last_mark, with_child
+from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
 from paramtool.formats.deepspeed.optimizer import AT, GROUPS, MASTERS
 from paramtool.formats.deepspeed.read import producer
 from paramtool.formats.deepspeed.states import LAYOUT, OPTIMIZER, ModelStates, model_states, read_file
 from paramtool.formats.deepspeed.values import Findings, child, pairs, tensor, whole
 from paramtool.formats.files import is_folder, open_source
+from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import Leaf, Node, TensorRef
 from paramtool.model.objects import Mapping as Tree

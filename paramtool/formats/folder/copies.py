@@ -94,7 +94,7 @@ def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
     for name in common:
         if difference := _difference(name, mine[name], theirs[name], first):
             return difference
-        if _starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
+        if starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
             return f"{name!r} has different bytes in {first}"
     pairs = [(name, name) for name in common]
     for name in (name for name in theirs if name not in mine and not other.path.endswith(".onnx")):
@@ -145,7 +145,7 @@ def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) 
     for known in alike:
         if other.entries[known].value == value:
             return known
-    same = (known for known in alike if _starts_differ(one, one.entries[known], other, other.entries[name]) is False)
+    same = (known for known in alike if starts_differ(one, one.entries[known], other, other.entries[name]) is False)
     return next(same, None)
 
 
@@ -165,7 +165,7 @@ def _is_made_again(last: str, view: View, start: bytes | None) -> bool:
     return (last == "inv_freq" and len(view.shape) == 1) or (last == "relative_position_index" and is_whole)
 
 
-def _starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:
+def starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:
     """Whether the first bytes of two tensors differ; None if they cannot be read directly."""
     a, b = _start(one, mine), _start(other, theirs)
     return None if a is None or b is None else a != b

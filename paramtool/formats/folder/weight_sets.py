@@ -26,7 +26,7 @@ from shlex import quote
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural, some
 from paramtool.formats import strict_json
 from paramtool.formats.files import unreadable
-from paramtool.formats.folder import no_weights, numbered_shards, roots
+from paramtool.formats.folder import no_weights, numbered_shards, rank_files, roots
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import (
@@ -63,7 +63,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     read = roots.through(read)
     if choice is not None:
         path = chosen(folder, choice)
-        taken = Weights(path, read(path), of_file(path))
+        taken = rank_files.whole(Weights(path, read(path), of_file(path)), read)
         others, more = _beside(folder, taken, read)
         return replace(taken, others=tuple(others), more=tuple(more))
     _refuse_models(folder)
@@ -297,9 +297,12 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     differences: dict[str, str] = {}
     without: list[Weights] = []
     failed: ParamtoolError | None = None
+    taken: set[str] = set()
     for path in files:  # a set can only be the copy of one that comes before it
+        if path in taken:
+            continue
         try:
-            mine = Weights(path, read(path), of_file(path))
+            mine = rank_files.whole(Weights(path, read(path), of_file(path)), read)
         except ParamtoolError as error:
             beside = ", ".join(os.path.basename(one) for one in files if one != path)
             also = f"the folder also holds {beside}: name that file to read it" if beside else ""
@@ -309,6 +312,7 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
                 raise
             failed = failed or error
             continue
+        taken.update(file.path for file in mine.checkpoint.files)
         if sets and _are_shards(sets[0].path, path):
             sets.append(mine)
             differences[path] = _without_index(sets[0])
@@ -319,7 +323,9 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
         elif not _take_as_copy(sets, mine, differences):
             sets.append(mine)
     if sets:
-        sets[0] = replace(sets[0], more=(*sets[0].more, *(one.path for one in without)))
+        sets[0] = replace(
+            sets[0], more=(*sets[0].more, *(file.path for one in without for file in one.checkpoint.files))
+        )
     elif without and not failed:
         first, *others = without
         shards = [one for one in others if _are_shards(first.path, one.path)]

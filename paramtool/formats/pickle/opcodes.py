@@ -542,8 +542,13 @@ def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
 
 
 def _getattr(machine: Machine, args: tuple[object, ...]) -> object:
-    """`getattr(SchedulerType, "LINEAR")`: how Python 3.11.0 to 3.11.3 pickle a member of an enum."""
+    """`getattr(SchedulerType, "LINEAR")`: how Python 3.11.0 to 3.11.3 pickle a member of an enum.
+
+    Up to protocol 3 a class that stands in another is named so, too (Lib/pickle.py, `save_global`).
+    """
     cls, name = args if len(args) == 2 else (None, None)
+    if type(cls) is Global and type(name) is str and f"{cls.path}.{name}" in machine.constructors:
+        return Global(cls.path, name)
     if type(cls) is Global and cls.path in VALUE_CLASSES and type(name) is str and MEMBER.fullmatch(name):
         return Instance(f"{cls.path}.{name}", (), False)
     return machine.unknown("builtins.getattr", args)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from paramtool.formats.pickle import numpy_values
 from paramtool.formats.pickle.numpy_values import NumpyArray
 from paramtool.formats.pickle.values import Global, Instance, preview
+from paramtool.formats.torch import _shards
 from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import View, contiguous
@@ -304,8 +305,12 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
     if make is None or not isinstance(args, (tuple, list)):
         return PickledTensor(Unreadable(path))
     made = make(*args)
-    if isinstance(made, PickledTensor) and isinstance(made.value, NoData) and (parts := _tensors_in(state)):
-        return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
+    if isinstance(made, PickledTensor) and isinstance(made.value, NoData):
+        kind, shape = _path(type_), made.value.shape
+        if shard := _shards.value_of(kind, shape, state):
+            return PickledTensor(shard, made.requires_grad)
+        if parts := _tensors_in(state):
+            return _parts(kind, dict(parts), {"shape": shape, "dtype": made.value.dtype.name})
     if isinstance(made, PickledTensor):
         made.build(state)
     return made
@@ -370,23 +375,32 @@ LAYOUT = "torch.serialization._get_layout"
 """A `torch.layout` is pickled as a call of this with its name (torch/serialization.py)."""
 
 
+_DISTRIBUTED = {
+    "tensor": "DTensor",
+    "tensor.placement_types": "Shard Replicate Partial _StridedShard",
+    "tensor._dtensor_spec": "DTensorSpec TensorMeta ShardOrderEntry",
+    # up to torch 2.4
+    "_tensor.api": "DTensor",
+    "_tensor.placement_types": "Shard Replicate Partial _Partial _StridedShard DTensorSpec TensorMeta",
+    "_tensor._dtensor_spec": "DTensorSpec TensorMeta",
+    "device_mesh": "DeviceMesh _MeshLayout",
+    "_mesh_layout": "_MeshLayout _FlatLayout",
+    "_pycute.layout": "Layout",
+    # FSDP1
+    "remote_device": "_remote_device",
+    "_shard.metadata": "ShardMetadata",
+    "_shard.sharded_tensor.api": "ShardedTensor ShardedTensor.ProcessGroupState",
+    "_shard.sharded_tensor.shard": "Shard",
+    "_shard.sharded_tensor.metadata": "ShardedTensorMetadata TensorProperties",
+    "_shard.sharding_spec.api": "EnumerableShardingSpec",
+    "_shard.sharding_spec.chunk_sharding_spec": "ChunkShardingSpec",
+}
+"""{module of torch.distributed: classes that say how a tensor is split among ranks}; of torch 2.13."""
 _INERT = (
+    *(f"torch.distributed.{module}.{name}" for module, names in _DISTRIBUTED.items() for name in names.split()),
     "torch.device",
     "torch.torch_version.TorchVersion",
     "torch.Generator",
-    "torch.distributed.tensor.placement_types.Shard",
-    "torch.distributed.tensor.placement_types.Replicate",
-    "torch.distributed.tensor.placement_types.Partial",
-    "torch.distributed.tensor.placement_types._StridedShard",
-    "torch.distributed.tensor._dtensor_spec.DTensorSpec",
-    "torch.distributed.tensor._dtensor_spec.TensorMeta",
-    "torch.distributed.tensor._dtensor_spec.ShardOrderEntry",
-    "torch.distributed.device_mesh.DeviceMesh",
-    "torch.distributed.device_mesh._MeshLayout",
-    "torch.distributed._mesh_layout._MeshLayout",
-    "torch.distributed._mesh_layout._FlatLayout",
-    "torch.distributed.tensor.DTensor",
-    "torch.distributed._pycute.layout.Layout",
     "torch.nested._internal.nested_tensor._DimRange",
     "torch._dynamo.decorators._DimRange",
     "torch.nested._internal.nested_tensor.NestedTensor",

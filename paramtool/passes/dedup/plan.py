@@ -6,14 +6,17 @@ compares them, and `placement.py` makes owners views of others.  This module tur
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
+from shlex import quote
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.model.alias import Alias, AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable, Value, pending
+from paramtool.model.checkpoint import SHARDED, Checkpoint, Entry, NoData, Unreadable, Value, pending
 from paramtool.model.plan import Plan, Target, resolved, whole
 from paramtool.model.view import View, contiguous
 from paramtool.passes.compat.wanted import plain_window
+from paramtool.passes.select import keeps_weights
 
 
 def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
@@ -25,11 +28,13 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
-        count = plural(len(refused), "tensor")
-        raise PlanError(
-            listed(f"{checkpoint.files[0].path}: {count} cannot be stored in the output:", refused),
-            hint="dedup --skip-unsupported leaves them out",
-        )
+        path, count = checkpoint.files[0].path, plural(len(refused), "tensor")
+        if any(SHARDED in getattr(entry.value, "facts", ()) for entry in checkpoint.entries.values()):
+            hint = f"name the folder with the files of all ranks: {quote(os.path.dirname(path) or os.curdir)}"
+        else:
+            kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
+            hint = "dedup --skip-unsupported leaves them out" if keeps_weights(checkpoint, kept) else ""
+        raise PlanError(listed(f"{path}: {count} cannot be stored in the output:", refused), hint=hint)
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
@@ -99,4 +104,6 @@ def _refusal(name: str, value: Value) -> str:
         return f"{name!r}: {value.why} tensor, the file holds no data for it"
     if isinstance(value, Unreadable):
         return f"{name!r}: cannot be read without running {value.needs}, which paramtool never does"
+    if SHARDED in value.facts:
+        return f"{name!r}: one rank's part of it"
     return f"{name!r}: {value.kind} tensor of {', '.join(value.parts)}"

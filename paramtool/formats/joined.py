@@ -1,0 +1,98 @@
+"""The tensors of several files as those of one checkpoint, on the storages of the files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
+
+from paramtool.errors import plural
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
+from paramtool.model.dtype import DType
+from paramtool.model.storage import Assembled, Backing, Inline, Part, Storage
+from paramtool.model.tiling import are_disjoint
+from paramtool.model.view import View, contiguous
+
+Shape = tuple[int, ...]
+
+
+class FolderTensors:
+    """Entries and storages, as they are added."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.storages: dict[int, Storage] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        """{(id of a file's checkpoint, number of a storage there): its number here}"""
+        self._kept: list[Checkpoint] = []
+        self._assembled: dict[object, View] = {}
+
+    def number(self, file: Checkpoint, storage: int) -> int:
+        """The number that a storage of a file has here."""
+        key = id(file), storage
+        if key not in self._numbers:
+            self._kept.append(file)
+            one = file.storages[storage]
+            self._numbers[key] = self._new(one.nbytes, one.backing)
+        return self._numbers[key]
+
+    def _new(self, nbytes: int, backing: Backing) -> int:
+        number = len(self.storages)
+        self.storages[number] = Storage(number, nbytes, backing)
+        return number
+
+    def here(self, file: Checkpoint, value: Value) -> Value:
+        """A value of a file on the storages of this checkpoint."""
+        if isinstance(value, View):
+            number = self.number(file, int(value.storage))
+            return View(number, value.dtype, value.offset, value.shape, value.strides)
+        if isinstance(value, Compound):
+            found = {label: self.here(file, part) for label, part in value.parts.items()}
+            return Compound(value.kind, {k: v for k, v in found.items() if isinstance(v, View)}, value.facts)
+        return value
+
+    def take(self, file: Checkpoint, name: str, own: str = "") -> None:
+        """Add a tensor of a file as it is, under its name or another."""
+        entry = file.entries[name]
+        self.entries[own or name] = entry._replace(value=self.here(file, entry.value))
+
+    def join(self, name: str, shape: Shape, pieces: Sequence[tuple[Checkpoint, View]]) -> None:
+        """Add a tensor whose elements, row by row, are in the vectors of several files."""
+        dtype = pieces[0][1].dtype
+        ends = accumulate((view.numel for _, view in pieces), initial=0)
+        parts = [
+            (contiguous(-1, dtype, view.shape, at), file, view) for at, (file, view) in zip(ends, pieces, strict=False)
+        ]
+        self.entries[name] = Entry(self._assembly(dtype, shape, parts))
+
+    def assembled(self, dtype: DType, shape: Shape, parts: Sequence[tuple[View, Checkpoint, View]]) -> View:
+        """A tensor of boxes: windows on the whole, which is storage -1, each with a file and where it is there.
+
+        Tensors of the same boxes share their storage.  ValueError unless each element is in exactly one.
+        """
+        numel, count = prod(shape), sum(box.numel for box, _, _ in parts)
+        if count < numel:
+            raise ValueError(f"its parts have {count} of {plural(numel, 'element')}: what a rank saved is missing")
+        if count > numel or not are_disjoint(box for box, _, _ in parts):
+            raise ValueError(f"its parts overlap; expected each of {plural(numel, 'element')} once")
+        if not numel:
+            return contiguous(self._new(0, Inline(b"")), dtype, shape)
+        if len(parts) == 1:
+            return self._there(*parts[0][1:])
+        key = dtype, shape, tuple((box, self._there(file, view)) for box, file, view in parts)
+        if key not in self._assembled:
+            self._assembled[key] = self._assembly(dtype, shape, parts)
+        return self._assembled[key]
+
+    def _there(self, file: Checkpoint, view: View) -> View:
+        found = self.here(file, view)
+        assert isinstance(found, View)
+        return found
+
+    def _assembly(self, dtype: DType, shape: Shape, parts: Sequence[tuple[View, Checkpoint, View]]) -> View:
+        backing = Assembled(tuple(Part(box, self._there(file, view)) for box, file, view in parts))
+        return contiguous(self._new(dtype.nbytes(prod(shape)), backing), dtype, shape)
+
+    def add_empty(self, name: str, shape: Shape, like: View) -> None:
+        """Add a tensor without elements."""
+        self.entries[name] = Entry(contiguous(self._new(0, Inline(b"")), like.dtype, shape))
