@@ -94,7 +94,7 @@ def unshown(fact: str, how: str) -> str:
     "forget_bias=1.0 or another: the network's code says which; set it with --from tf1.basic:forget_bias=..."
     """
     either = OTHERS.get(fact.partition("=")[0], f"{fact} or another")
-    return f"{either}: the network's code says which; set it with {how.removeprefix('give it: ')}"
+    return f"{either}: the network's code says which; set it with {how}"
 
 
 def _word(value: object) -> str:

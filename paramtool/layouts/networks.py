@@ -184,10 +184,13 @@ def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
 
 
 def refuse_unsaid(found: Network) -> None:
-    """LayoutError for a fact that no tensor shows, that was not given, and that must not be assumed."""
-    for what, how in to_be_said(found):
+    """LayoutError for the facts that no tensor shows, that were not given, and that must not be assumed."""
+    if missing := to_be_said(found):
+        whats, hows = " and ".join(what for what, _ in missing), ", and in the same text ".join(how for _, how in missing)
         alone = f"; add --at {found.at} to apply it to this network only" if found.at else ""
-        raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how + alone)
+        raise LayoutError(
+            f"{found.at!r}: no tensor of layout {found.layout.name} shows {whats}", hint=f"give it: {hows}{alone}"
+        )
 
 
 def to_be_said(found: Network) -> list[tuple[str, str]]:
@@ -198,15 +201,19 @@ def to_be_said(found: Network) -> list[tuple[str, str]]:
 _REQUIRED_FACTS = {
     "cell_clip": (
         "its cell clip, and such cells usually have one",
-        'give it: --spec "cell_clip=3.0", or --spec "cell_clip=0" for none',
+        '--spec "cell_clip=3.0", or --spec "cell_clip=0" for none',
     ),
     "backward": (
         "its direction in time",
-        'give it: --spec "backward=no" if it runs forward, --spec "backward=yes" if it has go_backwards',
+        '--spec "backward=no" if it runs forward, --spec "backward=yes" if it has go_backwards',
+    ),
+    "gate_activation": (
+        "the activation of its gates",
+        '--spec "gate_activation=hard_sigmoid(0.2,0.5)", the default of Keras 1, or "gate_activation=sigmoid"',
     ),
     "merge": (
         "how the outputs of its two directions are merged",
-        f'give it: --spec "merge=concat" if they are concatenated, else one of {", ".join(list(MERGES)[1:])}',
+        f'--spec "merge=concat" if they are concatenated, else one of {", ".join(list(MERGES)[1:])}',
     ),
 }
 """{a fact of `Layout.required`: (what it is, the option that gives it)}."""

@@ -31,6 +31,7 @@ HELD = {
     "keras": "lstm gru/after gru/before rnn",
     "keras.vars": "lstm gru/after gru/before rnn",
     "keras.cudnn": "lstm gru/after",
+    "keras.gates": "lstm gru/before",
     "tf1.basic": "lstm/projection/peephole gru/before rnn",
     "tf1.block": "lstm/peephole gru/before",
     "tf1.opaque": "lstm/projection gru/after rnn",
@@ -270,7 +271,7 @@ def test_what_a_library_lacks_is_refused(name: str) -> None:
 def test_facts_that_change_the_function_are_held_by_few() -> None:
     """Hard sigmoids, clips and coupled gates go to the libraries that have a word for them, and nowhere else."""
     plain = Spec("lstm", 3, 4)
-    wide = ("keras", "keras.vars")
+    wide = ("keras", "keras.vars", "keras.gates")
     holders = {
         "cell_clip": ({"cell_clip": 3.0}, {"tf1.basic", "tf1.block"}),
         "clip": ({"clip": 2.0}, {"onnx"}),

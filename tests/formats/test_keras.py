@@ -476,6 +476,60 @@ class TestRecurrentLayers:
         assert (found.spec, found.source) == ("lstm input=3 hidden=2", "names and shapes")
 
 
+class TestKeras1:
+    """Names of Keras 1; tf_keras joins the arrays of its gates just so (`preprocess_weights_for_loading`)."""
+
+    FACTS = "gate_activation=sigmoid"
+
+    @pytest.mark.parametrize("sides", [("",), ("forward_", "backward_")])
+    @pytest.mark.parametrize(("kind", "order", "joined"), [("lstm", "icfo", "ifco"), ("gru", "zrh", "zrh")])
+    def test_gates_side_by_side(
+        self, tmp_path: Path, kind: str, order: str, joined: str, sides: tuple[str, ...]
+    ) -> None:
+        """An array a gate is one network, and in today's layout the arrays stand beside each other."""
+        rng = np.random.default_rng(3)
+        shapes = {"W": (3, 4), "U": (4, 4), "b": (4,)}
+        arrays = {
+            f"enc/{side}rnn_{part}_{gate}:0": rng.normal(size=shape).astype("f4")
+            for side, gate, (part, shape) in product(sides, order, shapes.items())
+        }
+        path = h5(tmp_path / "k.h5", arrays, {"enc": {"weight_names": [name[4:].encode() for name in arrays]}})
+        said = f"{self.FACTS} {'merge=concat' if sides[1:] else FORWARD}"
+        report = relayout_command.convert(path, tmp_path / "o.npz", target="keras", spec=said)
+        spec = report.converted[0].spec
+        assert (spec.kind, spec.reset, spec.bidirectional) == (kind, "before" if kind == "gru" else "", sides[1:] != ())
+        made = np.load(tmp_path / "o.npz")
+        labels = ("forward_layer/", "backward_layer/") if sides[1:] else ("",)
+        for side, label in zip(sides, labels, strict=True):
+            for part, own in zip("WUb", ("kernel", "recurrent_kernel", "bias"), strict=True):
+                wanted = np.concatenate([arrays[f"enc/{side}rnn_{part}_{gate}:0"] for gate in joined], -1)
+                assert np.array_equal(made[f"{report.converted[0].source.at}/{label}{own}"], wanted)
+
+    def test_facts_that_must_be_said(self, tmp_path: Path) -> None:
+        """One refusal names them all: Keras 1 had hard sigmoids, and whoever loads its files today has sigmoids."""
+        arrays = {f"enc/enc_{p}_{g}:0": np.ones((2,) * (1 + (p != "b")), "f4") for g in "icfo" for p in "WUb"}
+        with pytest.raises(LayoutError, match="its direction in time and the activation of its gates") as error:
+            relayout_command.convert(h5(tmp_path / "k.h5", arrays), tmp_path / "o.npz", target="torch")
+        assert HARD in error.value.hint and FORWARD in error.value.hint
+
+    @pytest.mark.parametrize(("gates", "found"), [(4, ["lstm"]), (3, ["gru"]), (1, [])])
+    def test_all_gates_in_one_array(self, tmp_path: Path, gates: int, found: list[str]) -> None:
+        """`consume_less="gpu"`; one gate may as well be a layer of attention, and is none without a configuration."""
+        shapes = {"W": (3, 4 * gates), "U": (4, 4 * gates), "b": (4 * gates,)}
+        path = h5(tmp_path / "k.h5", {f"enc/enc_{part}:0": np.ones(shape, "f4") for part, shape in shapes.items()})
+        modules = paramtool.read(path).modules
+        assert [module.spec.split()[0] for module in modules] == found
+        assert all(module.layout == "keras" and len(module.unsure) == 2 for module in modules)
+
+    def test_a_layer_of_another_form_is_none(self, tmp_path: Path) -> None:
+        """ConvLSTM2D has the same twelve names; so may have arrays of different widths."""
+        arrays = {f"enc/enc_{p}_{g}:0": np.ones((3, 3, 2, 2) if p != "b" else 2, "f4") for g in "icfo" for p in "WUb"}
+        assert not paramtool.read(h5(tmp_path / "c.h5", arrays)).modules
+        arrays |= {f"enc/enc_W_{g}:0": np.ones((3, k), "f4") for k, g in enumerate("icfo", 1)}
+        assert not paramtool.read(h5(tmp_path / "w.h5", arrays)).modules
+
+
+
 @pytest.mark.parametrize("merge", ["concat", "sum"])
 def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
     """The second layer is given what was made of the outputs of the first: that is no function of torch's."""
@@ -492,7 +546,7 @@ def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
         return
     with pytest.raises(LayoutError, match="layout torch cannot hold it: it has no merge=sum") as error:
         convert(target="torch")
-    assert error.value.hint == "layouts that hold it: keras, keras.vars, keras.cudnn"
+    assert error.value.hint == "layouts that hold it: keras, keras.vars, keras.cudnn, keras.gates"
     assert convert(target="keras.vars").converted[0].spec == spec
 
 

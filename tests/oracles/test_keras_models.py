@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import safetensors.torch
 import torch
 
 import paramtool
@@ -294,3 +295,19 @@ def by_onnxruntime(spec: Spec, weights: dict[str, Any], x: np.ndarray) -> np.nda
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 14)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return np.swapaxes(np.asarray(session.run(["Y"], {"X": np.ascontiguousarray(x)})[0]), 1, 2)
+
+
+def test_a_file_of_keras_1(findings: Path, tmp_path: Path) -> None:
+    """Twelve arrays are one LSTM, nine one GRU; with the outputs that tf_keras gave, which joins the arrays itself."""
+    folder = findings / "field" / "keras1"
+    x, wanted = (np.load(folder / "k1_exp.npz")[name] for name in "xy")
+    said = "backward=no gate_activation=sigmoid"
+    relayout_command.convert(folder / "k1_lstm.h5", tmp_path / "t.safetensors", target="torch", spec=said)
+    state = safetensors.torch.load_file(tmp_path / "t.safetensors")
+    lstm = torch.nn.LSTM(5, 6, batch_first=True)
+    lstm.load_state_dict({name.rpartition(".")[2]: one for name, one in state.items() if name.startswith("lstm_1/")})
+    with torch.no_grad():
+        found = lstm(torch.from_numpy(x))[0] @ state["dense_1/dense_1_W:0"] + state["dense_1/dense_1_b:0"]
+    assert np.abs(found.numpy() - wanted).max() < 1e-6
+    for name, kind in (("k1_lstm.h5", "lstm input=5 hidden=6"), ("k1_gru.h5", "gru input=5 hidden=6 reset=before")):
+        assert [one.spec for one in paramtool.guess(folder / name).candidates] == [kind]

@@ -1,6 +1,7 @@
 """The recurrent layers of a Keras file: their weights, and their specs.
 
-    LAYER/kernel:0, recurrent_kernel:0, bias:0        Keras 1 and 2, in `.h5`; maybe below `lstm_cell`
+    LAYER/LAYER_W_i:0, LAYER_U_i:0, LAYER_b_i:0, ...  Keras 1, an array for each gate; LAYER_W:0 and so on for all
+    LAYER/kernel:0, recurrent_kernel:0, bias:0        Keras 2, in `.h5`; maybe below `lstm_cell`
     LAYER/cell/vars/0, 1, 2                           Keras 3, the same three in this order
     forward_LAYER/..., backward_LAYER/...             a Bidirectional
     LAYER/stacked_rnn_cells/lstm_cell_1/kernel, ...   a StackedRNNCells: each cell is a network of its own
@@ -30,10 +31,15 @@ from paramtool.model.checkpoint import Entry, Module
 from paramtool.model.view import View
 
 NAMED = re.compile(r"(?:(?P<home>.*)/)?(?P<part>kernel|recurrent_kernel|bias)(?::0)?")
+FIRST = re.compile(r"(?P<home>.+)_(?P<part>[WUb](?:_[icfozrh])?)(?::0)?")
+"""The names of Keras 1."""
 VARS = re.compile(r"(?P<home>.+?)(?P<stack>/cell(?:/cells/[^/]+)*)/vars/(?P<part>[012])")
 CELL = re.compile(r"(^|/)[^/]*_?cell(_\d+)?$")
 """The group of the cell inside that of its layer, which not every version has."""
 PARTS = ("kernel", "recurrent_kernel", "bias")
+JOINED = dict(zip("WUb", PARTS, strict=True))
+GATES = ("icfo", "zrh")
+"""The gates of an LSTM and of a GRU, as Keras 1 writes them in names."""
 KINDS = {4: "lstm", 3: "gru", 1: "rnn"}
 """{gates: kind}."""
 SIDES = {"forward": "backward", "backward": "forward"}
@@ -47,7 +53,13 @@ class KerasCell(NamedTuple):
     home: str
     names: Mapping[str, str]
     shapes: tuple[tuple[int, ...], ...]
+    """Of kernel, recurrent kernel and bias; arrays of gates side by side."""
     is_vars: bool
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its names are those of Keras 1."""
+        return any(map(FIRST.fullmatch, self.names.values()))
 
 
 def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Module], list[str]]:
@@ -68,6 +80,8 @@ def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Mod
             if any(other in cells for other in _other_sides(at)):
                 raise ValueError("is a cell of a stack in a Bidirectional, where each cell sees only one direction")
             found = _keras_spec.described(at, directions[0].is_vars, config)
+            if found is None and facts.kind == "rnn" and directions[0].is_first:
+                continue  # a layer of one's own, of attention perhaps, has such arrays, too
             made.append(_module(at, directions, facts, found, config=config))
             if found is None:
                 silent.append(at)
@@ -110,18 +124,26 @@ def _cells(entries: Mapping[str, Entry]) -> Iterator[KerasCell]:
     for name, entry in entries.items():
         if entry.role != "model" or not isinstance(entry.value, View):
             continue
-        match = VARS.fullmatch(name) or NAMED.fullmatch(name)
+        match = VARS.fullmatch(name) or NAMED.fullmatch(name) or FIRST.fullmatch(name)
         if match:
             part, is_vars = match["part"], match.re is VARS
-            label = PARTS[int(part)] if is_vars else part
+            label = PARTS[int(part)] if is_vars else JOINED.get(part, part)
             home = match["home"] + match["stack"] if is_vars else match["home"] or ""
             groups.setdefault((home, is_vars), {})[label] = name
-    groups = {key: names for key, names in groups.items() if {"kernel", "recurrent_kernel"} <= names.keys()}
+    gated = [{f"{part}_{gate}" for part in "WUb" for gate in gates} for gates in GATES]
+    whole = ({"kernel", "recurrent_kernel"}, *gated)
+    groups = {key: names for key, names in groups.items() if any(some <= names.keys() for some in whole)}
     shared = Counter(_home(home, is_vars) for home, is_vars in groups)
     for (home, is_vars), names in groups.items():
         own = {f"cell/vars/{PARTS.index(p)}" if is_vars else p: names[p] for p in PARTS if p in names}
-        values = [entries[name].value for name in own.values()]
-        shapes = tuple(value.shape for value in values if isinstance(value, View))
+        own = own or {label: name for label, name in names.items() if label not in PARTS}
+        views = {label: value for label, name in own.items() if isinstance(value := entries[name].value, View)}
+        shapes = tuple(view.shape for view in views.values())
+        if len(own) > len(PARTS):
+            sides = [[view.shape for label, view in views.items() if label[0] == part] for part in JOINED]
+            if any(len(set(alike)) > 1 or not alike[0] for alike in sides):
+                continue
+            shapes = tuple((*alike[0][:-1], alike[0][-1] * len(alike)) for alike in sides)
         layer = _home(home, is_vars)
         yield KerasCell(layer if shared[layer] == 1 else home, own, shapes, is_vars)
 
@@ -198,18 +220,22 @@ def _module(
     if found is not None:
         words += _keras_spec.words(found, proven, len(cells), config)
     is_cudnn = proven.is_cudnn or (found is not None and found.is_cudnn)
+    layout = _layout(cells, is_cudnn)
     open_ = not is_cudnn and proven.kind != "rnn" and not any(word.startswith("gate_activation") for word in words)
+    gates = _gates(config) or SIGMOIDS * cells[0].is_first
     return Module(
         at,
-        _layout(cells, is_cudnn),
+        layout,
         " ".join(words),
         _tensors(cells),
         source=f"{config.source}: {found.outer.class_name} {found.outer.name!r}" if found else "names and shapes",
-        unsure=_gates(config) if open_ else (),
+        unsure=gates if open_ and layout != "keras.gates" else (),  # that layout asks itself
     )
 
 
 def _layout(cells: tuple[KerasCell, ...], is_cudnn: bool) -> str:
+    if len(cells[0].names) > len(PARTS):
+        return "keras.gates"
     return "keras.vars" if cells[0].is_vars else "keras.cudnn" if is_cudnn else "keras"
 
 

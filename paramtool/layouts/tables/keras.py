@@ -1,5 +1,8 @@
 """Keras: columns are gates, one bias; the GRU has two variants, which differ in the rank of the bias.
 
+Keras 1 has an array for each gate, called `lstm_1_W_i`; with `consume_less="gpu"`, and in a SimpleRNN, the columns of
+one array `lstm_1_W` are those of a kernel today.
+
 Only a model's configuration has a layer's direction in time, how a Bidirectional merges its two outputs, and the
 activations; a file of weights does not have them.
 
@@ -39,6 +42,11 @@ def _cudnn_rows() -> tuple[TensorRule, ...]:
         TensorRule(STACK + "recurrent_kernel", "R~[rec (gate hidden)]"),
         TensorRule(STACK + "bias", "bW![(gate hidden)] bR![(gate hidden)]"),
     )
+
+
+def _gate_rows(labels: str) -> tuple[TensorRule, ...]:
+    content = {"W_{gate}": "W[in hidden]", "U_{gate}": "R[rec hidden]", "b_{gate}": "bW+bR[hidden]"}
+    return tuple(TensorRule(STACK + name, text, labels=labels) for name, text in content.items())
 
 
 SOURCE = "keras/src/layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py (3.15.1)"
@@ -83,5 +91,20 @@ LAYOUTS = (
         caveats=BACKWARD,
         source="tf_keras/saving/legacy/hdf5_format.py @dd0a7237b, _convert_rnn_weights",
         proof=("oracle: tf_keras' own converter",),
+    ),
+    Layout(
+        "keras.gates",
+        "Keras 1: one array for each gate",
+        (
+            Form("lstm", "ifgo", _gate_rows("i=i f=f g=c o=o"), expresses=WIDE),
+            Form("gru", "zrn", _gate_rows("z=z r=r n=h"), reset="before", expresses=WIDE),
+        ),
+        separator="/",
+        directions=SIDES,
+        assumed=("activation",),
+        required=(*REQUIRED, "gate_activation"),
+        caveats=BACKWARD,
+        source="keras/layers/recurrent.py (1.2.2)",
+        proof=("oracle: tf_keras",),
     ),
 )
