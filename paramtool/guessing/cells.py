@@ -37,26 +37,30 @@ class CellTensors:
     """Its number among the cells of the module."""
     is_open: bool = False
     """Whether the two matrices could also be swapped."""
+    backward: tuple[str, ...] = ()
+    """The same tensors of the other direction, if it has one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """W, R and the biases, and then those of the other direction."""
+        return (self.W, self.R, *self.biases, *self.backward)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shaped:
-    """The shapes of a cell, without its names."""
+SIDES = (("forward", "backward"), ("fwd", "bwd"), ("fw", "bw"), ("", "_reverse"), ("", "_backward"))
+"""How names write two directions."""
 
-    kind: str
-    input: int
-    hidden: int
-    W: tuple[int, ...]
-    R: tuple[int, ...] | None
-    """None if W holds both."""
-    biases: tuple[tuple[int, ...], ...]
 
-    @classmethod
-    def of(cls, cell: CellTensors, shapes: Shapes) -> _Shaped:
-        """The shapes of a cell."""
-        second = None if cell.W == cell.R else shapes[cell.R]
-        biases = tuple(shapes[name] for name in cell.biases)
-        return cls(cell.kind, cell.input, cell.hidden, shapes[cell.W], second, biases)
+def sides(names: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, str] | None:
+    """The words of two directions if the names of two cells differ in nothing else; None if they do."""
+    for forward, back in SIDES:
+        if names != others == tuple(re.sub(_word(forward), back, name) for name in names):
+            return forward, back
+    return None
+
+
+def _word(word: str) -> str:
+    """A pattern of a word in a name; the end of the name for no word."""
+    return rf"(?<![a-z]){word}(?![a-z])" if word else r"\Z"
 
 
 class Fit(NamedTuple):
@@ -66,13 +70,14 @@ class Fit(NamedTuple):
     form: Form
     spec: Spec
     tensors: dict[str, int]
-    """{a tensor's name in the layout: its number among W, R and the biases of the cell, from 0}."""
+    """{a tensor's name in the layout: its number among `CellTensors.names`, from 0}."""
 
 
 def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Iterator[Guess]:
     """A candidate for each order of gates among the layouts with these shapes, the most common first."""
     orders = {fit.layout.name: fit.form.gates for fit in found}
-    names = (cell.W, cell.R, *cell.biases)
+    names = cell.names
+    what = "the order of its gates" if cell.kind != "rnn" else "its activation"
     alike: dict[object, list[Fit]] = {}
     for fit in found:
         tensors = {own: names[n] for own, n in fit.tensors.items()}
@@ -89,7 +94,7 @@ def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Itera
             alike=tuple(dict.fromkeys(fit.layout.name for fit in others if fit.layout != first.layout)),
             tensors={own: names[n] for own, n in first.tensors.items()},
             cell=cell.number,
-            unshown=("the order of its gates, which no shape shows: the network's code says which",),
+            unshown=(f"{what}, which no shape shows: the network's code says which",),
         )
 
 
@@ -111,14 +116,15 @@ def _why(cell: CellTensors, shapes: Shapes) -> Iterator[str]:
     if cell.biases:
         have = "have" if len(cell.biases) > 1 else "has"
         yield f"{' and '.join(map(repr, cell.biases))} {have} the length of its biases"
+    if cell.backward:
+        yield f"{', '.join(map(repr, cell.backward))} are the same of the other direction by their names"
     if cell.is_open:
         yield "both matrices have the same shape: assumed that the first in the file is the input's"
     yield "no layout has these names"
 
 
-def fits(named: CellTensors, shapes: Shapes) -> Iterator[Fit]:
+def fits(cell: CellTensors, shapes: Shapes) -> Iterator[Fit]:
     """Layouts whose tensors have the shapes of such a cell."""
-    cell = _Shaped.of(named, shapes)
     for layout in layouts.all_layouts():
         for form in layout.forms:
             if form.kind != cell.kind:
@@ -126,43 +132,45 @@ def fits(named: CellTensors, shapes: Shapes) -> Iterator[Fit]:
             activation = form.activations[0] if cell.kind == "rnn" and len(form.activations) == 1 else ""
             try:
                 spec = Spec(
-                    cell.kind, cell.input, cell.hidden, bias=bool(cell.biases), reset=form.reset, activation=activation
+                    cell.kind, cell.input, cell.hidden, bidirectional=bool(cell.backward), bias=bool(cell.biases),
+                    reset=form.reset, activation=activation,
                 )  # fmt: skip
                 if list(refusals(layout, form, spec)):
                     continue
-                tensors = _assigned(cell, stored(layout, form, spec, layout.chosen(form.when)))
+                tensors = _assigned(cell, stored(layout, form, spec, layout.chosen(form.when)), shapes)
             except (LayoutError, UsageError):
                 continue
             if tensors:
                 yield Fit(layout, form, spec, tensors)
 
 
-def _assigned(cell: _Shaped, wanted: list[LayoutTensor]) -> dict[str, int] | None:
+def _assigned(cell: CellTensors, wanted: list[LayoutTensor], shapes: Shapes) -> dict[str, int] | None:
     """Which tensor of the cell each tensor of a layout would be; None if one is missing or left over."""
-    shapes = (cell.W, cell.R, *cell.biases)
-    left = [n for n, shape in enumerate(shapes) if shape is not None]
-    biases = list(range(2, len(shapes)))
+    each = len(cell.biases) + 2
+    left = [n for n in range(len(cell.names)) if cell.W != cell.R or n % each != 1]
+    biases = [list(range(k + 2, k + each)) for k in range(0, len(cell.names), each)]
     found: dict[str, int] = {}
     for tensor in wanted:
-        n = _number(tensor, cell.R is None, biases)
+        direction = int(tensor.pieces[0].binding.get("dir", 0))
+        n = _number(tensor, cell.W == cell.R, biases[direction], each * direction)
         if n not in left:
             if tensor.row.optional:
                 continue
             return None
-        if squeezed(shapes[n] or ()) != squeezed(tensor.shape):
+        if squeezed(shapes[cell.names[n]]) != squeezed(tensor.shape):
             return None
         left.remove(n)
         found[tensor.name] = n
     return None if left else found
 
 
-def _number(tensor: LayoutTensor, joined: bool, biases: list[int]) -> int:
+def _number(tensor: LayoutTensor, joined: bool, biases: list[int], first: int) -> int:
     """The number of the tensor of a cell that holds the kinds of a layout's tensor, or -1; biases go in order."""
     kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
     if kinds == {"W"} or (kinds == {"W", "R"} and joined):
-        return 0
+        return first
     if kinds == {"R"}:
-        return 1
+        return first + 1
     return biases.pop(0) if kinds and kinds <= {"bW", "bR"} and biases else -1
 
 
@@ -183,10 +191,18 @@ def _toml(one: Guess) -> Iterator[str]:
     form = next(form for form in layout.forms_of(spec.kind, layout.chosen({})) if form.reset == spec.reset)
     rest = next(iter(one.tensors.values()))[len(one.at) :]
     separator = rest[0] if one.at else layout.separator
+    names: tuple[dict[str, str], ...] = ({}, {})
+    contents = {}
+    for tensor in stored(layout, form, spec, layout.chosen(form.when)):
+        if tensor.name in one.tensors:
+            own = one.tensors[tensor.name][len(one.at) + bool(one.at) :]
+            names[int(tensor.pieces[0].binding.get("dir", 0))][tensor.row.name] = own
+            contents[tensor.row.name] = f"content = {_text(tensor.row.content)}, along = {tensor.row.along}"
+    words = sides(tuple(names[0].values()), tuple(names[1].values())) or ("", "")
     yield "[[layout]]"
     yield f"name = {_text(own_name(one.cell))}"
     yield f"separator = {_text(separator)}"
-    yield "max_directions = 1"
+    yield f"directions = {_text(list(words))}" if spec.bidirectional else "max_directions = 1"
     for option in layout.options:
         yield f"option = [{{name = {_text(option.name)}, default = {_text(option.default)}}}]"
     yield "[[layout.form]]"
@@ -194,22 +210,17 @@ def _toml(one: Guess) -> Iterator[str]:
     yield f"gates = {_text(form.gates)}"
     yield from [f"reset = {_text(form.reset)}"] if form.reset else []
     yield "tensors = ["
-    for tensor in stored(layout, form, spec, layout.chosen(form.when)):
-        if tensor.name in one.tensors:
-            own = one.tensors[tensor.name][len(one.at) + bool(one.at) :]
-            yield f"  {{name = {_template(own)}, content = {_text(tensor.row.content)}, along = {tensor.row.along}}},"
+    for row, own in names[0].items():
+        if re.search(r"[\[\]{}]", own) or not own.isprintable():
+            raise LayoutError(f"{own!r} cannot be written in a layout file: it has brackets or unprintable characters")
+        if spec.bidirectional:
+            own = re.sub(_word(words[0]), "{dir}", own)
+        yield f"  {{name = {_text(f'[{{layer}}.]{own}')}, {contents[row]}}},"
     yield "]"
 
 
-def _template(name: str) -> str:
-    """A name as a template of one layer; LayoutError if it has characters with a meaning in templates."""
-    if re.search(r"[\[\]{}]", name) or not name.isprintable():
-        raise LayoutError(f"{name!r} cannot be written in a layout file: it has brackets or unprintable characters")
-    return _text(f"[{{layer}}.]{name}")
-
-
-def _text(text: str) -> str:
-    """A string in TOML: the same as in JSON, except for characters beyond 16 bits."""
+def _text(text: object) -> str:
+    """A string or a list of strings in TOML: the same as in JSON, except for characters beyond 16 bits."""
     import json
 
     return json.dumps(text, ensure_ascii=False)

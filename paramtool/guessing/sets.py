@@ -6,7 +6,8 @@ A cell is two matrices, one for the input and one that is square apart from its 
     columns    W (in, gates * hidden)   R (hidden, gates * hidden)       Keras, Flax, ...
     joined     (in + hidden, gates * hidden)                             TensorFlow 1, Haiku
 
-The tables of the layouts show which have tensors of such shapes.  No shape shows the order of the gates.
+The tables of the layouts show which have tensors of such shapes.  No shape shows the order of the gates.  Names say
+which tensors belong together where a module has several cells, and which two cells are the directions of one network.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
 from paramtool.guessing.candidates import Guess
-from paramtool.guessing.cells import CellTensors, Fit, candidates, fits
+from paramtool.guessing.cells import CellTensors, Fit, candidates, fits, sides
 from paramtool.guessing.names import RECURRENT
 from paramtool.guessing.vectors import Shapes, home_of
 from paramtool.layouts.spec import GATES
@@ -54,8 +56,8 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
         for cell in cells:
             if cell.is_open and k >= len(inner) and not (asked or RECURRENT.search(_inside(at, cell.W))):
                 continue  # two equal layers of a perceptron, called up and gate
-            used |= {cell.W, cell.R, *cell.biases}
-            key = (cell.kind, cell.W == cell.R, *(shapes[name] for name in (cell.W, cell.R, *cell.biases)))
+            used |= {*cell.names}
+            key = (cell.kind, cell.W == cell.R, bool(cell.backward), *(shapes[name] for name in cell.names))
             if key not in known:
                 known[key] = list(fits(cell, shapes))
             found += candidates(cell, known[key], shapes)
@@ -111,16 +113,21 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
     for kind, gates in GATES.items():
         plain = len(gates) == 1 and not asked  # every square matrix would fit
         for side in (0, 1):
-            for cell in _paired(at, kind, side, free, shapes=shapes, bare=asked or (hinted and not plain)):
-                if plain and (not hinted or not HIDDEN_SIDE.search(_last(cell.R)) or HIDDEN_SIDE.search(_last(cell.W))):
+            cells = list(_paired(at, kind, side, free, shapes=shapes, bare=asked or (hinted and not plain)))
+            of_gates = len(gates) == 1 and len(cells) > 2  # of one network, each gate with matrices of its own
+            for cell in cells:
+                if plain and not of_gates and not (hinted and HIDDEN_SIDE.search(_last(cell.R))):
                     continue
-                free = [name for name in free if name not in (cell.W, cell.R, *cell.biases)]
-                found.append(cell)
+                free = [name for name in free if name not in cell.names]
+                found += [] if of_gates else [cell]
     if hinted and not found:
         found = list(_joined(at, free, shapes)) if asked or _is_lstm(at, members) else []
     order = {name: k for k, name in enumerate(members)}
     found.sort(key=lambda cell: order[cell.W])
-    return [replace(cell, number=number) for number, cell in enumerate(found, 1)]
+    second = {two.W: replace(one, backward=two.names) for one in found for two in found if sides(one.names, two.names)}
+    firsts = {one.W: one for one in second.values()}
+    kept = [firsts.get(cell.W, cell) for cell in found if cell.W not in second]
+    return [replace(cell, number=number) for number, cell in enumerate(kept, 1)]
 
 
 def _is_lstm(at: str, members: Sequence[str]) -> bool:
@@ -140,9 +147,10 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shape
     for wide, found in by_wide.items():
         alike = _without_biases(found, wide, shapes)
         pairs = _pairs(alike, {name: sides[name][1] for name in alike}, wide // gates) if wide % gates == 0 else []
-        biases = _biases([name for name in free if name not in alike], shapes, wide, gates, cells=len(pairs))
+        biases = _biases([name for name in free if name not in alike], shapes, wide, gates, pairs=pairs)
         for k, (w, r, is_open) in enumerate(pairs):
-            if (biases or bare) and wide // gates >= MIN_HIDDEN:
+            is_swapped = HIDDEN_SIDE.search(_last(w)) and not (is_open or HIDDEN_SIDE.search(_last(r)))
+            if (biases or bare) and wide // gates >= MIN_HIDDEN and not is_swapped:
                 mine = biases[k] if biases else ()
                 yield CellTensors(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
 
@@ -164,8 +172,9 @@ def _pairs(alike: Sequence[str], other: dict[str, int], hidden: int) -> list[tup
         free = [name for name in left if name != r]
         if r not in left or not free:
             continue
-        w = min(free, key=lambda name: (other[name] == hidden, bool(HIDDEN_SIDE.search(_last(name))),
-                                        abs(order[name] - order[r]), order[name]))  # fmt: skip
+        mine = _words(r)
+        w = min(free, key=lambda one: (other[one] == hidden, bool(HIDDEN_SIDE.search(_last(one))),
+                                       len(_words(one) ^ mine), abs(order[one] - order[r]), order[one]))  # fmt: skip
         left -= {w, r}
         if other[w] != hidden:
             pairs.append((w, r, False))
@@ -184,21 +193,34 @@ def _last(name: str) -> str:
     return _inside(home, name).lstrip("./") if PART.fullmatch(last) else last
 
 
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_]+|\d+", name.lower()))
+
+
 def _biases(
-    free: Sequence[str], shapes: Shapes, wide: int, gates: int, *, cells: int
+    free: Sequence[str], shapes: Shapes, wide: int, gates: int, *, pairs: Sequence[tuple[str, str, bool]]
 ) -> list[tuple[str, ...]]:  # fmt: skip
-    """The biases of each cell, distributed in the order of the file; empty if they cannot be divided evenly."""
-    if not cells:
+    """The biases of each cell, the recurrent one last; empty if they cannot be divided evenly."""
+    if not pairs:
         return []
     single = [name for name in free if _length(shapes[name]) == wide]
     double = [name for name in free if _length(shapes[name]) == 2 * wide or shapes[name] == (2, wide)]
     inner = [name for name in free if _length(shapes[name]) == wide // gates] if gates == 3 else []
-    if len(single) == len(inner) == cells:
-        return list(zip(single, inner, strict=True))
-    for found, each in ((single, 2), (single, 1), (double, 1)):
-        if len(found) == each * cells:
-            return [tuple(found[each * k : each * (k + 1)]) for k in range(cells)]
-    return []
+    if len(single) == len(inner) == len(pairs):
+        return [one + two for one, two in zip(_dealt(single, pairs), _dealt(inner, pairs), strict=True)]
+    return next((_dealt(found, pairs) for found, each in ((single, 2), (single, 1), (double, 1))
+                 if found and len(found) == each * len(pairs)), [])  # fmt: skip
+
+
+def _dealt(found: Sequence[str], pairs: Sequence[tuple[str, str, bool]]) -> list[tuple[str, ...]]:
+    """Biases by the words that tell the matrices of one cell from those of another; else in the order of the file."""
+    cells = [_words(w) & _words(r) for w, r, _ in pairs]
+    telling = set[str]().union(*cells).difference(set[str].intersection(*cells))
+    each = len(found) // len(pairs)
+    dealt = [[name for name in found if _words(name) & telling == words & telling] for words in cells]
+    if [len(names) for names in dealt] != [each] * len(pairs) or {*chain(*dealt)} != {*found}:
+        dealt = [[*found[each * k : each * (k + 1)]] for k in range(len(pairs))]
+    return [tuple(sorted(names, key=lambda name: bool(HIDDEN_SIDE.search(_last(name))))) for names in dealt]
 
 
 def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[CellTensors]:

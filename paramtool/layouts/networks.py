@@ -186,7 +186,10 @@ def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
 def refuse_unsaid(found: Network) -> None:
     """LayoutError for the facts that no tensor shows, that were not given, and that must not be assumed."""
     if missing := to_be_said(found):
-        whats, hows = " and ".join(what for what, _ in missing), ", and in the same text ".join(how for _, how in missing)
+        whats, hows = (
+            " and ".join(what for what, _ in missing),
+            ", and in the same text ".join(how for _, how in missing),
+        )
         alone = f"; add --at {found.at} to apply it to this network only" if found.at else ""
         raise LayoutError(
             f"{found.at!r}: no tensor of layout {found.layout.name} shows {whats}", hint=f"give it: {hows}{alone}"

@@ -529,7 +529,6 @@ class TestKeras1:
         assert not paramtool.read(h5(tmp_path / "w.h5", arrays)).modules
 
 
-
 @pytest.mark.parametrize("merge", ["concat", "sum"])
 def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
     """The second layer is given what was made of the outputs of the first: that is no function of torch's."""

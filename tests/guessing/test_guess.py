@@ -514,6 +514,53 @@ def test_several_cells_of_one_module() -> None:
     assert [f'name = "{name}"\n' in text for name in ("guessed", "guessed2", "guessed3")] == [True] * 3
 
 
+@pytest.mark.parametrize("order", [sorted, lambda names: sorted(names, reverse=True), list])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("sides", [("_forward", "_backward"), ("_fwd", "_bwd"), ("_fw", "_bw"), ("", "_reverse")])
+def test_two_directions_of_one_module(
+    tmp_path: Path, sides: tuple[str, str], kind: str, order: Callable[[Any], Any]
+) -> None:
+    """One network of both directions, whatever the order of the file; its line converts it exactly."""
+    network = getattr(torch.nn, kind)(5, 5, bidirectional=True)
+    words = {"weight_ih": "Wx", "weight_hh": "Wh", "bias_ih": "bias_ih", "bias_hh": "bias_hh"}
+    own = {name: words[name.partition("_l0")[0]] + sides["reverse" in name] for name in network.state_dict()}
+    tensors = {f"net__{own[name]}": value for name, value in network.state_dict().items()}
+    found = guessed(tmp_path, **{name: tensors[name] for name in order(tensors)})
+    reset = " reset=after" if kind == "GRU" else ""
+    assert {one.spec for one in found.candidates} == {f"{kind.lower()} input=5 hidden=5 bidirectional{reset}"}
+    (tmp_path / "own.toml").write_text(found.toml("torch"))
+    paramtool.unfuse(
+        tmp_path / "m.pt",
+        tmp_path / "out.safetensors",
+        layout="guessed",
+        at=("net",),
+        layout_file=(tmp_path / "own.toml",),
+    )
+    made = load_file(tmp_path / "out.safetensors")
+    assert all(torch.equal(made[f"net.{name}"], value) for name, value in network.state_dict().items())
+
+
+def test_names_of_one_direction_are_of_one_network(findings: Path) -> None:
+    """A file whose biases were once given to the wrong direction."""
+    (one,) = paramtool.guess(findings / "field" / "mlx" / "mlx_bi.safetensors").candidates
+    assert one.spec == "lstm input=5 hidden=6 bidirectional"
+    assert all(("reverse" in own) == ("backward" in name) for own, name in one.tensors.items())
+
+
+def test_names_say_which_matrix_is_recurrent() -> None:
+    """MLX' GRU of 3 inputs and 4 cells: its shapes alone could be an LSTM's of 4 inputs and 3 cells."""
+    found = by_shapes({"rnn.Wh": (12, 4), "rnn.Wx": (12, 3), "rnn.b": (12,), "rnn.bhn": (4,)})
+    assert [(one.layout, one.spec) for one in found] == [("equinox", "gru input=3 hidden=4 reset=after")]
+
+
+@pytest.mark.parametrize("gates", ["ifgo", "rzn"])
+def test_matrices_of_gates_are_no_networks_of_one_gate(gates: str) -> None:
+    """Whatever they are, they are not three or four simple RNNs."""
+    shapes = {"lstm.Wx": (4, 3), "lstm.Wh": (4, 4), "lstm.b": (4,)}
+    assert [one.spec for one in by_shapes(shapes)] == ["rnn input=3 hidden=4"]
+    assert not by_shapes({f"{name}_{gate}": shape for gate in gates for name, shape in shapes.items()})
+
+
 def test_a_name_that_no_template_can_hold() -> None:
     """Brackets mean something in templates."""
     found = by_shapes({"m.w[0]": (80, 10), "m.u": (80, 20), "m.b": (80,)})
