@@ -24,7 +24,7 @@ from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
 from paramtool.guessing.sets import by_shapes
 from paramtool.layouts import pattern
-from paramtool.layouts.homes import flat_layout, homes
+from paramtool.layouts.homes import flat_layout, foreign_names, homes
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
@@ -193,7 +193,8 @@ def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:
     facts = decide.deciding(found)
     if found:
         facts += found[0].unshown
-        facts += filter(None, [decide.foreign_names(found[0], format)])
+        doubt = "" if found[0].cell or found[0].sure == "said" else foreign_names(found[0].layout, format)
+        facts += [doubt] if doubt else []
     if len(found) == 1 and not found[0].tensors:
         facts.append("where its tensors are: the file describes the network, but not its tensors")
     return tuple(dict.fromkeys(facts))

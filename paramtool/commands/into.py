@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from shlex import quote
@@ -220,7 +220,7 @@ def planned(
     """
     theirs, refused = described(model) if networks is None else (list(networks), [])
     _check_layout(theirs, options.target)
-    mine, missing = _found(checkpoint, options, bool(theirs))
+    mine, missing, doubts = _found(checkpoint, options, bool(theirs))
     into = plan(checkpoint, mine, model, theirs, maps=tuple(options.map))
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
@@ -235,21 +235,21 @@ def planned(
             listed(f"{where}: {plural(len(lines), 'tensor')} would keep the old values:", lines),
             hint="without --strict they are kept and named; --map A=B says what fills them",
         )
-    warnings = [f"{where}: {text}; its weights stay as they are" for text in refused]
+    warnings = [*doubts, *(f"{where}: {text}; its weights stay as they are" for text in refused)]
     if missing and len(into.networks) < len(theirs):
         warnings.append(f"no recurrent network was found in the source; {missing}")
     return into, tuple(warnings)
 
 
-def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tuple[list[Network], str]:
-    """The networks of the source, as `convert` finds them, and what to do if there is none."""
-    from paramtool.commands.relayout_networks import source_networks
+def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tuple[list[Network], str, Iterable[str]]:
+    """The networks of the source, as `convert` finds them, what to do if there is none, and warnings about them."""
+    from paramtool.commands.relayout_networks import network_warnings, source_networks
 
     is_said = options.source or options.at or options.spec or options.stack or options.ignore
     if not is_said and not networks_seen(checkpoint):
-        return [], "--from LAYOUT, --at and --spec say where one is" if wanted else ""
+        return [], "--from LAYOUT, --at and --spec say where one is" if wanted else "", ()
     found = source_networks(checkpoint, options, lenient=True)
-    return [one.network for one in found], ""
+    return [one.network for one in found], "", network_warnings(found)
 
 
 def _model(path: Path | None) -> Checkpoint:

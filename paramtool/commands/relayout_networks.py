@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def network_warnings(found: list[Found]) -> Iterator[str]:
-    """What is beside the networks, and what is between them."""
+    """What is beside the networks, what is between them, and why their names may mean something else."""
     yield from _ignored(found)
     yield from _between(found)
+    for one in found:
+        if one.doubt:
+            yield f"{_where(one)}: {one.doubt}"
+
+
+def _where(one: Found) -> str:
+    return repr(one.network.at) if one.network.at else "the network"
 
 
 def asked_networks(where: Destination, checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
@@ -40,10 +47,12 @@ def asked_networks(where: Destination, checkpoint: Checkpoint, options: Relayout
         if options.described and options.source is None and not options.at and not checkpoint.modules:
             _refuse_apart(checkpoint)
             _refuse_dialect(checkpoint)
+        hints = [error.hint] if error.hint else []
         if where.writer.is_graph:
-            error.hint += "; a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model"
+            hints.append("a new ONNX model holds recurrent networks alone, and --into MODEL.onnx fills any model")
         if options.described and options.source is None and not checkpoint.modules:
-            error.hint += "; no fused attention, gated MLP or experts are known in it either"
+            hints.append("no fused attention, gated MLP or experts are known in it either")
+        error.hint = "; ".join(hints)
         raise
 
 
@@ -149,8 +158,7 @@ def _ignored(found: list[Found]) -> Iterator[str]:
     """The tensors beside the networks that were said not to matter."""
     for one in found:
         if one.ignored:
-            where = repr(one.network.at) if one.network.at else "the network"
-            yield f"{where}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
+            yield f"{_where(one)}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
 
 
 def _between(found: list[Found]) -> Iterator[str]:

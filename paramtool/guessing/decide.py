@@ -12,7 +12,6 @@ from dataclasses import replace
 from paramtool.errors import UsageError, plural
 from paramtool.guessing.candidates import Guess
 from paramtool.layouts import layout as tables
-from paramtool.layouts.homes import HOMES, homes, is_at_home
 from paramtool.layouts.layout import Form, Layout
 from paramtool.layouts.spec import Facts, Spec, parse
 from paramtool.model.dtype import DTYPES
@@ -27,14 +26,6 @@ FACTS = ("kind", "hidden", "input", "layers", "bidirectional", "bias", "projecti
 
 UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "backward"}
 """Facts that no shape shows."""
-
-
-def foreign_names(one: Guess, format: str) -> str:
-    """The doubt about a candidate whose layout is not of the library that wrote the file; else an empty string."""
-    if one.sure == "said" or is_at_home(one.layout, homes(format)):
-        return ""
-    library = next(title for begin, _, title in HOMES if format.startswith(begin))
-    return f"the names are those of {one.layout} in a file of {library}: only the network's code says what they mean"
 
 
 def meaning(

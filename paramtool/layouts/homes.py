@@ -29,6 +29,18 @@ def homes(format: str) -> tuple[str, ...]:
     return next((names for begin, names, _ in HOMES if format.startswith(begin)), ())
 
 
+def foreign_names(layout: str, format: str) -> str:
+    """The doubt about a layout that is not of the library that wrote the file; else an empty string.
+
+    >>> foreign_names("keras", "torch zip")
+    "the names are those of keras in a file of PyTorch: only the network's code says what they mean"
+    """
+    if is_at_home(layout, homes(format)):
+        return ""
+    library = next(title for begin, _, title in HOMES if format.startswith(begin))
+    return f"the names are those of {layout} in a file of {library}: only the network's code says what they mean"
+
+
 def flat_layout(format: str) -> str:
     """The layout to assume for a flat vector in a file of that format whose name matches no layout.
 

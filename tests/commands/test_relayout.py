@@ -21,10 +21,13 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
+from paramtool import layouts
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import export as export_command
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, PlanError, TieError, UsageError
+from paramtool.layouts.layout import stored
+from paramtool.layouts.spec import Spec
 from tests.recurrent import Tagger, flat, flattened, raw, save, shared, state
 
 A, B, C, D = "a.safetensors", "b.safetensors", "c.safetensors", "d.safetensors"
@@ -678,6 +681,34 @@ def test_what_no_tensor_shows_is_assumed_aloud(tmp_path: Path) -> None:
     assert any("activation" in warning for warning in found.warnings)
     found = relayout_command.fuse(path, tmp_path / D, layout="cudnn", spec="activation=relu")
     assert not found.warnings and "activation=relu" in paramtool.read(tmp_path / D).modules[0].spec
+
+
+@pytest.mark.parametrize("layout", ["torch", "keras", "keras.gates", "mxnet", "mxnet.cell", "flax.linen"])
+@pytest.mark.parametrize("end", [".pt", ".safetensors"])
+def test_names_of_another_library_are_doubted_alike(tmp_path: Path, layout: str, end: str) -> None:
+    """What guess says of names that are not those of the file's library, convert, its hint and --into say, too."""
+    found = layouts.find(layout)
+    spec = Spec("lstm", 3, 4)
+    tensors = {
+        f"net{found.separator}{one.name}": torch.ones(one.shape)
+        for one in stored(found, found.form(spec, {}), spec, {})
+    }
+    path = tmp_path / f"m{end}"
+    torch.save(tensors, path) if end == ".pt" else save_file(tensors, path)
+    told = [line for place in paramtool.guess(path, at="net").considered for line in place.decide if "file of" in line]
+    assert len(told) == (end == ".pt" and layout != "torch")
+    said = "backward=no gate_activation=sigmoid" if layout.startswith("keras") else ""
+    report = relayout_command.convert(path, tmp_path / "o.npz", source=layout, target="cudnn", spec=said)
+    assert [line for line in report.warnings if "file of" in line] == [f"'net': {line}" for line in told]
+    torch.save({f"net.{name}": one for name, one in nn.LSTM(3, 4).state_dict().items()}, tmp_path / "t.pt")
+    model = tmp_path / "model.onnx"
+    relayout_command.convert(tmp_path / "t.pt", model, target="onnx")
+    filled = relayout_command.convert(path, tmp_path / "filled.onnx", source=layout, into=model, spec=said)
+    assert [line for line in filled.warnings if "file of" in line] == [f"'net': {line}" for line in told]
+    if told:
+        with pytest.raises(LayoutError) as error:
+            relayout_command.convert(path, tmp_path / "o.npz", target="cudnn", force=True)
+        assert told[0] in error.value.hint
 
 
 def test_progress_is_told(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
+from paramtool.layouts.homes import foreign_names
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.lengths import arithmetic
 from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
@@ -51,6 +52,8 @@ class Found:
     """As in `Module.shapes`."""
     ignored: tuple[str, ...] = ()
     """Names in its module that are not converted, on request."""
+    doubt: str = ""
+    """Why its names prove little, if they are not those of the library that wrote the file."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -288,7 +291,10 @@ class _PossibleNetwork:
         _refuse_parts_of_refused(checkpoint, made)
         if not lenient:
             refuse_unsaid(made)
-        return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
+        if self.module:
+            return Found(made, self.module.parts, self.module.shapes)
+        is_known = self.layout.name in layouts.built_in()
+        return Found(made, doubt=foreign_names(self.layout.name, checkpoint.format) if is_known else "")
 
     def _said(self) -> Facts:
         """What the file says about the network; FormatError if that is not a spec."""
@@ -439,7 +445,9 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> s
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
-        return f"its names occur in layout {' or '.join(known)}: choose the layout with --from (unfuse: --layout)"
+        doubts = "".join(f"; {doubt}" for one in known[:1] if (doubt := foreign_names(one, checkpoint.format)))
+        names = " or ".join(known)
+        return f"its names occur in layout {names}: choose the layout with --from (unfuse: --layout){doubts}"
     return (
         f"paramtool guess {where} searches other layouts; or give the layout with --from (unfuse: --layout) and the "
         "module or tensor with --at"
