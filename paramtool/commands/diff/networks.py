@@ -53,8 +53,9 @@ def of_networks(
 
 
 def _shapes_of_others(checkpoint: Checkpoint, found: Sequence[Found]) -> Shapes:
-    """The shapes of tensors that are in no network that was found."""
+    """The shapes of tensors that are in no network that was found, without those of optimizers."""
     known = {name for one in found for name in one.network.tensors.values()}
+    known |= {name for name, entry in checkpoint.entries.items() if entry.role == "optimizer"}
     return {name: view.shape for name, view in checkpoint.views().items() if name not in known}
 
 
@@ -103,22 +104,20 @@ def _places(own: Shapes, shapes: Shapes) -> Iterator[Mapping[str, str]]:
 
 
 def _read_as(made: Converted, names: Mapping[str, str], theirs: Found, a: Checkpoint) -> Iterator[list[Proposal]]:
-    """A network of the second, made of tensors of the first that have the names of another layout."""
-    from paramtool.passes.rnn.find import find
+    """A network of the second, made of tensors of the first that have the names of another layout.
 
+    Only these tensors are looked at: what else the first has is no part of it.
+    """
     first = next(iter(names))
     at = names[first][: len(names[first]) - len(first)].rstrip("./_") if len(names) > 1 else names[first]
+    alone = replace(a, entries={name: a.entries[name] for name in names.values()}, modules=())
     for place in dict.fromkeys([at, "*"]):
-        try:
-            request = NetworkRequest(
-                made.layout.name, parse(str(theirs.network.spec)), (place,) if place else (), lenient=True
-            )
-            found = find(a, request)
-        except REFUSED:
-            continue
-        for one in found:
-            yield from _converted(one, theirs, a.views())
-        return
+        facts = parse(str(theirs.network.spec))
+        request = NetworkRequest(made.layout.name, facts, (place,) if place else (), lenient=True)
+        if found := _asked(alone, request):
+            for one in found:
+                yield from _converted(one, theirs, a.views())
+            return
 
 
 def networks_of(checkpoint: Checkpoint) -> list[Found]:
