@@ -62,7 +62,8 @@ def verdict(found: Diffed) -> str:
     if UNDECIDED in kinds:  # what only A has may be what is undecided
         return "undecided"
     more = [text for text, holds in _said(found) if holds]
-    others = [", tied otherwise"] if found.ties else []
+    is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in found.tensors)
+    others = [", tied otherwise"] if found.ties or is_untied else []
     others += [", other objects"] if found.objects else []
     return "".join([" ".join(["same weights", ", ".join(more)]).rstrip(), *others])
 
@@ -71,7 +72,8 @@ def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
     """What is not alike about the same weights, and whether it is so; a cast can have another name or a map, too."""
     kinds = {one.kind for one in found.tensors}
     casts = [one for one in found.tensors if one.kind in (CAST, ROUNDED)]
-    yield "under other names", RENAMED in kinds or any(one.a != one.b and not one.how for one in casts)
+    renamed = any(one.kind == RENAMED and one.a and one.b for one in found.tensors)
+    yield "under other names", renamed or any(one.a != one.b and not one.how for one in casts)
     yield "in another layout", LAYOUT in kinds or any(one.how for one in casts)
     exact, rounded = (sum(one.kind == kind for one in casts) for kind in (CAST, ROUNDED))
     both = f"in another type ({plural(exact, 'tensor')} without loss, {rounded} rounded)"

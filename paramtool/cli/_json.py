@@ -345,7 +345,7 @@ def diffed(found: Diffed) -> dict[str, Any]:
         "a": found.a,
         "b": found.b,
         "verdict": verdict(found),
-        "same": found.is_same(),
+        "same": found.is_same,
         "counts": dict(counts(found.tensors)),
         "tensors": (_tensor_diff(one) for one in found.tensors),
         "ties": list(found.ties),

@@ -80,7 +80,7 @@ def command(
         _render.json_text(_json.diffed(found))
     else:
         _render.rows(_diff_rows.rows(found, stat=stat, rows=rows, strict=strict))
-    return 1 if exit_code and not found.is_same(strict=strict, tolerance=tolerance) else 0
+    return 1 if exit_code and not found.judge(strict=strict, tolerance=tolerance) else 0
 
 
 def _check(paths: tuple[str, ...], find_base: str | None, exit_code: bool, judges: bool) -> None:

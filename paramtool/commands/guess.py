@@ -96,6 +96,8 @@ class Guessed(Displayed):
     refused: Mapping[str, str] = field(default_factory=dict)
     """{module of parts: why no line can fuse them or take them apart}"""
 
+    _facts = "`candidates`"
+
     @property
     def fused(self) -> tuple[SeenGroup, ...]:
         """Fused tensors of attention, gated MLPs and experts; `guessing.part_layouts` lists the layouts of each."""

@@ -93,6 +93,8 @@ class Inspection(Displayed):
     """The optimizers of each file that has one, and which parameters their entries belong to; None where that was not
     asked for."""
 
+    _facts = "`findings` and `unsafe`"
+
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
         """What the checkpoint's own pickles ask for and nobody has allowed."""

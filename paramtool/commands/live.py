@@ -42,6 +42,8 @@ class LoadedInto(Displayed):
     warnings: tuple[str, ...]
     """What was assumed."""
 
+    _facts = "`unfilled` and `unused`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, and what was left on both sides."""
         yield "filled", f"{plural(len(self.filled), 'tensor')} of the model"

@@ -32,6 +32,8 @@ class Locked(Displayed):
     warnings: tuple[str, ...] = ()
     """What was done about the leftovers of runs that were killed, and what of a folder is not locked."""
 
+    _facts = "`models` and `warnings`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         yield "lock", self.output
         yield from some_rows(most, "model", (f"{one.path}: {one.content}" for one in self.models), what="models")

@@ -48,6 +48,8 @@ class Each(Displayed, Generic[R]):
     warnings: tuple[str, ...] = ()
     """Of those other files."""
 
+    _facts = "`members` and `written`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """From where to where, and the output of each set."""
         yield "input", self.input

@@ -37,6 +37,8 @@ class Variant(Displayed, Verdict):
     convert_to: str = ""
     """The dialect that `convert` gives the checkpoint so that the variant loads it; empty if it is none."""
 
+    _facts = "`loads`"
+
     @property
     def verdict(self) -> str:
         """`loads`, `loads through aliases` or `cannot load`."""

@@ -66,6 +66,8 @@ class Verified(Displayed):
     rounded: int = 0
     """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
 
+    _facts = "`differences`, which is empty where nothing differs"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """What was compared, and every difference."""
         yield "output", self.output

@@ -38,6 +38,14 @@ class Displayed:
     """A value that shows its rows."""
 
     __slots__ = ()
+    _facts = ""
+    """Of a report, the members that say what it found."""
+
+    def __bool__(self) -> bool:
+        """TypeError for a report: it is always there, so that `if report:` would pass whatever it says."""
+        if self._facts:
+            raise TypeError(f"{type(self).__name__} is neither true nor false; ask {self._facts}")
+        return True
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What it shows, the most important first; of many things of one kind the first `most`."""

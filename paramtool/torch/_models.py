@@ -50,6 +50,8 @@ class Loaded(Displayed):
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
 
+    _facts = "`missing` and `unexpected`"
+
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         """`missing, unexpected = load_model(...)`, as torch and safetensors have it."""
         return iter((self.missing, self.unexpected))

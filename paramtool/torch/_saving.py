@@ -46,6 +46,8 @@ class Saved(Displayed):
     warnings: tuple[str, ...]
     """What was assumed, or is not in the output."""
 
+    _facts = "`names` and `warnings`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """Where it is, its size, and which names are stored under others."""
         yield "path", f"{self.path} ({size(self.nbytes)})"

@@ -59,7 +59,7 @@ def test_a_fresh_adapter_in_memory_and_in_its_file(tmp_path: Path) -> None:
     a |= {f"h.{k}.q_proj.lora_B.weight": torch.zeros(32, 4) for k in range(3)}
     b = {name.replace(".weight", ".default.weight"): one for name, one in a.items()}
     for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
-        assert found.is_same() and {one.kind for one in found.tensors} == {RENAMED}
+        assert found.is_same and {one.kind for one in found.tensors} == {RENAMED}
 
 
 def fused(a: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -80,7 +80,7 @@ def test_one_layer_of_fused_tensors_changed(tmp_path: Path) -> None:
     for found, names in ((compared(tmp_path, a, b), {f"h.2.attn.{name}_proj.weight" for name in "qkv"}),
                          (compared(tmp_path, b, a), {"h.2.attn.qkv_proj.weight"})):  # fmt: skip
         rows = [one for one in found.tensors if one.kind == CHANGED]
-        assert {name for one in rows for name in one.a} == names and not found.is_same()
+        assert {name for one in rows for name in one.a} == names and not found.is_same
         assert {one.kind for one in found.tensors} <= {CHANGED, LAYOUT}
         assert sum(one.change.elements for one in rows if one.change) == 64
         assert max(one.change.largest or 0 for one in rows if one.change) == pytest.approx(0.5)
@@ -114,7 +114,7 @@ def test_fresh_biases_of_layers_numbered_otherwise(width: int, tmp_path: Path) -
         a |= {f"{2 * k}.weight": torch.randn(width, 16), f"{2 * k}.bias": torch.zeros(width)}
         b |= {f"params/Dense_{k}/kernel": a[f"{2 * k}.weight"].T, f"params/Dense_{k}/bias": torch.zeros(width)}
     for found in (compared(tmp_path, a, b), compared(tmp_path, b, a)):
-        assert found.is_same() and not found.notes, [(one.kind, one.a, one.b) for one in found.tensors]
+        assert found.is_same and not found.notes, [(one.kind, one.a, one.b) for one in found.tensors]
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -125,7 +125,7 @@ def test_a_constant_layer_by_the_map_of_the_others(kind: str, value: float, tmp_
     a = {f"net.{k}.weight": torch.randn(shape) for k in range(4)}
     a["net.2.weight"] = torch.full(shape, value)
     found = compared(tmp_path, a, {f"params.layers.{name[4]}.kernel": one.permute(order) for name, one in a.items()})
-    assert {one.kind for one in found.tensors} == {LAYOUT} and found.is_same()
+    assert {one.kind for one in found.tensors} == {LAYOUT} and found.is_same
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 1.0])
@@ -136,7 +136,7 @@ def test_a_cast_under_another_name_with_a_nan(number: float, tmp_path: Path) -> 
     for a, b in ((one.bfloat16(), one.bfloat16().float()), (one, one.bfloat16())):
         found = compared(tmp_path, {"a": a}, {"b": b})
         assert [(made.a, made.b) for made in found.tensors] == [(("a",), ("b",))]
-        assert found.is_same(tolerance=0.1)
+        assert found.judge(tolerance=0.1)
 
 
 def test_a_cast_of_its_own_beside_another_copy(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_cast_of_its_own_beside_another_copy(tmp_path: Path) -> None:
     a, b = {"w": one, "served": one.bfloat16()}, {"w": one.bfloat16(), "served": one.bfloat16()}
     found = compared(tmp_path, a, b)
     assert {made.b[0]: made.kind for made in found.tensors} == {"w": ROUNDED, "served": SAME}
-    assert found.is_same(tolerance=0.1)
+    assert found.judge(tolerance=0.1)

@@ -58,7 +58,7 @@ def test_heads_that_the_config_does_not_say(heads: int, back: bool, beside: str,
     configs = (UNKNOWN if beside != "B" else None, UNKNOWN if beside != "A" else None)
     found = compared(tmp_path, a, b, configs)
     assert {one.kind for one in found.tensors} == {LAYOUT if heads == HEADS else CHANGED}
-    assert found.is_same() == (heads == HEADS)
+    assert found.is_same == (heads == HEADS)
     if heads != HEADS:
         said = f"but config.json says heads={HEADS}, head_dim={WIDTH}"
         assert all(f"heads={heads}" in one.how and said in one.how for one in found.tensors)
@@ -75,7 +75,7 @@ def test_equal_thirds_of_grouped_queries(back: bool, tmp_path: Path) -> None:
         a, b = (own, fused) if back else (fused, own)
         place.mkdir()
         found = compared(place, a, b, (config, config))
-        assert found.is_same() == (place.name == "right"), [(one.kind, one.b, one.how) for one in found.tensors]
+        assert found.is_same == (place.name == "right"), [(one.kind, one.b, one.how) for one in found.tensors]
 
 
 @pytest.mark.parametrize("said", [{}, {"num_attention_heads": 8, "num_key_value_heads": 8}, {"head_dim": 16}])
@@ -84,17 +84,17 @@ def test_a_config_of_another_size_says_nothing(said: dict[str, int], tmp_path: P
     config = UNKNOWN | said if said else {"model_type": "of_nobody"}
     own = parts((HEADS * WIDTH,) * 3)
     found = compared(tmp_path, own, per_head(HEADS, own), (config, config))
-    assert found.is_same() and {one.kind for one in found.tensors} == {LAYOUT}
+    assert found.is_same and {one.kind for one in found.tensors} == {LAYOUT}
 
 
 def test_chunks_that_the_config_does_not_say(tmp_path: Path) -> None:
     """Four heads in two chunks: rows as of two wide heads, and the sizes of the config."""
     own = parts((HEADS * WIDTH,) * 3)
     found = compared(tmp_path, own, per_head(2, own), (UNKNOWN, UNKNOWN))
-    assert found.is_same() and {one.layout for one in found.tensors} == {"qkv-per-chunk"}
+    assert found.is_same and {one.layout for one in found.tensors} == {"qkv-per-chunk"}
 
 
 def test_a_config_that_contradicts_itself_says_nothing(tmp_path: Path) -> None:
     config = UNKNOWN | {"num_key_value_heads": 3}
     own = parts((HEADS * WIDTH,) * 3)
-    assert compared(tmp_path, own, per_head(2, own), (config, config)).is_same()
+    assert compared(tmp_path, own, per_head(2, own), (config, config)).is_same

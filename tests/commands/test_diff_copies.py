@@ -22,7 +22,7 @@ def test_equal_rows_in_another_order(tmp_path: Path) -> None:
     save_file({"w": PADDED}, tmp_path / "a.safetensors")
     save_file({"x": PADDED[ORDER]}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    assert found.is_same() and [one.kind for one in found.tensors] == [LAYOUT]
+    assert found.is_same and [one.kind for one in found.tensors] == [LAYOUT]
 
 
 def test_equal_experts_that_were_stacked(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_equal_experts_that_were_stacked(tmp_path: Path) -> None:
     save_file({"all": torch.stack([every[k] for k in (3, 0, 2, 1)])}, tmp_path / "b.safetensors")
     for pair in (("a", "b"), ("b", "a")):
         found = diff(*(tmp_path / f"{name}.safetensors" for name in pair))
-        assert found.is_same(), found
+        assert found.is_same, found
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -42,7 +42,7 @@ def test_copies_that_are_lost_are_counted(copies: int, tmp_path: Path) -> None:
     save_file({"w": PADDED}, tmp_path / "a.safetensors")
     save_file({"x": PADDED[copies:].flip(0)}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    assert not found.is_same()
+    assert not found.is_same
     (lost,) = (one for one in found.tensors if one.kind == REMOVED)
     assert lost.how.startswith(f"{16 * copies} of {PADDED.numel()} elements")
 
@@ -54,7 +54,7 @@ def test_rows_are_read_again_only_where_some_were_never_taken(tmp_path: Path, mo
     save_file({"w": ROWS}, tmp_path / "a.safetensors")
     save_file({"x": torch.cat([ROWS, ROWS]).flip(0)}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    assert found.is_same() and [one.kind for one in found.tensors] == [LAYOUT] and not read
+    assert found.is_same and [one.kind for one in found.tensors] == [LAYOUT] and not read
 
 
 W, V = torch.randn(16, 8), torch.randn(200)
@@ -76,4 +76,4 @@ def test_equal_tensors_that_moved_alike_under_their_names(case: str, tmp_path: P
         assert [(one.kind, one.a, one.b) for one in found.tensors] == [
             (LAYOUT, (name,), (name,)) for name in ("x", "y")
         ], found
-        assert found.is_same() and not any(one.is_unique for one in found.tensors)
+        assert found.is_same and not any(one.is_unique for one in found.tensors)

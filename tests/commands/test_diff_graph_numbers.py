@@ -37,7 +37,7 @@ def compared(place: Path, *scales: float, weight: np.ndarray = WEIGHT) -> Diffed
 def test_another_scale_is_a_warning(tmp_path: Path) -> None:
     found = compared(tmp_path, 0.125, 0.25)
     assert [one.b for one in found.tensors if one.kind == GRAPH] == [("scale",)]
-    assert found.is_same() and not found.is_same(strict=True)
+    assert found.is_same and not found.judge(strict=True)
     (note,) = found.notes
     assert note.startswith("1 number of the graph differs: the weights are the same") and note.endswith("'scale'")
 

@@ -52,7 +52,7 @@ def test_other_keys_are_other_objects(tmp_path: Path, pair: str) -> None:
     a, b, said = PAIRS[pair]
     found = of(tmp_path, a, b)
     assert {one.kind for one in found.tensors} == {"same"}
-    assert len(found.objects) == len(said) and not found.is_same()
+    assert len(found.objects) == len(said) and not found.is_same
     assert found.objects[0].startswith(said[0])
     ran = quick("diff", "a.pt", "b.pt", "--exit-code", cwd=tmp_path)
     assert (ran.code, "objects" in ran.out) == (1, True)
@@ -77,7 +77,7 @@ def test_many_tensors_are_one_row(tmp_path: Path) -> None:
 )
 def test_the_same_keys(tmp_path: Path, a: object, b: object) -> None:
     """A subclass of dict, and the order of keys, are no other nesting."""
-    assert of(tmp_path, a, b).is_same()
+    assert of(tmp_path, a, b).is_same
 
 
 def test_a_format_without_nesting_has_none(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_format_without_nesting_has_none(tmp_path: Path) -> None:
         assert not any("key" in text for text in diff(tmp_path / one, tmp_path / other).objects)
     for name in ("written.safetensors", "written.pt"):
         paramtool.dedup(tmp_path / "a.pt", tmp_path / name)
-        assert diff(tmp_path / "a.pt", tmp_path / name).is_same()
+        assert diff(tmp_path / "a.pt", tmp_path / name).is_same
     torch.save({"a.b": W, 0: V}, tmp_path / "flat.pt")
     assert len(diff(tmp_path / "flat.pt", tmp_path / "written.safetensors").objects) == 1
 
@@ -108,7 +108,7 @@ def test_versions_of_modules_are_metadata(change: str, below: bool, tmp_path: Pa
             other[f"module.{name}"] = one
     for a, b in ((state, other), (other, state)):
         found = of(tmp_path, {"model": a, "epoch": 3}, {"model": b, "epoch": 3}) if below else of(tmp_path, a, b)
-        assert found.is_same() and not found.objects
+        assert found.is_same and not found.objects
         assert len(found.metadata) == 1 and "_metadata" in found.metadata[0]
-        assert not found.is_same(strict=True)
-    assert not of(tmp_path, {"model": state, "epoch": 3}, {"model": other, "epoch": 4}).is_same()
+        assert not found.judge(strict=True)
+    assert not of(tmp_path, {"model": state, "epoch": 3}, {"model": other, "epoch": 4}).is_same

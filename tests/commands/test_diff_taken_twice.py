@@ -34,7 +34,7 @@ def test_one_tensor_of_a_is_no_two_of_b(name: str, tmp_path: Path) -> None:
     whole, moved = MAPS[name]
     found = compared(tmp_path, {"w": whole}, {"p": moved(whole), "q": moved(whole)})
     assert [(one.kind, one.b) for one in found.tensors] == [(found.tensors[0].kind, ("p",)), (ADDED, ("q",))]
-    assert found.tensors[0].a == ("w",) and not found.is_same()
+    assert found.tensors[0].a == ("w",) and not found.is_same
     assert found.tensors[1].how == "made of 'w' of A, as 'p' is"
 
 
@@ -52,9 +52,9 @@ def test_as_many_equal_tensors_are_the_same(name: str, count: int, tmp_path: Pat
     """Experts that are copies of one layer, in both; with one more in the second, that one is new."""
     whole, moved = MAPS[name]
     a = {f"experts.{k}.w": whole for k in range(count)}
-    assert compared(tmp_path, a, {f"e.{k}": moved(whole) for k in range(count)}).is_same()
+    assert compared(tmp_path, a, {f"e.{k}": moved(whole) for k in range(count)}).is_same
     found = compared(tmp_path, a, {f"e.{k}": moved(whole) for k in range(count + 1)})
-    assert [one.kind for one in found.tensors].count(ADDED) == 1 and not found.is_same()
+    assert [one.kind for one in found.tensors].count(ADDED) == 1 and not found.is_same
 
 
 def test_names_that_share_memory_are_one_tensor(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_a_tie_of_both_under_other_names(name: str, tmp_path: Path) -> None:
     for a, b in (("a.pt", "b.pt"), ("b.pt", "a.pt")):
         found = diff(tmp_path / a, tmp_path / b)
         assert sorted(one.a[0] for one in found.tensors) == sorted("xy" if a == "a.pt" else "pq")
-        assert found.is_same() and not found.ties
+        assert found.is_same and not found.ties
     torch.save({"p": other, "q": other.clone()}, tmp_path / "c.pt")
     assert diff(tmp_path / "a.pt", tmp_path / "c.pt").ties == ("'q': shares memory with 'p' in A only",)

@@ -77,7 +77,7 @@ def test_what_is_tied_otherwise(case: str, back: bool, tmp_path: Path) -> None:
     found = compared(tmp_path, a, b)
     assert {one.kind for one in found.tensors} == {SAME}, found.tensors
     assert found.ties == ((wanted.replace("in A only", "in B only") if back else wanted),) * bool(wanted)
-    assert found.is_same() == (not wanted)
+    assert found.is_same == (not wanted)
 
 
 def test_a_third_name_of_a_chain(tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ LOST: dict[str, tuple[State, State, str, str]] = {
 def test_ties_of_tensors_that_are_made_of_several(case: str, tmp_path: Path) -> None:
     a, b, there, back = LOST[case]
     found = compared(tmp_path, a, b)
-    assert there in found.ties and not found.is_same(), found
+    assert there in found.ties and not found.is_same, found
     found = compared(tmp_path, b, a)
-    assert back in found.ties and not found.is_same(), found
+    assert back in found.ties and not found.is_same, found
 
 
 @pytest.mark.parametrize("name", ["qkv_proj.weight", "t"])
@@ -224,9 +224,9 @@ def test_ties_inside_one_tensor_are_a_warning(case: str, tmp_path: Path) -> None
     a, b, names = WITHIN[case]
     for pair, side in (((a, b), "A"), ((b, a), "B")):
         found = compared(tmp_path, *pair)
-        assert not found.ties and not found.is_same(strict=True)
+        assert not found.ties and not found.judge(strict=True)
         assert any(f" of {side} " in one and "no room for a tie" in one and names in one for one in found.notes), found
-        assert found.is_same() or case == "rows"  # y is in no tensor of B
+        assert found.is_same or case == "rows"  # y is in no tensor of B
 
 
 def test_one_tensor_that_is_two_in_the_other_is_no_tie(tmp_path: Path) -> None:

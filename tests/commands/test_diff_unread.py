@@ -42,7 +42,7 @@ def test_a_tensor_that_cannot_be_read_is_undecided(tmp_path: Path) -> None:
     a, b = words(tmp_path / "a.onnx", "no", "yes"), words(tmp_path / "b.onnx", "yes", "no")
     found = paramtool.diff(a, b)
     assert {one.b[0]: one.kind for one in found.tensors} == {"w": "same", "words": "undecided"}
-    assert "tensors of strings" in verdicts(a, b)["words"].how and not found.is_same()
+    assert "tensors of strings" in verdicts(a, b)["words"].how and not found.is_same
 
 
 def test_a_copy_of_the_file_has_the_same_tensors(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_a_copy_of_the_file_has_the_same_tensors(tmp_path: Path) -> None:
     shutil.copy(a, tmp_path / "b.onnx")
     for b in (a, tmp_path / "b.onnx"):
         found = paramtool.diff(a, b)
-        assert {one.kind for one in found.tensors} == {"same"} and found.is_same(strict=True)
+        assert {one.kind for one in found.tensors} == {"same"} and found.judge(strict=True)
 
 
 def test_a_tensor_that_cannot_be_read_and_is_in_one_only(tmp_path: Path) -> None:
     a, b = words(tmp_path / "a.onnx"), words(tmp_path / "b.onnx", "no", "yes")
     assert verdicts(a, b)["words"].kind == "added" and verdicts(b, a)["words"].kind == "removed"
-    assert not paramtool.diff(a, b).is_same() and not paramtool.diff(b, a).is_same()
+    assert not paramtool.diff(a, b).is_same and not paramtool.diff(b, a).is_same
 
 
 @pytest.mark.parametrize("swap", [False, True])

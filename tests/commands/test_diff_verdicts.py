@@ -81,7 +81,7 @@ OTHER: dict[str, Callable[[Path], Diffed]] = {
 @pytest.mark.filterwarnings("ignore:.*[Ss]parse.*", "ignore:.*quantiz.*", "ignore:.*TypedStorage.*")
 def test_other_weights_are_never_the_same(case: str, tmp_path: Path) -> None:
     found = OTHER[case](tmp_path)
-    assert not found.is_same(), kinds(found)
+    assert not found.is_same, kinds(found)
 
 
 def test_an_exchange_says_whose_bytes_a_name_has(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_exchange_says_whose_bytes_a_name_has(tmp_path: Path) -> None:
 def test_a_sign_that_is_carried_out_changes_nothing(tmp_path: Path) -> None:
     """torch's own resolve_conj makes the other side."""
     found = of_torch(tmp_path, {"x": COMPLEX.clone().conj()}, {"x": COMPLEX.clone().conj().resolve_conj()})
-    assert kinds(found) == {"x": SAME} and found.is_same(strict=True)
+    assert kinds(found) == {"x": SAME} and found.judge(strict=True)
 
 
 def test_signs_of_zeros_and_nans_are_told(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_config_that_unties_is_told(tmp_path: Path) -> None:
         (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
         save_file({"model.embed_tokens.weight": W, "lm_head.weight": W}, tmp_path / name / "model.safetensors")
     found = diff(tmp_path / "a", tmp_path / "b")
-    assert not found.is_same() and any("config.json" in text for text in found.ties), found.ties
-    assert diff(tmp_path / "a", tmp_path / "a").is_same(strict=True)
+    assert not found.is_same and any("config.json" in text for text in found.ties), found.ties
+    assert diff(tmp_path / "a", tmp_path / "a").judge(strict=True)
 
 
 def test_a_bias_that_stays_while_the_rows_of_its_matrix_move(tmp_path: Path) -> None:
@@ -141,16 +141,16 @@ def test_a_bias_that_stays_while_the_rows_of_its_matrix_move(tmp_path: Path) -> 
     stays = of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias})
     assert kinds(stays) == {"m.weight": LAYOUT, "m.bias": CHANGED}
     assert "does not follow the rows of 'm.weight'" in {one.how for one in stays.tensors}
-    assert of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias[order]}).is_same()
+    assert of_numpy(tmp_path, a, {"m.weight": W[order], "m.bias": bias[order]}).is_same
     zeros = {"m.weight": W, "m.bias": np.zeros(16, "f4")}
-    assert of_numpy(tmp_path, zeros, {**zeros, "m.weight": W[order]}).is_same()
+    assert of_numpy(tmp_path, zeros, {**zeros, "m.weight": W[order]}).is_same
 
 
 def test_packed_codes_are_found_by_tables_alone(tmp_path: Path) -> None:
     codes = RANDOM.integers(0, 1 << 31, (16, 16)).astype("i4")
     scales = RANDOM.normal(size=(4, 16)).astype("f2")
     found = of_numpy(tmp_path, {"m.qweight": codes, "m.scales": scales}, {"m.qweight": codes[::-1], "m.scales": scales})
-    assert not found.is_same()
+    assert not found.is_same
 
 
 def test_another_shape_of_the_same_bytes(tmp_path: Path) -> None:
@@ -161,14 +161,14 @@ def test_another_shape_of_the_same_bytes(tmp_path: Path) -> None:
 def test_rows_in_another_order_and_a_wider_type(tmp_path: Path) -> None:
     half = W.astype("f2")
     found = of_numpy(tmp_path, {"w": half}, {"w": half.astype("f4")[RANDOM.permutation(16)]})
-    assert kinds(found) == {"w": CAST} and found.is_same()
+    assert kinds(found) == {"w": CAST} and found.is_same
 
 
 def test_a_tie_that_both_have_in_another_layout(tmp_path: Path) -> None:
     w = torch.from_numpy(W.copy())
     turned = torch.from_numpy(W.T.copy())
     found = of_torch(tmp_path, {"x": w, "y": w}, {"x": turned, "y": turned})
-    assert kinds(found) == {"x": LAYOUT, "y": LAYOUT} and found.is_same()
+    assert kinds(found) == {"x": LAYOUT, "y": LAYOUT} and found.is_same
 
 
 def test_objects_are_compared_in_both_directions(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_objects_are_compared_in_both_directions(tmp_path: Path) -> None:
     save_file({"model.w": W}, tmp_path / "b.safetensors")
     for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
         found = diff(tmp_path / one, tmp_path / other)
-        assert not found.is_same() and found.objects
+        assert not found.is_same and found.objects
     assert any("epoch" in text for text in diff(tmp_path / "a.pt", tmp_path / "b.safetensors").objects)
 
 
@@ -190,7 +190,7 @@ def test_the_same_file_is_not_read(tmp_path: Path) -> None:
 def test_rows_that_moved_under_one_name_are_warned_of(tmp_path: Path) -> None:
     """The same numbers: the verdict is `layout`, and a loader gets another model."""
     found = of_numpy(tmp_path, {"w": W}, {"w": W[RANDOM.permutation(16)]})
-    assert found.is_same() and any("'w'" in note and "computes something else" in note for note in found.notes)
+    assert found.is_same and any("'w'" in note and "computes something else" in note for note in found.notes)
     assert not of_numpy(tmp_path, {"w": W}, {"v": W[RANDOM.permutation(16)]}).notes
 
 
@@ -201,7 +201,7 @@ def test_one_layer_with_a_map_of_its_own_is_warned_of(tmp_path: Path) -> None:
     assert any(
         "another map than those of other layers" in note and note.endswith("'layers.1.w'") for note in found.notes
     )
-    assert not found.is_same(strict=True)
+    assert not found.judge(strict=True)
     assert not of_numpy(tmp_path, layers, {name.replace("layers", "h"): one for name, one in layers.items()}).notes
 
 
@@ -220,8 +220,8 @@ def test_a_tie_that_only_a_config_names(tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "all.pt")
     for a, b in (("hub", "all.pt"), ("all.pt", "hub")):
         found = diff(tmp_path / a, tmp_path / b)
-        assert found.is_same() and not found.is_same(strict=True), found
-        assert any("ties it to 'transformer.wte.weight'" in one.how for one in found.tensors)
+        assert found.is_same and not found.judge(strict=True), found
+        assert any("tied to 'transformer.wte.weight'" in one.how for one in found.tensors)
 
 
 def test_attributes_of_a_state_dict_are_no_objects(tmp_path: Path) -> None:
@@ -230,13 +230,13 @@ def test_attributes_of_a_state_dict_are_no_objects(tmp_path: Path) -> None:
     torch.save(module.state_dict(), tmp_path / "a.pt")
     save_file({name: one.numpy() for name, one in module.state_dict().items()}, tmp_path / "b.safetensors")
     for one, other in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
-        assert diff(tmp_path / one, tmp_path / other).is_same(strict=True)
+        assert diff(tmp_path / one, tmp_path / other).judge(strict=True)
 
 
 def test_a_name_that_only_the_content_of_another_left(tmp_path: Path) -> None:
     """q has what k had, and k is another tensor: it is changed, and not only in B."""
     found = of_numpy(tmp_path, {"k": W}, {"q": W, "k": V})
-    assert kinds(found) == {"q": RENAMED, "k": CHANGED} and not found.is_same()
+    assert kinds(found) == {"q": RENAMED, "k": CHANGED} and not found.is_same
     (changed,) = (one for one in found.tensors if one.kind == CHANGED)
     assert changed.a == ("k",) and changed.change is not None and changed.change.elements == W.size
 
@@ -247,9 +247,9 @@ def test_renamed_tensors_beside_objects(tmp_path: Path) -> None:
     a = {"model": {"x.weight": one, "y.weight": two}, "epoch": 3}
     for b in ({"state": {"x.weight": one, "z.weight": two}, "epoch": 3}, {"m.x": one, "m.z": two, "epoch": 3}):
         found = of_torch(tmp_path, a, b)
-        assert found.is_same() and not found.objects and set(kinds(found).values()) == {RENAMED}
+        assert found.is_same and not found.objects and set(kinds(found).values()) == {RENAMED}
     found = of_torch(tmp_path, a, {"m.x": one, "m.z": two, "epoch": 4})
-    assert found.objects == ("object 'epoch': is 4; A has 3",) and not found.is_same()
+    assert found.objects == ("object 'epoch': is 4; A has 3",) and not found.is_same
 
 
 def test_rows_of_a_tensor_of_which_a_table_explains_others(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_rows_of_a_tensor_of_which_a_table_explains_others(tmp_path: Path) -> No
     fused[[3, 12]] = fused[[12, 3]]
     parts = {f"h.0.attn.{name}_proj.weight": one for name, one in zip("qkv", (q, k, v), strict=True)}
     found = of_numpy(tmp_path, {"h.0.attn.qkv_proj.weight": fused}, parts)
-    assert found.is_same() and set(kinds(found).values()) == {LAYOUT}
+    assert found.is_same and set(kinds(found).values()) == {LAYOUT}
     assert {one.layout for one in found.tensors} == {"qkv", ""}
 
 
@@ -271,7 +271,7 @@ def test_values_of_another_width_for_each_group(suffix: str, shape: tuple[int, .
     parts = {f"h.0.attn.{name}_proj.{suffix}": one for name, one in zip("qkv", (q, k, v), strict=True)}
     fused = {f"h.0.attn.linear_qkv.{suffix}": np.concatenate(groups)}
     for found in (of_numpy(tmp_path, parts, fused), of_numpy(tmp_path, fused, parts)):
-        assert found.is_same() and {one.layout for one in found.tensors} == {"qkv-per-group"}, kinds(found)
+        assert found.is_same and {one.layout for one in found.tensors} == {"qkv-per-group"}, kinds(found)
         assert all("value_dim=6" in one.how and "head_dim=8" in one.how for one in found.tensors)
 
 
@@ -301,7 +301,7 @@ def test_an_exchange_under_new_names_is_warned_of(pairs: list[tuple[str, str]], 
     a = layers(4)
     b = under(a, *pairs)
     for found in (of_numpy(tmp_path, a, b), of_numpy(tmp_path, b, a)):
-        assert set(kinds(found).values()) == {RENAMED} and found.is_same() and not found.is_same(strict=True)
+        assert set(kinds(found).values()) == {RENAMED} and found.is_same and not found.judge(strict=True)
         (note,) = found.notes
         assert note.startswith(f"{count} tensors are in the place of another one") and "--strict refuses" in note
     wide = {name: one.astype("f8") for name, one in b.items()}
@@ -324,7 +324,7 @@ def test_a_rename_that_exchanges_nothing_gives_no_warning(pairs: list[tuple[str,
     if pairs and pairs[0] == ("layers.1.", "layers.0."):
         a = {name: one for name, one in a.items() if "layers.0." not in name}
     found = of_numpy(tmp_path, a, under(a, *pairs))
-    assert found.is_same() and not found.notes, found.notes
+    assert found.is_same and not found.notes, found.notes
 
 
 def test_an_exchange_of_fused_tensors_is_warned_of(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def compared(place: Path, b: dict[str, np.ndarray]) -> tuple[Diffed, Diffed]:
 def test_layers_in_their_order_give_no_warning(style: str, tmp_path: Path) -> None:
     for turned in (False, True):
         for found in compared(tmp_path, named(style, [one.T if turned else one for one in A.values()])):
-            assert found.is_same() and not found.notes, found.notes
+            assert found.is_same and not found.notes, found.notes
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -45,7 +45,7 @@ def test_two_layers_exchanged(style: str, tmp_path: Path) -> None:
     one, two, three, four = A.values()
     for found in compared(tmp_path, named(style, [one, three, two, four])):
         (note,) = found.notes
-        assert found.is_same() and note.startswith("2 tensors are in the place of another one"), note
+        assert found.is_same and note.startswith("2 tensors are in the place of another one"), note
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -56,7 +56,7 @@ def test_one_layer_by_another_map(style: str, wrong: str, tmp_path: Path) -> Non
     forward, back = compared(tmp_path, named(style, tensors))
     for found, names in ((forward, [*named(style, tensors)]), (back, [*A])):
         (note,) = found.notes
-        assert found.is_same() and note.startswith("1 tensor is the same by another map"), note
+        assert found.is_same and note.startswith("1 tensor is the same by another map"), note
         assert note.endswith(f"{names[2]!r}"), note
 
 
@@ -69,4 +69,4 @@ def test_a_sequence_of_other_layers_gives_no_warning(tmp_path: Path) -> None:
         save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, tmp_path / f"{side}.safetensors")
     paths = [tmp_path / f"{side}.safetensors" for side in "ab"]
     for found in (diff(*paths), diff(*reversed(paths))):
-        assert found.is_same() and not found.notes, found.notes
+        assert found.is_same and not found.notes, found.notes

@@ -65,7 +65,7 @@ def assert_told(place: Path, a: Array, b: Array) -> None:
     """That the tensor is found, and the words are true."""
     found = compared(place, {"x": a}, {"y": b})
     (one,) = found.tensors
-    assert one.kind in (LAYOUT, "renamed") and found.is_same(), one
+    assert one.kind in (LAYOUT, "renamed") and found.is_same, one
     if one.kind == LAYOUT and "of" not in one.how and "[x]" not in one.how:
         assert said(one.how, a, b.shape).tobytes() == np.ascontiguousarray(b).tobytes(), one
 
@@ -120,7 +120,7 @@ def test_one_other_bit_is_no_order(place: Path, shape: tuple[int, ...], seed: in
     raw = b.reshape(-1).view("u1")
     raw[data.draw(st.integers(0, b.nbytes - 1))] ^= np.uint8(1 << data.draw(st.integers(0, 7)))
     found = compared(place, {"x": a}, {"y": b})
-    assert not found.is_same() and LAYOUT not in {one.kind for one in found.tensors if one.b}
+    assert not found.is_same and LAYOUT not in {one.kind for one in found.tensors if one.b}
 
 
 @pytest.mark.parametrize("kind", ["f2", "f8"])
@@ -139,10 +139,10 @@ def test_boxes_of_any_size(place: Path, memory: int, order: tuple[int, ...], mon
     a = numbers((11, 7, 3, 2), "f4", 0)
     flipped = np.flip(a, (2, 3)).transpose(order)
     for b in (a.transpose(order), flipped):
-        assert compared(place, {"x": a}, {"y": b}, memory).is_same()
+        assert compared(place, {"x": a}, {"y": b}, memory).is_same
         other = b.copy()
         other[-1, -1, 0, 1] += 1
-        assert not compared(place, {"x": a}, {"y": other}, memory).is_same()
+        assert not compared(place, {"x": a}, {"y": other}, memory).is_same
 
 
 def test_the_tensor_of_the_same_name_is_taken_first(place: Path) -> None:
@@ -151,11 +151,11 @@ def test_the_tensor_of_the_same_name_is_taken_first(place: Path) -> None:
     found = compared(place, {"copy": a, "w": a}, {"w": a.T, "copy": a})
     assert {one.b[0]: one.a for one in found.tensors} == {"w": ("w",), "copy": ("copy",)}
     found = compared(place, {"v": a, "w": a + 100}, {"w": a.T})
-    assert not found.is_same() and [one.kind for one in found.tensors] == ["changed", "removed"]
+    assert not found.is_same and [one.kind for one in found.tensors] == ["changed", "removed"]
 
 
 def test_small_and_constant_tensors_are_equal_by_chance(place: Path) -> None:
     few = numbers((3, 4), "f4", 0)
-    assert not compared(place, {"x": few}, {"y": few.T}).is_same()
+    assert not compared(place, {"x": few}, {"y": few.T}).is_same
     ones = np.ones((32, 64), "f4")
-    assert not compared(place, {"x": ones}, {"y": ones.T}).is_same()
+    assert not compared(place, {"x": ones}, {"y": ones.T}).is_same

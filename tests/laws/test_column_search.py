@@ -85,7 +85,7 @@ cases = given(st.sampled_from(HOW), st.sampled_from(KINDS), st.integers(0, 2**32
 @cases
 def test_planted_columns_are_found(place: Path, how: str, kind: str, seed: int) -> None:
     found = compared(place, *planted(how, np.random.default_rng(seed), kind))
-    assert set(verdicts(found).values()) == {LAYOUT} and found.is_same(), found.tensors
+    assert set(verdicts(found).values()) == {LAYOUT} and found.is_same, found.tensors
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -97,7 +97,7 @@ def test_one_other_bit_is_no_map(place: Path, how: str, kind: str, seed: int) ->
     name = str(random.choice(list(b)))
     b[name] = spoilt(random, b[name])
     found = compared(place, a, b)
-    assert verdicts(found)[name] in (ADDED, CHANGED) and not found.is_same(), found.tensors
+    assert verdicts(found)[name] in (ADDED, CHANGED) and not found.is_same, found.tensors
     assert {kind for other, kind in verdicts(found).items() if other != name} <= {LAYOUT}
 
 
@@ -114,9 +114,9 @@ def spoilt(random: np.random.Generator, array: Array) -> Array:
 def test_columns_that_were_cast_or_negated(place: Path, how: str, is_negated: bool, seed: int) -> None:
     a, b = planted(how, np.random.default_rng(seed), "f4")
     found = compared(place, a, {name: -one if is_negated else one.astype("f8") for name, one in b.items()})
-    assert set(verdicts(found).values()) == {LAYOUT if is_negated else CAST} and found.is_same(), found.tensors
+    assert set(verdicts(found).values()) == {LAYOUT if is_negated else CAST} and found.is_same, found.tensors
     lost = compared(place, a, {name: one.astype("f2") for name, one in b.items()})
-    assert set(verdicts(lost).values()) == {ROUNDED} and not lost.is_same()
+    assert set(verdicts(lost).values()) == {ROUNDED} and not lost.is_same
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -132,7 +132,7 @@ def test_a_cast_is_lossless_only_where_casting_back_gives_all_bytes(
     back = {name: one.astype(dtype).astype("f8") for name, one in wide.items()}
     for one, other, verdict in ((wide, narrow, ROUNDED), (back, narrow, CAST), (narrow, wide, ROUNDED)):
         found = compared(place, one, other)
-        assert set(verdicts(found).values()) == {verdict} and found.is_same() == (verdict == CAST), found.tensors
+        assert set(verdicts(found).values()) == {verdict} and found.is_same == (verdict == CAST), found.tensors
 
 
 def rows_in_another_order(random: np.random.Generator) -> Planted:
@@ -192,4 +192,4 @@ def test_blocks_of_any_size(place: Path, how: str, memory: int, monkeypatch: pyt
     monkeypatch.setattr(strips, "SHARES", 1 << 17)
     monkeypatch.setattr(strips, "TILE", 5)
     monkeypatch.setattr(strips, "LONG", 4)
-    assert compared(place, *planted(how, np.random.default_rng(3), "f4"), memory=memory).is_same()
+    assert compared(place, *planted(how, np.random.default_rng(3), "f4"), memory=memory).is_same

@@ -76,8 +76,8 @@ def test_what_was_done_is_found(place: Path, kinds: list[str], seed: int) -> Non
     wanted = {name: KINDS[kind] for kind, (old, new) in zip(kinds, pairs, strict=True) for name in (new or old)}
     assert verdicts == wanted
     loses = {"changed", "removed", "added", "rounded"} & set(kinds)
-    assert found.is_same() == (not loses)
-    assert found.is_same(strict=True) == (set(kinds) == {"same"})
+    assert found.is_same == (not loses)
+    assert found.judge(strict=True) == (set(kinds) == {"same"})
 
 
 def rearranged(random: np.random.Generator, tensors: Arrays) -> Iterator[tuple[str, np.ndarray]]:
@@ -100,7 +100,7 @@ def test_any_order_of_rows_is_a_map_and_one_other_element_is_none(place: Path, s
             1 << int(random.integers(31))
         )
     found = compared(place, a, b)
-    assert found.is_same() != spoil
+    assert found.is_same != spoil
     assert [one.kind for one in found.tensors if one.b] == [ADDED if spoil else LAYOUT]
 
 
@@ -112,7 +112,7 @@ def test_rows_that_are_nowhere_are_told(place: Path, seed: int, lost: int) -> No
     found = compared(place, {"a.weight": old}, {"b.weight": old[lost:]})
     assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED]
     assert found.tensors[1].how == f"{lost * WIDTH} of {8 * WIDTH} elements not found in B"
-    assert not found.is_same()
+    assert not found.is_same
 
 
 def test_ones_match_only_where_other_names_ask_for_it(place: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_row_that_is_there_twice_does_not_hide_a_lost_one(place: Path, seed: i
     old = np.random.default_rng(seed).normal(size=(8, WIDTH)).astype("f4")
     rows = [0, *range(7)]
     found = compared(place, {"a.weight": old}, {"b.weight": old[rows]})
-    assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same()
+    assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same
 
 
 def test_a_copy_that_one_side_lacks_is_told(place: Path) -> None:
@@ -192,4 +192,4 @@ def test_rows_that_round_to_the_same_are_not_the_same(place: Path, other: str) -
     new.view("u8")[3, 5] ^= np.uint64(1)
     found = compared(place, {"a": old, "n": narrow}, {"b": new, "n2": narrow[::-1]})
     assert {one.kind for one in found.tensors for name in one.b if name == "b"} == {ADDED}
-    assert not found.is_same()
+    assert not found.is_same

@@ -42,7 +42,7 @@ def test_a_bias_of_heads(
     for one, other in (("a", "b"), ("b", "a")):
         found = diff(tmp_path / f"{one}.safetensors", tmp_path / f"{other}.safetensors")
         told = [(row.kind, row.a, row.b, row.how) for row in found.tensors]
-        assert found.is_same() is is_same, told
+        assert found.is_same is is_same, told
         if is_same:
             assert {row.kind for row in found.tensors} == {LAYOUT if dtype == "f4" else CAST}, told
         if what == "stays" and not is_same and heads * size >= 16:

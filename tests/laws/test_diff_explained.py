@@ -48,7 +48,7 @@ def test_a_zero_centred_norm(
     found = compared(place, a, b)
     (one,) = (one for one in found.tensors if one.b[0].endswith("norm.weight"))
     assert one.kind == CHANGED and one.how == f"explained by a zero-centred norm: {'+' if back else '-'} 1"
-    assert not found.is_same() and one.change is not None and one.change.largest == pytest.approx(1, abs=0.02)
+    assert not found.is_same and one.change is not None and one.change.largest == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.parametrize("spoilt", [0, 31, 63])
@@ -79,7 +79,7 @@ def test_sums_of_biases(place: Path, back: bool) -> None:
     found = compared(place, a, b)
     kinds = {name: (each.kind, each.how) for each in found.tensors for name in each.b}
     biases = {name: kind for name, kind in kinds.items() if "bias" in name}
-    assert not found.is_same()
+    assert not found.is_same
     assert all(kind == CHANGED and "explained by sums of biases" in how for kind, how in biases.values()), kinds
     assert all(kind == "layout" for name, (kind, _) in kinds.items() if "bias" not in name), kinds
 
@@ -97,7 +97,7 @@ def test_a_forget_bias(place: Path, back: bool) -> None:
     a, b = (tf1, two) if back else (two, tf1)
     found = compared(place, a, b)
     kinds = {name: (each.kind, each.how) for each in found.tensors for name in each.b}
-    assert not found.is_same()
+    assert not found.is_same
     assert all(kind == CHANGED and "explained by" in how for name, (kind, how) in kinds.items() if "bias" in name), (
         kinds
     )
@@ -134,7 +134,7 @@ def test_sums_of_biases_in_one_layout(place: Path, at: str, dtype: torch.dtype) 
     b = {name.replace("rnn", at): one for name, one in moved(a).items()}
     for one, other in ((a, b), (b, a)):
         found = compared(place, one, other)
-        assert not found.is_same()
+        assert not found.is_same
         assert reasons(found) == {name: f"{KEPT}, torch" for name in other if "bias" in name}
     assert all(one.change is not None and one.change.elements for one in found.tensors if one.kind == CHANGED)
 

@@ -93,7 +93,7 @@ def test_what_torch_folds(
     folded = {f"{at}.{name}": one for name, one in made.state_dict().items()}
     a, b = (folded, plain) if back else (plain, folded)
     found = compared(place, a, b)
-    assert {one.kind for one in found.tensors} == {CHANGED} and not found.is_same(), told(found)
+    assert {one.kind for one in found.tensors} == {CHANGED} and not found.is_same, told(found)
     words = "a batch norm that A folded" if back else "a folded batch norm: 'm.bn'"
     assert all(words in one.how and f"epsilon {epsilon:g}" in one.how for one in found.tensors), told(found)
     assert {name for one in found.tensors for name in (*one.a, *one.b)} == {*a, *b}
@@ -168,7 +168,7 @@ def test_an_export_that_folds(tmp_path: Path) -> None:
     torch.save(module.state_dict(), tmp_path / "m.pt")
     for a, b in ((tmp_path / "m.pt", path), (path, tmp_path / "m.pt")):
         found = diff(a, b)
-        assert not found.is_same() and not {one.kind for one in found.tensors} & {ADDED, REMOVED}, told(found)
+        assert not found.is_same and not {one.kind for one in found.tensors} & {ADDED, REMOVED}, told(found)
         changed = [one for one in found.tensors if one.kind == CHANGED]
         assert len(changed) >= 4 and all("batch norm" in one.how for one in changed)
         rest = {one.kind for one in found.tensors if one.kind != CHANGED}

@@ -47,7 +47,7 @@ def test_a_network_in_another_layout(name: str, spec: Spec, back: bool, tmp_path
     a, b = files(tmp_path, name, spec)[:: -1 if back else 1]
     found = diff(a, b)
     told = [one for one in found.tensors if one.kind not in (SAME, RENAMED)]
-    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert found.is_same, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert all(one.kind == LAYOUT for one in told)
 
 
@@ -69,7 +69,7 @@ def test_a_network_that_is_stored_column_by_column(name: str, spec: Spec, back: 
         np.savez(tmp_path / "b.npz", **arrays)
         found, back_found = diff(a, tmp_path / "b.npz"), diff(tmp_path / "b.npz", a)
         for one in (found, back_found):
-            assert one.is_same() is not is_other, [(one.kind, one.a, one.b, one.how) for one in one.tensors]
+            assert one.is_same is not is_other, [(one.kind, one.a, one.b, one.how) for one in one.tensors]
 
 
 ADDED_AT_RUN_TIME = ("haiku", "tf1.basic")
@@ -111,7 +111,7 @@ def test_a_library_that_adds_a_forget_bias(name: str, has_zero_bias: bool, order
         found = diff(tmp_path / a, tmp_path / b)
         changed = [one for one in found.tensors if one.kind != LAYOUT]
         biases = {name for name in (*torch, *other) if "bias" in name or name.endswith("/b")}
-        assert {one.kind for one in changed} == {CHANGED} and not found.is_same(), found.tensors
+        assert {one.kind for one in changed} == {CHANGED} and not found.is_same, found.tensors
         assert all("explained by" in one.how and "bias" in one.how for one in changed)
         assert all(set(one.a) | set(one.b) <= biases for one in changed)
         assert any("constants" in one.how for one in found.tensors) == (has_zero_bias and a == "other.npz")
@@ -144,7 +144,7 @@ def test_layers_that_are_modules_of_their_own(wrong: str, back: bool, tmp_path: 
     a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
     found = diff(a, b)
     told = [one for one in found.tensors if one.kind not in (RENAMED, LAYOUT)]
-    assert found.is_same() == (not wrong) == (not told), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert found.is_same == (not wrong) == (not told), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert any(wrong in (*one.a, *one.b) for one in told) or not wrong
 
 
@@ -160,13 +160,13 @@ def test_two_libraries_of_which_neither_is_torch(old: str, new: str, biases: str
         arrays = {key: np.ascontiguousarray(one) for key, one in WRITERS[name](net, "rnn").items()}
         save_file(arrays, tmp_path / f"{side}.safetensors")
     found = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+    assert found.is_same, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
     assert all(one.kind in (LAYOUT, RENAMED, SAME) for one in found.tensors)
     name = next(iter(arrays))
     arrays[name] = arrays[name].copy()
     arrays[name].reshape(-1)[-1] += 1
     save_file(arrays, tmp_path / "b.safetensors")
-    assert not diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").is_same()
+    assert not diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").is_same
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["there", "back"])
@@ -180,7 +180,7 @@ def test_a_negative_zero_is_not_the_zero_that_a_layout_leaves_out(back: bool, tm
         for name, arrays in (("a", keras), ("b", torch)):
             save_file(arrays, tmp_path / f"{name}.safetensors")
         a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
-        assert diff(a, b).is_same() is not is_negative
+        assert diff(a, b).is_same is not is_negative
 
 
 TWO_BIASES = ("torch", "mxnet", "mxnet.v2", "onnx", "chainer")
@@ -206,7 +206,7 @@ def test_one_bias_in_the_second_of_two(old: str, new: str, kind: str, back: bool
         a, b = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")[:: -1 if back else 1]
         found = diff(a, b)
         told = [(one.kind, one.a, one.b, one.how) for one in found.tensors]
-        assert found.is_same() is is_same, told
+        assert found.is_same is is_same, told
 
 
 @pytest.mark.parametrize("said", ["", "relu"])
@@ -214,7 +214,7 @@ def test_an_activation_that_no_tensor_shows(said: str, tmp_path: Path) -> None:
     """A file that says it beside one that cannot."""
     spec = Spec(kind="rnn", input=6, hidden=16, layers=1, bias=False, activation=said)
     a, b = files(tmp_path, "keras", spec)
-    assert diff(a, b).is_same() and diff(b, a).is_same()
+    assert diff(a, b).is_same and diff(b, a).is_same
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
@@ -233,4 +233,4 @@ def test_parts_that_follow_each_other_in_one_storage(kind: str, tmp_path: Path) 
         torch.onnx.export(module, (torch.randn(3, 1, 8),), str(tmp_path / "b.onnx"), **exporting())
     for a, b in (("a.pt", "b.onnx"), ("b.onnx", "a.pt")):
         found = diff(tmp_path / a, tmp_path / b)
-        assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+        assert found.is_same, [(one.kind, one.a, one.b, one.how) for one in found.tensors]

@@ -38,11 +38,11 @@ def test_vectors_are_joined_and_split(
     order = data.draw(st.permutations(sorted(some)))
     joined = {"y": np.concatenate([some[name] for name in order])}
     found = compared(place, some, joined)
-    assert verdicts(found) == {"y": LAYOUT} and found.is_same(), found.tensors
+    assert verdicts(found) == {"y": LAYOUT} and found.is_same, found.tensors
     assert found.tensors[0].how == f"[{'; '.join(order)}]" or is_zero or len(order) > 6
     if not is_zero:
         found = compared(place, joined, some)
-        assert set(verdicts(found).values()) == {LAYOUT} and found.is_same(), found.tensors
+        assert set(verdicts(found).values()) == {LAYOUT} and found.is_same, found.tensors
 
 
 @law
@@ -53,7 +53,7 @@ def test_a_slice_is_found_and_the_rest_is_missing(place: Path, kind: str, size: 
     stop = data.draw(st.integers(start + 128, size))
     assume(stop - start < size)
     found = compared(place, {"x": vector}, {"y": vector[start:stop]})
-    assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same()
+    assert [one.kind for one in found.tensors] == [LAYOUT, REMOVED] and not found.is_same
     assert found.tensors[1].how == f"{size - (stop - start)} of {size} elements not found in B"
 
 
@@ -78,7 +78,7 @@ def test_narrow_matrices(
     parts = {f"x{k}": one for k, one in enumerate(some)}
     for a, b in ((parts, {"y": whole}), ({"y": whole}, parts)):
         found = compared(place, a, b)
-        assert set(verdicts(found).values()) == {LAYOUT} and found.is_same(), found.tensors
+        assert set(verdicts(found).values()) == {LAYOUT} and found.is_same, found.tensors
 
 
 @law
@@ -89,7 +89,7 @@ def test_one_other_bit_is_no_map(place: Path, kind: str, sizes: list[int], seed:
     raw = np.concatenate(list(some.values())).view("u1")
     raw[random.integers(raw.size)] ^= np.uint8(1 << int(random.integers(8)))
     found = compared(place, some, {"y": raw.view(some["x0"].dtype)})
-    assert verdicts(found) == {"y": ADDED} and not found.is_same()
+    assert verdicts(found) == {"y": ADDED} and not found.is_same
 
 
 @law
@@ -115,7 +115,7 @@ def test_vectors_that_were_cast(place: Path, kind: str) -> None:
     random = np.random.default_rng(0)
     some = {name: numbers(random, 90, "f4") for name in "xyz"}
     found = compared(place, some, {"w": np.concatenate([*some.values()]).astype(kind)})
-    assert verdicts(found) == {"w": CAST if kind == "f8" else ROUNDED} and found.is_same() == (kind == "f8")
+    assert verdicts(found) == {"w": CAST if kind == "f8" else ROUNDED} and found.is_same == (kind == "f8")
 
 
 def test_a_flat_vector_of_all_tensors(place: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_flat_vector_of_all_tensors(place: Path) -> None:
     (one,) = compared(place, some, flat).tensors
     assert (one.kind, one.how) == (LAYOUT, "[w; b; e]")
     found = compared(place, flat, some)
-    assert found.is_same()
+    assert found.is_same
     assert {one.b[0]: one.how for one in found.tensors} == {
         "w": "elements of [flat 0-1999]", "b": "elements of [flat 2000-2039]", "e": "elements of [flat 2040-2129]",
     }  # fmt: skip

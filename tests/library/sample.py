@@ -68,7 +68,7 @@ def change(path: Path, folder: Path) -> None:
     locked: paramtool.Locked = paramtool.lock([path], folder / "paramtool.lock", headers=True, force=True)
     assert locked.models[0].path == path.name
     found: paramtool.Diffed = paramtool.diff(path, small.output)
-    assert found.is_same()
+    assert found.is_same
     page: paramtool.PageReport = paramtool.report(path, small.output, output=folder / "page.html", equal=True)
     assert page.nbytes and page.other == small.output
     base: paramtool.BaseFound = paramtool.find_base(small.output, [path])

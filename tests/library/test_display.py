@@ -138,3 +138,14 @@ def test_what_it_shows_is_what_it_is(folder: Path) -> None:
     text = repr(paramtool.inspect(folder / "a.pt", fail_on=["missing:q"]))
     assert "missing:q: 'q' is not in the file" in text
     assert dataclasses.is_dataclass(paramtool.read(folder / "a.pt"))
+
+
+@pytest.mark.parametrize("kind", sorted(VALUES))
+def test_the_truth_of_a_report_is_refused(folder: Path, kind: str) -> None:
+    """A report is always there: `if paramtool.diff(a, b):` would pass whatever it found."""
+    value = VALUES[kind](folder)
+    if kind in ("AliasGraph", "Checkpoint", "Plan"):
+        assert value
+        return
+    with pytest.raises(TypeError, match=f"^{kind} is neither true nor false; ask "):
+        bool(value)

@@ -148,10 +148,10 @@ def test_gtcrn_saved_again(samples: Path, tmp_path: Path) -> None:
     torch.save(whole, tmp_path / "whole.pt")
     torch.save(whole["model"], tmp_path / "model.pt")
     save_file({name: one.contiguous() for name, one in whole["model"].items()}, tmp_path / "model.safetensors")
-    assert diff(path, tmp_path / "whole.pt").is_same(strict=True)
+    assert diff(path, tmp_path / "whole.pt").judge(strict=True)
     for name in ("model.pt", "model.safetensors") if IS_WHOLE else ("model.safetensors",):
         for found in (diff(path, tmp_path / name, only="model"), diff(tmp_path / "model.pt", tmp_path / name)):
-            assert found.is_same() and kinds(found) == {SAME} and len(found.tensors) == len(whole["model"])
+            assert found.is_same and kinds(found) == {SAME} and len(found.tensors) == len(whole["model"])
         renamed = diff(path, tmp_path / name)
         moved = {one.b[0]: one.a[0] for one in renamed.tensors if one.kind == RENAMED}
         assert moved.keys() == whole["model"].keys()
@@ -206,7 +206,7 @@ def test_keras_beside_torch(name: str, layers: int, tmp_path: Path) -> None:
     (model.save if name.endswith(".keras") else model.save_weights)(path)
     torch.save(module.state_dict(), tmp_path / "m.pt")
     there = diff(tmp_path / "m.pt", path)
-    assert there.is_same() and kinds(there) <= {LAYOUT, RENAMED}, there.tensors
+    assert there.is_same and kinds(there) <= {LAYOUT, RENAMED}, there.tensors
     back = diff(path, tmp_path / "m.pt")
     assert kinds(back) <= {LAYOUT, RENAMED}, back.tensors
     for found, how in ((there, "torch -> keras"), (back, "-> torch")):
@@ -225,7 +225,7 @@ def test_keras_with_another_number(tmp_path: Path) -> None:
     for a, b in (("m.pt", "m.weights.h5"), ("m.weights.h5", "m.pt")):
         found = diff(tmp_path / a, tmp_path / b)
         assert kinds(found) & {REMOVED, ADDED, CHANGED}, found.tensors
-        assert not found.is_same()
+        assert not found.is_same
 
 
 GATES = "weight_hh_l0 by other gates", "both matrices of a layer exchanged", "the two layers exchanged"
@@ -255,8 +255,8 @@ def test_keras_beside_torch_that_was_converted_wrongly(name: str, wrong: str | N
     for a, b in (("m.pt", name), (name, "m.pt")):
         found = diff(tmp_path / a, tmp_path / b)
         said = [note for note in found.notes if "--strict refuses" in note]
-        assert bool(said) == (wrong is not None) or not found.is_same(), (a, b, said)
-        assert wrong is not None or found.is_same()
+        assert bool(said) == (wrong is not None) or not found.is_same, (a, b, said)
+        assert wrong is not None or found.is_same
 
 
 @pytest.mark.parametrize("is_exchanged", [True, False])
@@ -270,7 +270,7 @@ def test_two_files_of_keras(is_exchanged: bool, tmp_path: Path) -> None:
     model.save(tmp_path / "m.h5")
     for a, b in (("m.keras", "m.h5"), ("m.h5", "m.keras")):
         found = diff(tmp_path / a, tmp_path / b)
-        assert found.is_same()
+        assert found.is_same
         assert any("recurrent network" in note for note in found.notes) == is_exchanged, found.notes
 
 
@@ -286,8 +286,8 @@ def test_a_gru_of_keras_with_one_bias_is_no_gru_with_it_twice(name: str, tmp_pat
     )
     state = {"weight_ih_l0": kernel, "weight_hh_l0": recurrent, "bias_ih_l0": bias, "bias_hh_l0": bias.copy()}
     torch.save({f"rnn.{key}": torch.from_numpy(one) for key, one in state.items()}, tmp_path / "m.pt")
-    assert not diff(tmp_path / name, tmp_path / "m.pt").is_same()
-    assert not diff(tmp_path / "m.pt", tmp_path / name).is_same()
+    assert not diff(tmp_path / name, tmp_path / "m.pt").is_same
+    assert not diff(tmp_path / "m.pt", tmp_path / name).is_same
 
 
 @pytest.fixture(params=["lstm", "gru", "rnn"])
@@ -366,10 +366,10 @@ def test_a_file_beside_its_own_outputs(tmp_path: Path) -> None:
     stored = load_numpy(tmp_path / "small.safetensors")
     assert copied not in stored and len(stored) == len(state) - 2
     found = diff(tmp_path / "m.pt", tmp_path / "small.safetensors")
-    assert found.is_same() and kinds(found) == {SAME} and len(found.tensors) == len(state)
+    assert found.is_same and kinds(found) == {SAME} and len(found.tensors) == len(state)
     plain = diff(tmp_path / "m.pt", tmp_path / "plain.safetensors")
     assert kinds(plain) == {SAME} and len(plain.tensors) == len(state)
-    assert plain.ties and not plain.is_same() and all("in A only" in text for text in plain.ties)
+    assert plain.ties and not plain.is_same and all("in A only" in text for text in plain.ties)
     equal = load_numpy(tmp_path / "plain.safetensors")
     assert all(np.array_equal(equal[name], one.numpy()) for name, one in state.items())
 
@@ -438,11 +438,11 @@ def test_a_fine_tune_saved_in_half(tuned: Path, tmp_path: Path) -> None:
     save_file(half, tmp_path / "half.safetensors")
     save_file({name: one.float() for name, one in half.items()}, tmp_path / "wide.safetensors")
     found = diff(tuned / "base" / "model.safetensors", tmp_path / "half.safetensors")
-    assert not found.is_same() and kinds(found) <= {"rounded", CAST}
+    assert not found.is_same and kinds(found) <= {"rounded", CAST}
     most = max(float(np.abs(one - half[name].float().numpy()).max()) for name, one in state.items())
-    assert found.is_same(tolerance=most) and not found.is_same(tolerance=most / 2)
+    assert found.judge(tolerance=most) and not found.judge(tolerance=most / 2)
     wide = diff(tmp_path / "half.safetensors", tmp_path / "wide.safetensors")
-    assert wide.is_same() and kinds(wide) == {CAST}
+    assert wide.is_same and kinds(wide) == {CAST}
 
 
 # --- a fresh model, whose biases are zeros ----------------------------------------------------------------------------
@@ -474,9 +474,7 @@ def test_a_fresh_keras_model_is_the_torch_model_with_its_kernels(name: str, name
     torch.save(wanted, tmp_path / "m.pt")
     for ends in ((name, "m.pt"), ("m.pt", name)):
         found = diff(*(tmp_path / one for one in ends))
-        assert found.is_same() and kinds(found) == {LAYOUT, RENAMED}, [
-            (one.a, one.b, one.kind) for one in found.tensors
-        ]
+        assert found.is_same and kinds(found) == {LAYOUT, RENAMED}, [(one.a, one.b, one.kind) for one in found.tensors]
     wanted[f"{names[1]}.bias"] += 1
     torch.save(wanted, tmp_path / "m.pt")
     (other,) = (one for one in diff(tmp_path / name, tmp_path / "m.pt").tensors if one.kind not in (LAYOUT, RENAMED))
@@ -535,7 +533,7 @@ def test_keras_attention_beside_torch(name: str, joins: bool, is_fresh: bool, tm
         torch.save(made, tmp_path / "m.pt")
         for ends in ((name, "m.pt"), ("m.pt", name)):
             found = diff(*(tmp_path / one for one in ends))
-            assert found.is_same() is not is_other, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+            assert found.is_same is not is_other, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
 
 
 # --- two layers exchanged ---------------------------------------------------------------------------------------------
@@ -585,7 +583,7 @@ def test_one_tie_that_both_declare_is_no_difference(tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path / "b")
     for one, other in ("ab", "ba"):
         found = diff(tmp_path / one, tmp_path / other)
-        assert found.is_same() and not found.ties
+        assert found.is_same and not found.ties
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -594,7 +592,7 @@ def test_a_tied_head_that_is_stored_twice_is_tied_otherwise(dtype: torch.dtype, 
     save_file({name: one.to(dtype).clone() for name, one in state.items()}, tmp_path / "b.safetensors")
     found = diff(tmp_path / "a", tmp_path / "b.safetensors")
     (text,) = found.ties
-    assert not found.is_same() and text.endswith("by the config.json of A, and stored apart in B")
+    assert not found.is_same and text.endswith("by the config.json of A, and stored apart in B")
     assert kinds(found) == ({SAME, RENAMED} if dtype == torch.float32 else {ROUNDED, CAST})
     back = diff(tmp_path / "b.safetensors", tmp_path / "a")
     assert len(back.ties) == 1 and REMOVED not in kinds(back)
@@ -609,9 +607,9 @@ def test_a_tie_behind_a_prefix_that_a_config_declares(front: str, tmp_path: Path
     changed[f"{front}lm_head.weight"][0, 0] += 1
     torch.save(changed, tmp_path / "c.pt")
     for one, other in (("a", "b.pt"), ("b.pt", "a")):
-        assert diff(tmp_path / one, tmp_path / other).is_same()
+        assert diff(tmp_path / one, tmp_path / other).is_same
     for one, other in (("a", "c.pt"), ("c.pt", "a")):
-        assert not diff(tmp_path / one, tmp_path / other).is_same()
+        assert not diff(tmp_path / one, tmp_path / other).is_same
 
 
 def test_a_copy_beside_a_config_that_ties_it_is_no_difference(tmp_path: Path) -> None:
@@ -620,7 +618,7 @@ def test_a_copy_beside_a_config_that_ties_it_is_no_difference(tmp_path: Path) ->
     model.config.save_pretrained(tmp_path / "b")
     save_file({name: one.clone() for name, one in model.state_dict().items()}, tmp_path / "b" / "model.safetensors")
     for one, other in ("ab", "ba"):
-        assert diff(tmp_path / one, tmp_path / other).is_same()
+        assert diff(tmp_path / one, tmp_path / other).is_same
 
 
 def test_a_tied_copy_in_a_shorter_type_is_within_a_tolerance(tmp_path: Path) -> None:
@@ -630,4 +628,4 @@ def test_a_tied_copy_in_a_shorter_type_is_within_a_tolerance(tmp_path: Path) -> 
     save_file(half, tmp_path / "b" / "model.safetensors")
     for one, other in ("ab", "ba"):
         found = diff(tmp_path / one, tmp_path / other)
-        assert not found.is_same() and found.is_same(tolerance=0.01), found.tensors
+        assert not found.is_same and found.judge(tolerance=0.01), found.tensors

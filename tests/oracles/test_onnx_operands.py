@@ -173,12 +173,12 @@ def test_a_model_beside_its_export(name: str, any_length: bool, dynamo: bool, tm
     module, path = export(name, tmp_path, dynamo=dynamo, any_length=any_length)
     for a, b in ((tmp_path / "m.pt", path), (path, tmp_path / "m.pt")):
         found = diff(a, b)
-        assert found.is_same(), [(one.kind, one.a, one.b, one.how) for one in found.tensors]
+        assert found.is_same, [(one.kind, one.a, one.b, one.how) for one in found.tensors]
         names = {
             one for each in found.tensors if each.kind != GRAPH for one in (each.a if a.suffix == ".pt" else each.b)
         }
         assert names == set(module.state_dict())
-        assert not found.is_same(strict=True)
+        assert not found.judge(strict=True)
     graph = {one for each in found.tensors if each.kind == GRAPH for one in (*each.a, *each.b)}
     entries = formats.read(str(path)).entries
     assert graph == {one for one, entry in entries.items() if entry.role == GRAPH} and (graph or name == "cnn")
@@ -199,7 +199,7 @@ def test_a_weight_is_no_constant(dynamo: bool, tmp_path: Path) -> None:
         tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
         onnx.save(model, str(tmp_path / "other.onnx"))
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-        assert not diff(tmp_path / "m.pt", tmp_path / "other.onnx").is_same(), tensor.name
+        assert not diff(tmp_path / "m.pt", tmp_path / "other.onnx").is_same, tensor.name
         judged += 1
     assert judged >= 10
 
@@ -211,7 +211,7 @@ def test_two_exports_of_other_lengths(tmp_path: Path) -> None:
     _, fixed = export("block", tmp_path / "fixed", dynamo=False, any_length=False)
     _, free = export("block", tmp_path / "any", dynamo=False, any_length=True)
     found = diff(fixed, free)
-    assert found.is_same() and any(one.kind == GRAPH for one in found.tensors)
+    assert found.is_same and any(one.kind == GRAPH for one in found.tensors)
 
 
 def graph_of(nodes: list[Any], stored: dict[str, np.ndarray], shape: tuple[int, ...], rank: int) -> Any:
@@ -299,7 +299,7 @@ def test_equal_tensors_that_a_graph_stores_once(tmp_path: Path) -> None:
         torch.save(state, tmp_path / "m.pt")
         found: Diffed = diff(tmp_path / "m.pt", tmp_path / "m.onnx")
         assert {one.kind for one in found.tensors} == kinds
-        assert found.is_same() == (count == 2)
+        assert found.is_same == (count == 2)
         back = diff(tmp_path / "m.onnx", tmp_path / "m.pt")
-        assert back.is_same() == (count == 2) and {one.kind for one in back.tensors} <= {SAME, RENAMED, ADDED}
+        assert back.is_same == (count == 2) and {one.kind for one in back.tensors} <= {SAME, RENAMED, ADDED}
     assert LAYOUT not in kinds

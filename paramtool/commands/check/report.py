@@ -52,6 +52,8 @@ class Checked(Displayed):
     notes: tuple[str, ...] = ()
     """What was assumed or left out."""
 
+    _facts = "`exit_code` and `findings`"
+
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All of them, with those that are allowed."""

@@ -66,8 +66,15 @@ class Diffed(Displayed):
     seconds: float = 0.0
     """How long it took, in seconds."""
 
-    def is_same(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
+    _facts = "`is_same`, or `judge(strict=..., tolerance=...)`"
+
+    @property
+    def is_same(self) -> bool:
         """Whether they are the same weights, as `--exit-code` asks."""
+        return self.judge()
+
+    def judge(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
+        """Whether they are the same weights, as `--exit-code` with `--strict` and `--tolerance` asks."""
         kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, GRAPH}
         for one in self.tensors:
             near = one.change is not None and one.change.largest is not None and tolerance is not None

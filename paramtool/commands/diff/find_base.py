@@ -61,6 +61,8 @@ class BaseFound(Displayed):
     candidates: tuple[BaseCandidate, ...]
     """The candidates, the nearest first."""
 
+    _facts = "`base`"
+
     @property
     def base(self) -> str:
         """The candidate that is clearly the base; empty if none is."""

@@ -1,7 +1,6 @@
 """A step of a comparison for files that hold a graph: tensors that they store once, and that the other file has twice.
 
-An exporter stores equal initializers once, under one name of its own, and several nodes take it.  Nobody loads a graph
-by the names of a model, so that further names of one tensor are not missing in it.
+An exporter stores equal initializers once, under one name of its own, and several nodes take it.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ def stored_once(state: Settled) -> None:
     a, b = state.checkpoints
     _counters_of_a(state, is_told=bool(uses_b or b.parts))
     _counters_of_b(state, is_told=bool(uses_a or a.parts))
-    if uses_b:
-        _further_names_of_a(state)
-    if uses_a:
-        _further_names_of_b(state)
     _equal_tensors(state, uses_a, uses_b)
 
 
@@ -55,27 +50,6 @@ def _is_counter(name: str, found: Mapping[str, str], is_told: bool) -> bool:
     at, dot, last = name.rpartition(".")
     other = found.get(f"{at}{dot}running_mean")
     return last in COUNTERS and other is not None and (is_told or not other.endswith("running_mean"))
-
-
-def _further_names_of_a(state: Settled) -> None:
-    """Names of A that share all their memory with a tensor that is found in B."""
-    first: dict[View, str] = {}
-    for one in state.found.values():
-        for name in one.a if one.kind in LED_BACK else ():
-            first.setdefault(state.a[name], name)
-    for name, view in list(state.left_a.items()):
-        if (other := first.get(view)) is not None:
-            state.settle_only_a(RENAMED, name, f"another name of {other!r} in A, and a graph needs none")
-
-
-def _further_names_of_b(state: Settled) -> None:
-    """Names of B that share all their memory with a tensor that is found in A."""
-    first = {state.b[new]: new for new, one in reversed(state.found.items()) if one.kind in LED_BACK and new in state.b}
-    for name, view in list(state.left_b.items()):
-        if (other := first.get(view)) is not None:
-            how = f"another name of {other!r} in B, and a graph needs none"
-            state.found[name] = replace(state.found[other], b=(name,), kind=RENAMED, how=how, change=None)
-            del state.left_b[name]
 
 
 def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[str, int]) -> None:

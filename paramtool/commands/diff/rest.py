@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from paramtool.commands._differences import declared_names
 from paramtool.commands.diff.same_places import NEAR, names_in_front
 from paramtool.commands.diff.settled import LED_BACK, Settled, may_be_cast
+from paramtool.commands.diff.tied_parts import SharedNames
+from paramtool.commands.diff.ties import memory_of
 from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, UNDECIDED, TensorDiff
+from paramtool.model.tiling import unread
 from paramtool.model.view import View
 
 
@@ -20,9 +24,14 @@ class Rest:
 
     def __init__(self, state: Settled) -> None:
         self.state = state
-        self._firsts: dict[str, Mapping[View, str]] = {}
         self._ties: dict[str, set[tuple[str, ...]]] = {}
         """{side: names of it that the config.json of the other side ties}"""
+
+    @cached_property
+    def tied(self) -> tuple[SharedNames, SharedNames]:
+        """The names of both by the memory that they share."""
+        a, b = map(memory_of, self.state.checkpoints)
+        return a, b
 
     def settle(self) -> None:
         """A verdict on every tensor that has none, and on the elements of A that no tensor of B holds."""
@@ -96,9 +105,8 @@ class Rest:
     def _added(self) -> None:
         state = self.state
         for name in list(state.left_b):
-            if other := self._tied_by_config("b", name):
-                olds = state.found[other].a if other in state.found else (other,)
-                state.settle(RENAMED, olds[:1], name, how=f"the config.json of A ties it to {other!r}")
+            if other := self._tied(1, name):
+                state.settle_only_b(RENAMED, name, f"tied to {other!r} in B; A does not store this name")
                 continue
             if other := self._equal_to_tied("b", name):
                 kind = RENAMED if state.b[name].dtype == state.a[other].dtype else state.found[other].kind
@@ -108,7 +116,7 @@ class Rest:
                 state.settle(kind, [other], name, how=how, change=change)
                 self._note_untied("b", name, other)
                 continue
-            kind, how = ADDED, self._twin("b", name, state.b)
+            kind, how = ADDED, state.twins.get(("b", name), "")
             if self._is_of_graph(1, name):
                 kind, how = GRAPH, "only in B"
             state.settle_only_b(kind, name, how)
@@ -124,11 +132,9 @@ class Rest:
         for name, view in list(state.left_a.items()):
             if name in state.b and view in moved and state.found[name].kind != CHANGED:
                 continue  # another name of a tensor that is found, and the second has that name, too
-            kind, how = REMOVED, self._twin("a", name, state.a)
-            if not how and view in moved:
-                how = f"shares memory with what B has as {moved[view]!r}"
-            if other := self._tied_by_config("a", name):
-                kind, how = RENAMED, f"the config.json of B ties it to {other!r}"
+            kind, how = REMOVED, state.twins.get(("a", name), "")
+            if other := self._tied(0, name):
+                kind, how = RENAMED, f"tied to {other!r} in A; B does not store this name"
             elif other := self._equal_to_tied("a", name):
                 kind, how = RENAMED, f"the config.json of B ties it to {other!r}, with the same bytes"
                 self._note_untied("a", name, other)
@@ -143,27 +149,26 @@ class Rest:
         entry = self.state.checkpoints[side].entries.get(name)
         return entry is not None and entry.role == GRAPH
 
-    def _twin(self, side: str, name: str, views: Mapping[str, View]) -> str:
-        """Of a name that one side lacks: which tensor it shares memory with, or whose bytes it has."""
-        other = self._first_of_both(side, views).get(views[name])
-        twin = self.state.twins.get((side, name), "")
-        return twin if other is None else f"shares memory with {other!r}, which both have"
+    def _tied(self, side: int, name: str) -> str:
+        """Of a name that one side lacks: a tensor that has all its memory on this side, and that both have."""
+        mine, views = self.tied[side], (self.state.a, self.state.b)[side]
+        sets, view = mine.sets, views[name]
+        mates = [other for other in self._mates[side].get(sets.get(name, ""), ()) if other != name]
+        windows = [views[other] for other in mates if views[other].dtype == view.dtype]
+        if not windows or unread(view, windows):
+            return ""
+        return next((other for other in mates if views[other] == view), mates[0])
 
-    def _tied_by_config(self, side: str, name: str) -> str:
-        """Of a name that one side lacks: what it shares memory with there, if the other side's config ties the two."""
-        views = self.state.b if side == "b" else self.state.a
-        declared = [names for names in self._declared(side) if name in names]
-        others = dict.fromkeys(other for names in declared for other in names if other != name and other in views)
-        return next((other for other in others if views[other] == views[name] and self._is_kept(side, other)), "")
-
-    def _is_kept(self, side: str, name: str) -> bool:
-        """Whether both have a tensor of one side, under this name or another."""
-        state = self.state
-        if name in state.a and name in state.b:
-            return True
-        if side == "b":
-            return name in state.found and state.found[name].kind in LED_BACK
-        return any(one.a == (name,) and one.kind in LED_BACK for one in state.found.values())
+    @cached_property
+    def _mates(self) -> tuple[Mapping[str, list[str]], ...]:
+        """{alias set: the names of it that have a verdict with tensors of both}, of each side."""
+        both = [one for one in self.state.found.values() if one.a and one.b]
+        found: tuple[dict[str, list[str]], ...] = ({}, {})
+        for side, names in enumerate(([old for one in both for old in one.a], [new for one in both for new in one.b])):
+            for name in dict.fromkeys(names):
+                if name in self.tied[side].sets:
+                    found[side].setdefault(self.tied[side].sets[name], []).append(name)
+        return found
 
     def _equal_to_tied(self, side: str, name: str) -> str:
         """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""
@@ -193,16 +198,6 @@ class Rest:
             own, lacking = self.state.checkpoints[:: -1 if side == "b" else 1]
             self._ties[side] = declared_names(own, lacking.files[0].path) or set()
         return self._ties[side]
-
-    def _first_of_both(self, side: str, views: Mapping[str, View]) -> Mapping[View, str]:
-        """{window: its first name that both have}, made once for each side."""
-        if side not in self._firsts:
-            found: dict[View, str] = {}
-            for name, view in views.items():
-                if name in self.state.a and name in self.state.b:
-                    found.setdefault(view, name)
-            self._firsts[side] = found
-        return self._firsts[side]
 
 
 def _rows(view: View, start: int, stop: int) -> View:

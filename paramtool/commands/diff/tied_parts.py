@@ -99,17 +99,25 @@ class TiedParts:
         known = self.by_storage.get(view.storage, ())
         return [name for name in known if overlaps(self.a.windows[name], view)] if len(known) > 1 else known
 
+    def _is_tied_in_a(self, name: str, other: str) -> bool:
+        """Whether two names that share memory are tied: equal tensors that a record stores once are separate."""
+        return self.a.sets[name] == self.a.sets[other]
+
     def _of_place(self, users: Sequence[str], names: Sequence[str]) -> Iterator[LostTie]:
         """What is lost of some names of the first that share memory, of which tensors of the second are made."""
         for name, count in Counter(users).items():
             row = self.rows[name]
             olds = [old for old in row.a if old in names]
-            if count > 1 and (len(olds) > 1 or not row.layout):
+            if (
+                count > 1
+                and (len(olds) > 1 or not row.layout)
+                and self._is_tied_in_a(*(olds if len(olds) > 1 else names)[:2])
+            ):
                 yield LostTie(name, name, tuple(olds if len(olds) > 1 else names)[:2], has_room=False)
         of = self._matched(dict.fromkeys(users), names)
         first = next(iter(of), "")
         for name, old in of.items():
-            if self.b.sets[name] != self.b.sets[first]:
+            if self.b.sets[name] != self.b.sets[first] and self._is_tied_in_a(old, of[first]):
                 yield LostTie(name, first, (old, of[first]) if (old, of[first]) != (name, first) else ())
 
     def _matched(self, users: Collection[str], names: Sequence[str]) -> dict[str, str]:

@@ -85,15 +85,27 @@ def _told(one: LostTie) -> str:
 
 
 def _sets(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[LostTie]:
-    """Names that share memory in one checkpoint and not in the other, of those that both have."""
+    """Names that share memory in one checkpoint and not in the other, of those that both have.
+
+    A tensor that only one has can hold two others that have no byte in common, which are not tied by it.
+    """
     mine = {renamed[name]: renamed.get(head, head) for name, head in a.sets.items() if name in renamed}
     theirs = {name: head for name, head in b.sets.items() if name in mine}
-    for one, other, where in ((mine, theirs, "A"), (theirs, mine, "B")):
-        first: dict[str, str] = {}
+    windows = {renamed[name]: view for name, view in a.windows.items() if name in renamed}
+    for one, other, where, views in ((mine, theirs, "A", windows), (theirs, mine, "B", b.windows)):
+        together: dict[str, list[str]] = {}
         for name in one:
-            head = first.setdefault(one[name], name)
-            if other.get(name) != other.get(head):
-                yield LostTie(name, head, where=where)
+            mates = together.setdefault(one[name], [])
+            if not any(other.get(mate) == other.get(name) for mate in mates[:MAX_NAMES]):
+                met = (mate for mate in mates[:MAX_NAMES] if _may_meet(views.get(mate), views.get(name)))
+                if mate := next(met, ""):
+                    yield LostTie(name, mate, where=where)
+            mates.append(name)
+
+
+def _may_meet(one: View | None, other: View | None) -> bool:
+    """Whether two windows can have an element in common; those on storages of their own by what a record declares."""
+    return one is None or other is None or one.storage != other.storage or overlaps(one, other)
 
 
 def _shared_elements(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:

@@ -28,6 +28,8 @@ class Report(Displayed):
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
 
+    _facts = "`written` and `verified`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """Where the output is, and the warnings."""
         yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"

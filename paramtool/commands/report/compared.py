@@ -55,9 +55,9 @@ def sections(
 
 def summary(found: Diffed) -> str:
     """The verdict in a sentence."""
-    if found.is_same(strict=True):
+    if found.judge(strict=True):
         return "A and B are the same, name by name."
-    if found.is_same():
+    if found.is_same:
         return "A and B are the same weights: only names, layouts, lossless casts or metadata differ."
     if {*counts(found.tensors)}.isdisjoint((CHANGED, ADDED, REMOVED, UNDECIDED, ROUNDED)):
         what = " and ".join(word for word, texts in (("ties", found.ties), ("objects", found.objects)) if texts)

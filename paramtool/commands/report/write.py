@@ -39,6 +39,8 @@ class PageReport(Displayed):
     other: str = ""
     """The second checkpoint; empty where there is one."""
 
+    _facts = "`sections`"
+
     def _rows(self, most: int) -> Iterator[Row]:
         """What it is of, where it is and what is in it."""
         yield "of", self.a.path + (f" and {self.other}" if self.other else "")
@@ -80,7 +82,7 @@ def report(
     if lock is not None:
         found = _locked(found, lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
     second = None if other is None else looked(other)
-    files = (file.path for one in (found, second) if one for file in one.checkpoint.files)
+    files = (file.path for one in (found, second) if one is not None for file in one.checkpoint.files)
     inputs = inputs_of((one for one in (path, other, lock) if one is not None), files)
     _check_place(place, force, inputs)
     made = list(page_of.sections(found))
@@ -189,6 +191,6 @@ def _foot(*found: Inspection | None) -> Markup:
         f"{_name(one.path)}, {plural(len(one.checkpoint.files), 'file')} of "
         f"{sum(file.nbytes for file in one.checkpoint.files):,} bytes"
         for one in found
-        if one
+        if one is not None
     ]
     return tag("p", f"{MADE_BY}{' and '.join(files)}.  Nothing in them was run.")

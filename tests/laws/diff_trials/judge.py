@@ -8,7 +8,7 @@ A verdict is false if what it says of the elements is not so:
   cast, rounded       not the numbers of the other type, or not rounded to it; numbers that do not come back from a cast
   changed             the same bytes; a figure that NumPy counts otherwise
   removed, added      elements that are in a tensor of B, a name that both have
-and the verdict on the pair is false if something was lost or changed, and is_same() says that it was not.
+and the verdict on the pair is false if something was lost or changed, and is_same says that it was not.
 
 A planted map that was not found is no false verdict: it is counted, and is a fault where docs/diff.md says that such a
 map is found.
@@ -47,8 +47,8 @@ def judged(pair: Pair, found: Diffed) -> Judged:
         if {*one.a} <= a.keys() and {*one.b} <= b.keys():
             false += [f"{one.kind} of {', '.join(one.b or one.a)}: {text}" for text in _of_tensor(one, a, b)]
     false += of_layouts(pair, found)
-    if pair.keeps is False and found.is_same():
-        false.append("is_same() of other weights")
+    if pair.keeps is False and found.is_same:
+        false.append("is_same of other weights")
     missed = []
     for kind, module in pair.modules:
         names = {*module.a, *module.b}
@@ -57,8 +57,8 @@ def judged(pair: Pair, found: Diffed) -> Judged:
             missed.append(kind)
             if module.is_found:
                 false += [f"{one.kind} of {(*one.b, *one.a)}, which was planted" for one in lost]
-    if pair.keeps and not missed and not found.is_same():
-        false.append(f"is_same() is false of the same weights: {(*found.ties, *found.objects)}")
+    if pair.keeps and not missed and not found.is_same:
+        false.append(f"is_same is false of the same weights: {(*found.ties, *found.objects)}")
     return Judged(false, missed)
 
 

@@ -117,10 +117,10 @@ def of_layouts(pair: Pair, found: Diffed) -> Iterator[str]:
             continue
         for one in found.tensors:
             if one.kind == "layout" and one.layout in REFERENCES and {*one.b} <= module.b.keys():
-                told = _of_layout(one, module, planted, found.is_same())
+                told = _of_layout(one, module, planted, found.is_same)
                 if told and planted.moved:
                     other = planted._replace(parts=planted.moved, side=1 - planted.side)
-                    told = _of_layout(one, module, other, found.is_same())
+                    told = _of_layout(one, module, other, found.is_same)
                 if told:
                     yield told
 

@@ -36,8 +36,8 @@ def outcome(pair: Pair, place: Path, number: int = 0) -> Outcome:
         told = judged(pair.turned(), back)
         faults += [f"B to A: {text}" for text in told.false]
         is_sure = pair.keeps is not None and not (missed or told.missed or faults)
-        if is_sure and back.is_same() != found.is_same():
-            faults.append(f"is_same() is {found.is_same()}, and {back.is_same()} from B to A")
+        if is_sure and back.is_same != found.is_same:
+            faults.append(f"is_same is {found.is_same}, and {back.is_same} from B to A")
         diffs += 1
     if number % ITSELF == 0:
         faults += [f"A and itself: {text}" for text in _of_itself(diff(a, a))]
@@ -50,7 +50,7 @@ def outcome(pair: Pair, place: Path, number: int = 0) -> Outcome:
 
 def _of_itself(found: Diffed) -> list[str]:
     kinds = {one.kind for one in found.tensors}
-    return [] if found.is_same(strict=True) and kinds <= {"same"} else [f"{kinds}, {found.is_same(strict=True)}"]
+    return [] if found.judge(strict=True) and kinds <= {"same"} else [f"{kinds}, {found.judge(strict=True)}"]
 
 
 def _of_command(found: Diffed, a: Path, b: Path) -> list[str]:
@@ -63,8 +63,8 @@ def _of_command(found: Diffed, a: Path, b: Path) -> list[str]:
     ran = quick("diff", a, b, "--json", "--exit-code", cwd=a.parent)
     document = json.loads(ran.out)
     faults = [f"--json: {error.message}" for error in validator("diff").iter_errors(document)]
-    if ran.code != (not found.is_same()):
-        faults.append(f"exit code {ran.code}, and is_same() is {found.is_same()}")
+    if ran.code != (not found.is_same):
+        faults.append(f"exit code {ran.code}, and is_same is {found.is_same}")
     if len(document["tensors"]) != len(found.tensors):
         faults.append("other verdicts in JSON")
     return faults

@@ -39,7 +39,7 @@ def test_both_forms_are_the_same_weights(key: str, tmp_path: Path) -> None:
     one = made(key, "odd", tmp_path)
     for a, b in ((one.four, one.five), (one.five, one.four)):
         found = diff(a, b)
-        assert found.is_same(), [(one.kind, one.a, one.b) for one in found.tensors if one.kind in (ADDED, REMOVED)]
+        assert found.is_same, [(one.kind, one.a, one.b) for one in found.tensors if one.kind in (ADDED, REMOVED)]
         assert kinds(found) <= {SAME, RENAMED, LAYOUT} and LAYOUT in kinds(found)
 
 
@@ -53,7 +53,7 @@ def test_one_other_element_is_found(key: str, tmp_path: Path) -> None:
     tensors[name].view(-1)[7] += 1
     save_file(tensors, path, metadata={"format": "pt"})
     found = diff(one.four, one.five)
-    assert not found.is_same()
+    assert not found.is_same
     assert [one.b for one in found.tensors if one.kind in (ADDED, CHANGED)] == [(name,)]
 
 
@@ -65,12 +65,12 @@ def test_the_thirds_of_olmo_hybrid_are_found(tmp_path: Path) -> None:
     one = made("olmo_hybrid", "odd", tmp_path)
     original = forms.people_have(one, "olmo_hybrid", tmp_path / "right")
     right = diff(one.five, original)
-    assert right.is_same() and LAYOUT in kinds(right)
+    assert right.is_same and LAYOUT in kinds(right)
     thirds = {"q_conv1d", "k_conv1d", "v_conv1d"}
     for a, b, wanted in ((one.five, one.four, thirds), (one.four, one.five, {"conv1d"}), (original, one.four, thirds),
                          (one.four, original, thirds)):  # fmt: skip
         found = diff(a, b)
-        assert not found.is_same()
+        assert not found.is_same
         changed = [each for each in found.tensors if each.kind in (CHANGED, ADDED, REMOVED)]
         assert {name.rpartition(".")[0].rpartition(".")[2] for each in changed for name in each.b} == wanted
         assert {each.kind for each in changed} == {CHANGED}

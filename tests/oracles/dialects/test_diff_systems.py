@@ -50,7 +50,7 @@ def test_a_model_in_another_dialect(system: System, tmp_path: Path) -> None:
     if system.partly:  # of the rest of the model, our equations say nothing
         assert lost <= {ADDED} and {one.kind for one in there.tensors} - GOOD <= {REMOVED}
     else:
-        assert there.is_same() and back.is_same(), (lost, {one.kind for one in there.tensors})
+        assert there.is_same and back.is_same, (lost, {one.kind for one in there.tensors})
 
 
 @pytest.mark.sample(3)
