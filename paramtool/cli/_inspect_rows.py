@@ -74,7 +74,7 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
     yield ("file", whole(found.path), " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
         yield ("written by", checkpoint.producer)
-    if cast := types_record.decode(found.path, checkpoint.metadata):
+    if cast := types_record.decode(found.path, checkpoint.metadata).cast:
         before = ", ".join(sorted(set(cast.values())))
         yield (
             "cast",

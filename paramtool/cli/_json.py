@@ -332,6 +332,7 @@ def verified(found: Verified) -> dict[str, Any]:
         "differences": list(found.differences),
         **({"remade": found.remade} if found.remade else {}),
         **({"rounded": found.rounded} if found.rounded else {}),
+        **({"dequantised": found.dequantised} if found.dequantised else {}),
         **({"warnings": list(found.warnings)} if found.warnings else {}),
     }
 

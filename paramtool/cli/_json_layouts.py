@@ -162,7 +162,9 @@ def _types(found: Relayouted) -> dict[str, Any]:
         for name, before in found.typed.casts.items()
     ]
     kept = [{"name": name, "why": why} for name, why in found.typed.kept.items()]
-    return {"types": {"cast": casts, "float32": kept, "unchanged": list(found.typed.left)}}
+    made = {name: list(others) for name, others in found.typed.dequantised.items()}
+    more = {"dequantised": made} if made else {}
+    return {"types": {"cast": casts, "float32": kept, "unchanged": list(found.typed.left), **more}}
 
 
 def _losses(one: Losses | None) -> dict[str, int]:

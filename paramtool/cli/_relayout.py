@@ -244,6 +244,9 @@ def _casts(found: Relayouted) -> Iterator[_render.Row]:
         pairs.setdefault((before, after[name]), []).append(name)
     for (before, dtype), names in pairs.items():
         yield ("cast", f"{before} -> {dtype}", plural(len(names), "tensor"), _lost(found, names))
+    if found.typed.dequantised:
+        gone = sorted({name for others in found.typed.dequantised.values() for name in others})
+        yield ("dequantised", plural(len(found.typed.dequantised), "tensor"), elidable(f"without {', '.join(gone)}"))
     for name in found.typed.casts:
         if name in found.losses and (losses := found.losses[name]).overflow:
             yield ("overflow", elidable(name), f"{losses.overflow} of {losses.elements} no longer finite")
@@ -273,6 +276,8 @@ def _flag(found: Relayouted) -> str:
     sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
+    if found.typed is not None:
+        sources |= {name for others in found.typed.dequantised.values() for name in others}
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
     drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
     return (

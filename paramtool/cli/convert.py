@@ -29,6 +29,9 @@ from paramtool.commands.name_lists import pairs
               help="Keep batchnorm, norm, scales, counters, or tensors that match a pattern, in float32.  "
               "Repeatable.")  # fmt: skip
 @click.option("--allow-overflow", is_flag=True, help="Let --dtype make finite numbers infinite.")
+@click.option("--dequantise", is_flag=True,
+              help="Write the weights that FP8 codes and their scales stand for, in the type of the scales, or of "
+              "--dtype.")  # fmt: skip
 @click.option("--into", metavar="MODEL", type=FILE,
               help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an "
               ".onnx.  All else of it stays byte for byte.")  # fmt: skip
@@ -62,6 +65,7 @@ def command(
     dtype: tuple[str, ...],
     keep_float32: tuple[str, ...],
     allow_overflow: bool,
+    dequantise: bool,
     into: str | None,
     map: tuple[str, ...],
     untie: tuple[str, ...],
@@ -86,5 +90,10 @@ def command(
     """
     asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
     asked |= {"format": format, "untie": untie, "tie": pairs(tie, "--tie")}
-    types: dict[str, Any] = {"dtype": dtype, "keep_float32": keep_float32, "allow_overflow": allow_overflow}
+    types: dict[str, Any] = {
+        "dtype": dtype,
+        "keep_float32": keep_float32,
+        "allow_overflow": allow_overflow,
+        "dequantise": dequantise,
+    }
     _relayout.run(path, output, "convert", flags, **asked, **types)

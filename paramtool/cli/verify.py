@@ -88,6 +88,7 @@ def command(
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
         notes = [f"{plural(found.rounded, 'tensor')} rounded as recorded"] * bool(found.rounded)
+        notes += [f"{plural(found.dequantised, 'tensor')} dequantised as recorded"] * bool(found.dequantised)
         notes += [f"{plural(found.remade, 'converted tensor')} as converting again gives"] * bool(found.remade)
         notes += [f"not {plural(found.converted, 'converted tensor')}"] * bool(found.converted)
         names = ", ".join([names, *notes]) + "," * bool(notes)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from paramtool.commands._parts_source import config_beside
 from paramtool.commands.layouts import types_of
 from paramtool.engine.write.casting import Counts
 from paramtool.errors import PlanError, listed, plural
+from paramtool.formats import hf_config
 from paramtool.formats.record import types as types_record
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.plan import Plan
-from paramtool.passes.types import kinds, rules
+from paramtool.model.plan import Plan, Target
+from paramtool.parts.packing import packing_of
+from paramtool.passes.types import dequantise, kinds, rules
 from paramtool.passes.types.apply import Typed, apply
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions
 
-CONFIG = "config.json"
+CONFIG = hf_config.NAME
 """The file of a folder that says in which type its model is loaded."""
+QUANTISATION = "hf_quant_config.json"
+"""ModelOpt's file beside it, which says how the weights are quantised."""
+QUANTISED = ("quantization_config", "compression_config")
+"""What config.json says of it: transformers, and compressed-tensors before 0.5."""
 
 
 def asked(options: RelayoutOptions) -> rules.TypeRules:
@@ -39,12 +47,14 @@ def asked(options: RelayoutOptions) -> rules.TypeRules:
 def typed(plan: Plan, checkpoint: Checkpoint, untouched: Container[str], options: RelayoutOptions) -> Typed | None:
     """The plan with the types that are asked for, and the record of its casts; None where nobody asks for types."""
     wanted = asked(options)
-    if not (wanted.rules or wanted.keep):
+    if not (wanted.rules or wanted.keep or options.dequantise):
         return None
-    found = apply(plan, checkpoint.entries, wanted)
+    packing = packing_of(config_beside(checkpoint.files[0].path)) if options.dequantise else None
+    found = apply(plan, checkpoint.entries, wanted, packing)
     before = types_record.decode(checkpoint.files[0].path, plan.metadata)
-    cast = {name: dtype for name, dtype in before.items() if name in untouched} | dict(found.names)
-    record = {types_record.KEY: types_record.encode(cast)} if cast else {}
+    cast = {name: dtype for name, dtype in before.cast.items() if name in untouched} | dict(found.names)
+    scaled = {name: others for name, others in before.dequantised.items() if name in untouched}
+    record = {types_record.KEY: types_record.encode(cast, {**scaled, **found.dequantised})} if cast else {}
     return replace(found, plan=replace(found.plan, metadata={**found.plan.metadata, **record}))
 
 
@@ -63,6 +73,35 @@ def held(typed: Typed | None, plan: Plan) -> Typed | None:
         kept={name: why for name, why in typed.kept.items() if name in there},
         exact=frozenset(name for name in stored if owners.get(name, name) in typed.exact),
     )
+
+
+def new_config(folder: str, made: Mapping[str, bytes]) -> dict[str, bytes]:
+    """{config.json: its text} of a folder, or as it is `made`, without what it says of quantised weights.
+
+    Empty where it says nothing of them.
+    """
+    path = os.path.join(folder, CONFIG)
+    if not os.path.isfile(path):
+        return {}
+    config = json.loads(made[CONFIG]) if CONFIG in made else dict(hf_config.whole(path))
+    kept = {key: value for key, value in config.items() if key not in QUANTISED}
+    return {CONFIG: f"{json.dumps(kept, indent=2)}\n".encode()} if kept != config else {}
+
+
+def dequantised_again(found: Checkpoint, source: Checkpoint) -> tuple[tuple[Target, ...], frozenset[str]]:
+    """Weights of an output that were FP8 codes in its source, as these give them again, and what went with the codes.
+
+    PlanError where they cannot be dequantised.
+    """
+    recorded = types_record.decode(found.files[0].path, found.metadata).dequantised
+    mine, theirs = found.views(), source.views()
+    both = [name for name in recorded if name in mine and name in theirs]
+    names = [n for n in both if theirs[n].dtype.name in dequantise.FP8 and mine[n].dtype != theirs[n].dtype]
+    if not names:
+        return (), frozenset()
+    again = dequantise.scaled(source.entries, packing_of(config_beside(source.files[0].path)), names)
+    gone = {other for name in names for other in again[name].beside if other not in mine}
+    return tuple(one.target(name, mine[name].dtype) for name, one in again.items()), frozenset(gone)
 
 
 def judge(typed: Typed | None, allow_overflow: bool) -> Callable[[Counts], None]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from paramtool.commands import _ties, adapter_config
+from paramtool.commands import _casts, _ties, adapter_config
 from paramtool.commands.output.dialect_folder import made_of
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
 from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import hf_config
 from paramtool.formats.files import holds, same_bytes, unreadable
-from paramtool.formats.record import ties
+from paramtool.formats.record import ties, types
 from paramtool.lazy_dataclass import dataclass
 
 NOTHING: Mapping[str, str] = {}
@@ -44,6 +44,9 @@ def beside(
     total = sum(os.path.getsize(path) for name, path in other.items() if name in own)
     with progress("files", total) as advance:
         retied = {} if hf_config.NAME in instead else _retied(expected, found)
+        if _is_dequantised(found) and hf_config.NAME not in instead:
+            other.pop(_casts.QUANTISATION, None)
+            retied |= _casts.new_config(against, retied)
         made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))
         there = {name: path for name, path in other.items() if name not in gone}
@@ -103,6 +106,11 @@ def _retied(expected: Sets, found: Sets) -> dict[str, bytes]:
             config = _ties.new_config(source.checkpoint, [*known.untied], known.tied)
             made |= {f"{place}/{name}" if place else name: content for name, content in config.items()}
     return made
+
+
+def _is_dequantised(found: Sets) -> bool:
+    """Whether a folder's weights were dequantised, so that its config says nothing of that."""
+    return any(types.decode(one.path, one.checkpoint.metadata).dequantised for sets in found.values() for one in sets)
 
 
 def _calculated(names: Iterable[str], files: Mapping[str, str], made: Mapping[str, bytes]) -> list[str]:

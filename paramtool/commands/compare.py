@@ -10,8 +10,9 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.match import Content, Equal, Match
+from paramtool.parts import quantised
 from paramtool.passes.dedup import candidates as questions
-from paramtool.passes.dedup import fused_vectors, quantised
+from paramtool.passes.dedup import fused_vectors
 from paramtool.passes.dedup.candidates import Candidate
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def compare(
     total = sum(one.view.nbytes for one in found)
     with Pool(checkpoint, looking.memory) as pool, progress("compare", total) as advance:
         packed = quantised.groups(checkpoint.entries)
-        scales = quantised.scales_of(checkpoint, packed, found)
+        scales = questions.scales_of(checkpoint, packed, found)
         groups = questions.equal_groups([*found, *scales])
-        equal = quantised.whole(checkpoint.entries, packed, list(equal_classes(pool, groups, advance)), scales)
+        equal = questions.with_scales(checkpoint.entries, packed, list(equal_classes(pool, groups, advance)), scales)
         rest = questions.distinct(found, equal)
         same = constants(pool, [(one.name, one.view) for one in rest], advance)
         rest = questions.distinct(rest, (), {*same, *quantised.parts(packed)})

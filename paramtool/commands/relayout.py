@@ -219,10 +219,12 @@ def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder
     made = {**_adapter(os.fspath(path), found.checkpoint, options)} if is_folder(path) else {}
     if is_folder(path) and options.new_config is None:
         made |= _ties.new_config(found.checkpoint, options.untie, options.tie or {})
-    if not made:
+        made |= _casts.new_config(os.fspath(path), made) if options.dequantise else {}
+    gone = {_casts.QUANTISATION} if options.dequantise else set()
+    if not (made or gone):
         return form
     form = form or DialectFolder(found.name)
-    return replace(form, made={**form.made, **made}, gone=form.gone | made.keys())
+    return replace(form, made={**form.made, **made}, gone=form.gone | made.keys() | gone)
 
 
 def _adapter(folder: str, checkpoint: Checkpoint, options: RelayoutOptions) -> Mapping[str, bytes]:
@@ -273,7 +275,10 @@ def _prepared(
     gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else network_warnings(found)
-    told += [*_casts.warnings(typed, where.sidecars.files), *_ties.unsaid(source, options.tie, where.sidecars.files)]
+    told += [
+        *_casts.warnings(typed, (*where.sidecars.files, *where.made)),
+        *_ties.unsaid(source, options.tie, where.sidecars.files),
+    ]
     told += copied_state.warnings(path, weights, where.sidecars.files, options)
     told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
     report = Relayouted(
@@ -387,6 +392,12 @@ def _planned(
     refuse_unsaid(plan, carried, where.writer.is_plain)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
+    if typed and typed.dequantised:
+        gone = {name for others in typed.dequantised.values() for name in others}
+        rest = {name: entry for name, entry in outcome.rest.entries.items() if name not in gone}
+        kept = {n: one for n, one in outcome.untouched.items() if n not in gone and n not in typed.dequantised}
+        made = outcome.made | typed.dequantised.keys()
+        outcome = replace(outcome, rest=replace(outcome.rest, entries=rest), untouched=kept, made=made)
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
 
@@ -449,7 +460,7 @@ def convert(
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
-    into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
+    dequantise: bool = False, into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
     untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
     skip_unsupported: bool = False, plain: bool = False, strict: bool = False, weights: str | None = None,
     only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN, allow_class: Sequence[str] = (),
@@ -485,6 +496,7 @@ def convert(
       `["float16", "head.*=float32"]`, of which the last that matches counts
     - `keep_float32`: kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that stay float32
     - `allow_overflow`: casts may make finite numbers infinite
+    - `dequantise`: write the weights that FP8 codes and their scales stand for, in the scales' type, or in `dtype`
     - `into`: a model file of Keras or ONNX: the output is this model with its weights replaced, its networks in its
       layout; everything else of it stays byte for byte
     - `map`: `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C` join and split
@@ -521,7 +533,7 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     if options.into is not None:
         if options.format is not None:
             raise UsageError("the output is a model (--into), and --format is for folders of weights")
-        if options.dtype or options.keep_float32 or options.allow_overflow:
+        if options.dtype or options.keep_float32 or options.allow_overflow or options.dequantise:
             raise UsageError(
                 "the types of tensors are those of the model (--into), and --dtype gives others",
                 hint="convert the types first, without --into, and then that output --into the model",
@@ -540,6 +552,11 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
         raise UsageError(
             f"{os.fspath(output)}: MXNet 2 does not load an NDArray list under NumPy's semantics; it loads .npz",
             hint=f"-o {quote(os.path.splitext(os.fspath(output))[0])}.npz, which may be renamed to .params",
+        )
+    if target and options.dequantise:
+        raise UsageError(
+            f"--dequantise writes weights in the layout that they are in, and --to {target} in another",
+            hint="convert without --to first, and then that output --to another layout",
         )
     return replace(options, target=target) if target else replace(options, as_is=True)
 
@@ -598,7 +615,8 @@ def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
 
 
 _FIXED: Mapping[str, Any] = {
-    "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "into": None,
+    "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "dequantise": False,
+    "into": None,
     "map": (), "format": None, "untie": (), "tie": None,
 }  # fmt: skip
 """Fields that not all three have a keyword for."""

@@ -57,6 +57,8 @@ class RelayoutOptions(ObjectOptions):
     """Kinds of modules, or patterns, of tensors that are float32 in the output."""
     allow_overflow: bool = False
     """Casts may make finite numbers infinite."""
+    dequantise: bool = False
+    """Write the weights that FP8 codes and their scales stand for, in place of both."""
     into: Path | None = None
     """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
     map: Sequence[str] = ()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from paramtool.commands import _ties
+from paramtool.commands import _casts, _ties
 from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
@@ -65,6 +65,8 @@ class Verified(Displayed):
     """Tensors of converted networks in the output that were compared with what converting the source again gives."""
     rounded: int = 0
     """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
+    dequantised: int = 0
+    """Tensors that were codes in the source, and are what these and their scales stand for."""
 
     _facts = "`differences`, which is empty where nothing differs"
 
@@ -74,6 +76,7 @@ class Verified(Displayed):
         yield "against", self.against
         equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
         cast = f", {plural(self.rounded, 'tensor')} rounded as recorded" if self.rounded else ""
+        cast += f", {plural(self.dequantised, 'tensor')} dequantised as recorded" if self.dequantised else ""
         cast += f", {plural(self.remade, 'converted tensor')} converted again" if self.remade else ""
         left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
         yield "verdict", f"{equal}: {plural(self.names, 'name')}{cast}{left}; compared: {', '.join(self.compared)}"
@@ -190,6 +193,7 @@ def verify_each(
             result.converted + one.converted,
             result.remade + one.remade,
             result.rounded + one.rounded,
+            result.dequantised + one.dequantised,
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
@@ -296,6 +300,8 @@ def _compared(
     moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), state=choice)
     expected = whole = moved.expected
     found = _lacking(found, moved.unknown) if moved.unknown else found
+    weights, gone = _casts.dequantised_again(found, source)
+    expected = whole = _lacking(expected, gone)
     parts = _converted(_without_declared(found, expected), expected)
     found, expected, warnings = parts.found, parts.expected, [*moved.notes, *parts.notes]
     if asked.subset:
@@ -305,10 +311,10 @@ def _compared(
         cast = _cast(found, expected)
         views = output_whole.views()
         same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
-        rearranged = {target.name for target in same}
+        rearranged = {target.name for target in (*same, *weights)}
         differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
-        targets = (*same, *parts.remade)
-        differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata))
+        targets = (*same, *weights, *parts.remade)
+        differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata).cast)
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
@@ -338,13 +344,14 @@ def _compared(
         tuple(compared),
         parts.count + len(moved.unknown),
         len(parts.remade) + len(moved.targets),
-        len(cast),
+        len(cast) - len(weights),
+        len(weights),
     )
 
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
     """{name: its type in the source}, of tensors that the output's record says were cast from that type."""
-    recorded = types_record.decode(found.files[0].path, found.metadata)
+    recorded = types_record.decode(found.files[0].path, found.metadata).cast
     mine, theirs = found.views(), expected.views()
     return {
         name: dtype

@@ -27,7 +27,7 @@ from paramtool.model.view import View, contiguous
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Fill one view of a target with the signed sum of views of the source, times `scale`, plus a number.
+    """Fill one view of a target with the signed sum of views of the source, plus a number, times `scale`.
 
     A single term of the target's dtype with sign +1 and no shift copies bytes unchanged.  Without terms the shift is
     written, which is mostly zero.  Anything else is arithmetic, in the type of the terms; where the target has another
@@ -39,8 +39,15 @@ class Copy:
     shift: float = 0.0
     names: tuple[str, ...] = field(default=(), compare=False)
     """The tensors of a converted network that the terms come from.  A view does not say: tensors can share it."""
-    scale: float = 1.0
-    """1 except for what an optimizer keeps for a parameter that becomes several."""
+    scale: float | View = 1.0
+    """1 except for what an optimizer keeps for a parameter that becomes several, and for codes of quantised weights:
+    these are multiplied with a view of the source of the same shape, in the type of its numbers."""
+
+    @property
+    def sources(self) -> tuple[View, ...]:
+        """The views of the source that it reads."""
+        views = tuple(view for _, view in self.terms)
+        return (*views, self.scale) if isinstance(self.scale, View) else views
 
     @property
     def is_plain(self) -> bool:
@@ -189,7 +196,7 @@ class Plan(Displayed):
 
     def sources(self) -> set[int]:
         """The storages of the source that it reads."""
-        return {int(v.storage) for target in self.targets for copy in target.copies for _, v in copy.terms}
+        return {int(view.storage) for target in self.targets for copy in target.copies for view in copy.sources}
 
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, what is derived, and the aliases."""
@@ -233,7 +240,7 @@ def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
     if not _are_runs(target):
         _check_tiling(target)
     for copy in target.copies:
-        for _, view in copy.terms:
+        for view in copy.sources:
             there = nbytes_of(storages, view.storage)
             if there is None or view.byte_stop > there or view.shape != copy.destination.shape:
                 raise PlanError(f"{target.name!r}: a source window does not fit")

@@ -34,6 +34,12 @@ def packing_of(config: Mapping[str, object]) -> Packing:
     """What a config says of quantised weights: bits of a code, tiles, the method."""
     found = config.get("quantization_config")
     said: Mapping[str, object] = found if isinstance(found, dict) else {}
+    groups = said.get("config_groups")  # compressed-tensors
+    weights = (
+        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    )
+    if len(weights) == 1 and isinstance(weights[0], dict):
+        said = {"bits": weights[0].get("num_bits"), "weight_block_size": weights[0].get("block_structure"), **said}
     bits, tile, method = said.get("bits"), said.get("weight_block_size"), said.get("quant_method")
     usual = Packing()
     sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()

@@ -11,8 +11,9 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Content, Equal, Match
 from paramtool.model.view import View, contiguous
-from paramtool.passes.dedup import fused_vectors, quantised
-from paramtool.passes.dedup.candidates import Candidate, candidates
+from paramtool.parts import quantised
+from paramtool.passes.dedup import fused_vectors
+from paramtool.passes.dedup.candidates import Candidate, candidates, scales_of, with_scales
 from paramtool.passes.dedup.placement import settle
 from tests.passes.made import checkpoint, view
 
@@ -102,7 +103,7 @@ def test_scales() -> None:
         | {"m.zeros": view(4, 0), "m.w_scale": view(5, 64)}
     )
     found = candidates(one, alias.build(one), 64)
-    small = quantised.scales_of(one, quantised.groups(one.entries), found)
+    small = scales_of(one, quantised.groups(one.entries), found)
     assert [x.name for x in found] == ["m.weight", "m.w_scale"]
     assert small == [Candidate(name, one.entries[name].value, "model", False) for name in ("m.zero", "m.scale")]
 
@@ -115,7 +116,7 @@ def whole(one: Checkpoint, *classes: tuple[str, ...], small: tuple[str, ...] = (
     """The classes that are left of classes of equal names."""
     equal = [Equal(names, f"digest{k}", False) for k, names in enumerate(classes)]
     left_out = [Candidate(name, one.entries[name].value, "model", False) for name in small]
-    found = quantised.whole(one.entries, quantised.groups(one.entries), equal, left_out)
+    found = with_scales(one.entries, quantised.groups(one.entries), equal, left_out)
     assert all(x.digest in {y.digest for y in equal if set(x.names) <= set(y.names)} for x in found)
     return {x.names for x in found}
 

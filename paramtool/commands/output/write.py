@@ -24,7 +24,7 @@ from paramtool.engine.write.arithmetic import count, prove
 from paramtool.engine.write.casting import Counts
 from paramtool.engine.write.places import NOTHING, check_beside
 from paramtool.engine.write.staging import Staged
-from paramtool.engine.write.verify import by_name
+from paramtool.engine.write.verify import by_name, by_target
 from paramtool.engine.write.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, listed
 from paramtool.formats.folder.weight_names import WeightsName
@@ -34,6 +34,7 @@ from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan
+from paramtool.model.view import View
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
@@ -141,6 +142,8 @@ class Work:
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
+        new = {name for name in self.made - {*known} if isinstance(written.entries[name].value, View)}
+        yield from by_target(written, self.checkpoint, [one for one in self.plan.targets if one.name in new])
         if self.writer.sharing == "record":
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         else:

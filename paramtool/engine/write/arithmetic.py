@@ -49,7 +49,11 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
         return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
     with np.errstate(over="ignore", invalid="ignore"):
         found = total(copy.terms, copy.shift, box, source)
-        found = found if copy.scale == 1 else found * found.dtype.type(copy.scale)
+        if isinstance(copy.scale, View):
+            scales = source.array(copy.scale).view(number_type(copy.scale.dtype))[box]
+            found = _scaled(found, scales, str(copy.destination.storage))
+        elif copy.scale != 1:
+            found = found * found.dtype.type(copy.scale)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
         _refuse_overflow(copy, box, source)
     if copy.is_cast:
@@ -60,12 +64,27 @@ def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) ->
     return found
 
 
+def _scaled(codes: Any, scales: Any, name: str) -> Any:
+    """Codes of a quantised weight times their scales, in the scales' type, or float32 where that has one byte.
+
+    PlanError where a product is too large for it.
+    """
+    import numpy as np
+
+    scales = scales if scales.dtype.itemsize > 1 else scales.astype("f4")
+    found = codes.astype(scales.dtype) * scales
+    if (np.isinf(found.astype("f4")) & np.isfinite(codes.astype("f4")) & np.isfinite(scales.astype("f4"))).any():
+        raise PlanError(f"{name!r}: codes times scales overflow {scales.dtype}")
+    return found
+
+
 def count(targets: Iterable[Target], source: Source, counts: Counts) -> None:
     """Read what is cast, and count what the casts would do; nothing is written."""
     for target in targets:
         for copy in target.copies:
             if copy.is_cast:
-                source.prove(int(copy.terms[0][1].storage))
+                for view in copy.sources:
+                    source.prove(int(view.storage))
                 for box in boxes(copy):
                     value(copy, box, source, counts)
 
@@ -75,8 +94,8 @@ def computed(target: Target, source: Source) -> Any:
     import numpy as np
 
     for copy in target.copies:
-        for _, term in copy.terms:
-            source.prove(int(term.storage))
+        for view in copy.sources:
+            source.prove(int(view.storage))
     found = np.zeros(target.shape, number_type(target.dtype))
     for copy in target.copies:
         view, size = copy.destination, target.dtype.block_bytes

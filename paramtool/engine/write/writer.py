@@ -199,8 +199,8 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
         return
     short.flush()
     for copy in copies:
-        for _, term in copy.terms:
-            source.prove(int(term.storage))
+        for view in copy.sources:
+            source.prove(int(view.storage))
     import numpy as np
 
     band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes

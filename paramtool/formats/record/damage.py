@@ -29,7 +29,7 @@ def reading(record: str, hint: str, *, names_type: bool = True) -> Iterator[None
 
 
 def versioned(text: str, version: int, *, surrogates: bool = True) -> dict[str, Any]:
-    """A record as JSON data; ValueError or another of `DAMAGE` if it is not JSON, or is of another version.
+    """A record as JSON data; ValueError or another of `DAMAGE` if it is not JSON, or is of a later version.
 
     `surrogates` as of `strict_json.strict`.
 
@@ -38,6 +38,6 @@ def versioned(text: str, version: int, *, surrogates: bool = True) -> dict[str, 
     ValueError: version 2, this program reads 1
     """
     record: dict[str, Any] = strict_json.strict(text, surrogates=surrogates)
-    if type(record["version"]) is not int or record["version"] != version:
+    if type(record["version"]) is not int or not 0 < record["version"] <= version:
         raise ValueError(f"version {record['version']!r}, this program reads {version}")
     return record

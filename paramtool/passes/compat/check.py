@@ -22,11 +22,11 @@ from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
+from paramtool.parts import quantised
 from paramtool.passes import suggest
 from paramtool.passes.compat.constraints import TieQuestion, questions
 from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 from paramtool.passes.config_ties.patterns import tied_advice
-from paramtool.passes.dedup import quantised
 
 
 @dataclass(frozen=True, slots=True)

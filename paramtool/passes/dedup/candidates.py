@@ -6,6 +6,7 @@
     row_groups        rows of one length: could the small tensors be slices of the large ones?
     transpose_groups  the same lengths of axes, in any order
     cast_groups       one shape, a narrow and a wide type of number
+    scales_of         what belongs to the codes of quantised weights, whatever its size
 
 Tensors below a minimum size are not compared: counters and scales are equal by chance.  Packed types are compared
 whole.
@@ -13,14 +14,16 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.model.alias import AliasGraph, fills
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import NARROWER
 from paramtool.model.match import Equal, Rows
 from paramtool.model.view import View
+from paramtool.parts.quantised import Groups, parts
 
 
 class Candidate(NamedTuple):
@@ -148,3 +151,50 @@ def _grouped(found: Iterable[Candidate], key: Callable[[Candidate], Hashable]) -
     for one in found:
         groups.setdefault(key(one), []).append(one)
     return list(groups.values())
+
+
+def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
+    """The tensors that belong to packed weights and are too small to be candidates by themselves."""
+    known = {one.name for one in found}
+    small = []
+    for name in parts(packed) - known:
+        value = checkpoint.entries[name].value
+        if isinstance(value, View) and value.numel:
+            small.append(Candidate(name, value, checkpoint.entries[name].role, False))
+    order = {name: k for k, name in enumerate(checkpoint.entries)}
+    return sorted(small, key=lambda one: order[one.name])
+
+
+def with_scales(
+    entries: Mapping[str, Entry], packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]
+) -> list[Equal]:
+    """The classes of equal names, split where scales of packed weights differ, and without those in `small`."""
+    classes = list(equal)
+    class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}
+
+    def content(name: str) -> str:
+        window = _window(entries[name])
+        return str(class_of.get(window, window))
+
+    signature: dict[str, list[object]] = {}
+    for name, others in packed.items():
+        mark = (content(name), sorted((label, content(other)) for other, label in others.items()))
+        for part in (name, *others):
+            signature.setdefault(part, []).append(mark)
+    left_out = {one.name for one in small}
+    return [part for one in classes for part in _apart(one, signature, left_out)]
+
+
+def _window(entry: Entry) -> str:
+    """A string that is the same for two names exactly if they have the same window."""
+    return repr(entry.value)
+
+
+def _apart(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
+    alike: dict[str, list[str]] = {}
+    for name in one.names:
+        if name not in left_out:
+            alike.setdefault(repr(signature.get(name)), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield replace(one, names=tuple(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from paramtool.errors import LayoutError, some
 from paramtool.model import objects
@@ -226,4 +227,5 @@ def _scaled(target: Target, factor: float) -> Target:
     """A target times a factor."""
     if factor == 1:
         return target
-    return replace(target, copies=tuple(replace(copy, scale=copy.scale * factor) for copy in target.copies))
+    copies = ((copy, cast(float, copy.scale)) for copy in target.copies)
+    return replace(target, copies=tuple(replace(copy, scale=scale * factor) for copy, scale in copies))

@@ -2,12 +2,15 @@
 
 Names that share memory get one type; a rule that would give them two is refused.  Names that share bytes only because
 these are equal are stored apart where their types differ.
+
+The codes of quantised weights have no meaning in another type, and what belongs to them keeps its own unless a pattern
+names it (`parts/quantised.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from shlex import quote
 
@@ -17,7 +20,10 @@ from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Plan, Target, whole
-from paramtool.passes.types import kinds
+from paramtool.parts import quantised
+from paramtool.parts.packing import Packing
+from paramtool.passes.objects_differ import without
+from paramtool.passes.types import dequantise, kinds
 from paramtool.passes.types.rules import TypeRules
 
 WIDE = ("float16", "bfloat16", "float32", "float64")
@@ -41,19 +47,25 @@ class Typed:
     """{tensor: why it is float32 in the output}"""
     exact: frozenset[str]
     """Stored tensors whose cast must lose nothing."""
+    dequantised: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{weight that was FP8 codes: the names that went with them, its scales first}"""
     left: tuple[str, ...] = ()
     """What a rule does not touch, for people."""
     warnings: tuple[str, ...] = ()
 
 
-def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
+def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: Packing | None = None) -> Typed:
     """A plan with tensors cast as the rules say; `entries` are those of the source.
 
-    UsageError for a rule that matches nothing or contradicts another; PlanError where names that share memory would
-    get two types, or a tensor cannot be cast.
+    With `packing`, what a config says of them, quantised weights are dequantised, and have the type of their scales if
+    no rule gives another.  UsageError for a rule that matches nothing or contradicts another, and where nothing is
+    quantised; PlanError where names that share memory would get two types, or a tensor cannot be cast or dequantised.
     """
-    asked = _TypeRequest(plan, entries, rules)
+    asked = _TypeRequest(plan, entries, rules, packing)
+    plan = asked.plan
     wanted = asked.dtypes(plan)
+    kept = asked.codes.keys() - asked.scaled.keys()
+    _refuse_codes(plan, sorted(name for name in kept if wanted[name] != asked.views[name].dtype))
     plan = _apart(_stored(plan, wanted), wanted)
     names: dict[str, Alias] = dict(plan.names)
     on: dict[str, list[str]] = {}
@@ -63,7 +75,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
     casts: dict[str, str] = {}
     for target in plan.targets:
         members = on.get(target.name, [])
-        moved = [name for name in members if wanted[name] != names[name].window.dtype]
+        moved = [name for name in members if name in asked.scaled or wanted[name] != names[name].window.dtype]
         if not moved:
             targets.append(target)
             continue
@@ -71,7 +83,8 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
         _refuse_uncast(plan, target, members, dtype)
         _refuse_split(plan, target, members, wanted)
         casts[target.name] = target.dtype.name
-        targets.append(_cast(target, dtype))
+        made = _cast if asked.scaled.keys().isdisjoint(members) else asked.dequantised
+        targets.append(made(target, dtype))
         for name in members:
             names[name] = names[name]._replace(window=replace(names[name].window, dtype=dtype))
     return Typed(
@@ -80,6 +93,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
         {name: casts[one.owner] for name, one in names.items() if one.owner in casts},
         asked.kept,
         frozenset(name for name, before in casts.items() if before in WHOLE_NUMBERS),
+        {name: one.beside for name, one in asked.scaled.items()},
         tuple(asked.left({name for name, one in names.items() if one.owner in casts})),
         tuple(asked.warnings(casts, names)),
     )
@@ -88,10 +102,21 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
 class _TypeRequest:
     """What the rules say of each name."""
 
-    def __init__(self, plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> None:
+    def __init__(
+        self, plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: Packing | None = None
+    ) -> None:
         self.rules = rules
         self.entries = entries
-        self.views = {name: one.window for name, one in plan.names.items()}
+        there = {name: entry for name, entry in entries.items() if name in plan.names}
+        self.codes = quantised.groups(there)
+        """{codes of a quantised weight: what belongs to them}"""
+        if packing is not None and not self.codes:
+            raise UsageError(f"{plan.source}: has no quantised weights", hint="leave out --dequantise")
+        self.scaled = {} if packing is None else dequantise.scaled(there, packing, self.codes)
+        """{codes: they and their scales}, of those that become weights."""
+        self.plan = _lacking(plan, {name for one in self.scaled.values() for name in one.beside})
+        self.views = {name: one.window for name, one in self.plan.names.items()}
+        self.beside = quantised.parts(self.codes) - self.codes.keys()
         self.kept, self.absent = kinds.kept(self.views, entries, rules)
         self.kept = {name: why for name, why in self.kept.items() if self._may(name)}
         for rule in rules.rules:
@@ -131,17 +156,34 @@ class _TypeRequest:
 
     def dtype(self, name: str) -> DType:
         """The type that the rules give a name."""
-        there = self.views[name].dtype
+        there = self.scaled[name].dtype if name in self.scaled else self.views[name].dtype
         if name in self.kept:
             return KEPT
         for rule in reversed(self.rules.rules):
             if rule.pattern and rule.matches(name):
+                if name in self.beside and rule.pattern != name and not quantised.is_beside(rule.pattern):
+                    continue
                 if self._may(name):
                     return rule.dtype
                 if rule.pattern == name:
                     return self._one(name, rule.dtype)
         is_plain = there.name in WIDE and self._role(name) not in ("optimizer", "other")
+        is_plain = is_plain and name not in self.beside and (name not in self.codes or name in self.scaled)
         return self.rules.default or there if is_plain else there
+
+    def dequantised(self, target: Target, dtype: DType) -> Target:
+        """The weight that codes and their scales stand for."""
+        members = [name for name, one in self.plan.names.items() if one.owner == target.name]
+        scales = {self.scaled[name].scales if name in self.scaled else None for name in members}
+        (first, *_) = (self.scaled[name] for name in members if name in self.scaled)
+        if dtype == target.dtype:
+            raise UsageError(f"{members[0]!r}: --dequantise makes it no {dtype.name}", hint="give it another --dtype")
+        if len(scales) > 1 or any(self.views[name] != target.view for name in members):
+            raise PlanError(
+                f"{self.plan.source}: {some(members, MANY)}: share codes, and not all that belongs to them",
+                hint="without --dequantise they stay as they are",
+            )
+        return first.target(target.name, dtype)
 
     def _one(self, name: str, dtype: DType) -> DType:
         """The type for a tensor that is not of floating point numbers and is named in full."""
@@ -153,13 +195,19 @@ class _TypeRequest:
 
     def left(self, cast: Collection[str]) -> Iterator[str]:
         """What a rule without a pattern does not touch; `cast` are the names that are cast."""
+        named = [rule for rule in self.rules.rules if rule.pattern]
+        kept = [name for name in self.views if name in self.beside and name not in cast and name not in self.kept]
+        kept = [name for name in kept if self.views[name].dtype.name in WIDE]
+        if self.rules.default is None:
+            kept = [name for name in kept if any(rule.matches(name) for rule in named)]
+        if kept:
+            yield f"{plural(len(kept), 'scale')} of quantised weights: {some(kept, MANY)}"
         if self.rules.default is None:
             return
-        named = [rule for rule in self.rules.rules if rule.pattern]
         rest = [
             name
             for name in self.views
-            if not (name in self.kept or name in cast or any(rule.matches(name) for rule in named))
+            if not (name in self.kept or name in cast or name in kept or any(rule.matches(name) for rule in named))
         ]
         groups: dict[str, Callable[[str], bool]] = {
             "of the optimizer": lambda n: self._role(n) == "optimizer",
@@ -205,6 +253,32 @@ def _matches_nothing(rule: str, pattern: str, hit: list[str], names: Mapping[str
 def _cast(target: Target, dtype: DType) -> Target:
     copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in target.copies)
     return replace(target, dtype=dtype, copies=copies)
+
+
+def _lacking(plan: Plan, gone: Collection[str]) -> Plan:
+    """The plan without some names, and without what is stored for these alone."""
+    if not gone:
+        return plan
+    names = {name: one for name, one in plan.names.items() if name not in gone}
+    kept = {one.owner for one in names.values()}
+    return replace(
+        plan,
+        targets=tuple(target for target in plan.targets if target.name in kept or target.name not in plan.names),
+        names=names,
+        derived={name: how for name, how in plan.derived.items() if name in names},
+        objects=without(plan.objects, gone),
+    )
+
+
+def _refuse_codes(plan: Plan, names: list[str]) -> None:
+    """PlanError where codes would be cast without their scales."""
+    if names:
+        raise PlanError(
+            f"{plan.source}: {some(names, MANY)}: the codes of quantised weights mean nothing in another type without "
+            "their scales",
+            hint="a pattern that does not match them leaves them as they are; convert --dequantise gives the weights "
+            "that FP8 codes and their scales stand for",
+        )
 
 
 def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mapping[str, DType]) -> None:

@@ -1,7 +1,7 @@
-"""Quantised tensors: packed weights have no meaning without their scales, so both are compared together.
+"""Quantised weights: which tensors of a checkpoint are their codes, and which are their scales, tables and states.
 
-Equal packed weights with different scales are different weights.  So packed weights count as equal only if everything
-that belongs to them is equal, too.
+Codes have no meaning without what belongs to them.  Dedup compares both together, casts leave both as they are, and
+`inspect` counts the weights that they stand for (`weights_in`).
 
 What belongs together follows from structure, since every quantiser uses words of its own.  Packed weights are integers
 of up to four bytes, floats of one byte and types of a few bits, but not indexes, masks or booleans.  Tensors whose last
@@ -18,22 +18,20 @@ If one module has several packed tensors, a scale belongs to those that its name
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DType
-from paramtool.model.match import Equal
 from paramtool.model.view import View
-from paramtool.passes.dedup.candidates import Candidate
 
 SCALES = ("scale", "zero", "absmax", "amax", "quant_map", "codebook")
 """The last word of a scale's name contains one of these."""
 SCALE_ENDS = ("scb", "s", "zp", "lut")
 """Shorter words for a scale, which are the whole word or follow a `_`: bitsandbytes' SCB, Marlin's `s`."""
-FURTHER = ("biases", "g_idx", "shape", "qbias")
-"""Further words that belong to packed weights with scales, whole or after a `_`: MLX, GPTQ, compressed-tensors."""
+FURTHER = ("biases", "g_idx", "shape", "qbias", "format")
+"""Further words that belong to packed weights with scales, whole or after a `_`: MLX, GPTQ, compressed-tensors,
+bitsandbytes."""
 PACKED = ("qweight", "weight_packed", "W_q")
 """Names of packed weights of any type: HQQ may write them as floats."""
 WEIGHTS = ("weight", "kernel")
@@ -133,6 +131,16 @@ def _label(name: str, packed: str) -> Label:
     return tuple(word for word in _words(_split(name)[1]) if word not in known)
 
 
+def is_beside(pattern: str) -> bool:
+    """Whether a pattern names what belongs to codes: its last word is that of a scale or a table.
+
+    >>> is_beside("*.weight_scale"), is_beside("h.0.absmax"), is_beside("*.weight*"), is_beside("*")
+    (True, True, False, False)
+    """
+    word = _split(pattern)[1].strip("*")
+    return _is_scale(word) or _ends(word.lower(), FURTHER)
+
+
 @lru_cache(4096)
 def _is_scale(word: str) -> bool:
     word = word.lower()
@@ -168,50 +176,3 @@ def packed(entries: Mapping[str, Entry]) -> set[str]:
     """The names of packed weights: integers and one-byte floats that have no meaning without the scales beside them."""
     found = {name: entries[name].value for name in parts(groups(entries))}
     return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}
-
-
-def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
-    """The tensors that belong to packed weights and are too small to be candidates by themselves."""
-    known = {one.name for one in found}
-    small = []
-    for name in parts(packed) - known:
-        value = checkpoint.entries[name].value
-        if isinstance(value, View) and value.numel:
-            small.append(Candidate(name, value, checkpoint.entries[name].role, False))
-    order = {name: k for k, name in enumerate(checkpoint.entries)}
-    return sorted(small, key=lambda one: order[one.name])
-
-
-def whole(
-    entries: Mapping[str, Entry], packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]
-) -> list[Equal]:
-    """The classes of equal names, split where scales of packed weights differ, and without those in `small`."""
-    classes = list(equal)
-    class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}
-
-    def content(name: str) -> str:
-        window = _window(entries[name])
-        return str(class_of.get(window, window))
-
-    signature: dict[str, list[object]] = {}
-    for name, others in packed.items():
-        mark = (content(name), sorted((label, content(other)) for other, label in others.items()))
-        for part in (name, *others):
-            signature.setdefault(part, []).append(mark)
-    left_out = {one.name for one in small}
-    return [part for one in classes for part in _apart(one, signature, left_out)]
-
-
-def _window(entry: Entry) -> str:
-    """A string that is the same for two names exactly if they have the same window."""
-    return repr(entry.value)
-
-
-def _apart(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
-    alike: dict[str, list[str]] = {}
-    for name in one.names:
-        if name not in left_out:
-            alike.setdefault(repr(signature.get(name)), []).append(name)
-    for names in alike.values():
-        if len(names) > 1:
-            yield replace(one, names=tuple(names))
