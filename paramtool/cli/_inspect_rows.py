@@ -37,6 +37,7 @@ def rows(
     """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
     parameters = found.parameters
     yield from _head(found, parameters)
+    yield from _quantised(found)
     yield from _kinds(found)
     yield from _unknown(found)
     yield from _unused(found)
@@ -85,6 +86,16 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
         yield ("only", found.section, "this section alone, its prefix stripped from every name")
     for section in sections(checkpoint):
         yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
+
+
+def _quantised(found: Inspection) -> Iterator[_render.Row]:
+    """How the parameters of quantised weights are counted."""
+    weights = found.quantised
+    known = sum(bool(one) for one in weights.values())
+    if known:
+        yield ("quantised", plural(known, "weight"), "parameters are counted before packing, without scales")
+    if unknown := [name for name, one in weights.items() if one is None]:
+        yield ("uncounted", _some(unknown), "nothing shows how many weights these codes hold; a config.json can")
 
 
 def _kinds(found: Inspection) -> Iterator[_render.Row]:

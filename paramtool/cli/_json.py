@@ -44,6 +44,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
                tree: bool = False, depth: int | None = None) -> dict[str, Any]:  # fmt: skip
     """`paramtool inspect --json`; `notes` are those that the checkpoint itself does not have."""
     checkpoint, graph = found.checkpoint, found.graph
+    uncounted = [name for name, one in found.quantised.items() if one is None]
     data: dict[str, Any] = {
         "schema": "paramtool.inspect/4",
         "path": found.path,
@@ -54,6 +55,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
         "tensors": len(checkpoint.entries),
         "distinct": found.distinct,
         "parameters": found.parameters,
+        **({"uncounted": uncounted} if uncounted else {}),
         "dtypes": dtypes(checkpoint),
         "sections": sections(checkpoint),
         "groups": groups(graph),

@@ -12,7 +12,7 @@ from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import plural, refuse_string
-from paramtool.formats import policy
+from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
@@ -21,6 +21,8 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pen
 from paramtool.model.display import Displayed, Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
+from paramtool.parts import quantised
+from paramtool.parts.packing import packing_of
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
@@ -89,6 +91,8 @@ class Inspection(Displayed):
     """The recurrent networks that the file describes, or that its names and shapes show."""
     parts: SeenParts | None = None
     """The groups of attention, gated MLPs and experts; None where there are none."""
+    quantised: Mapping[str, int | None] = field(default_factory=dict)
+    """{name: elements of the weight whose codes it has, 0 if it belongs to codes, None where nothing shows them}."""
     optimizers: tuple[BoundFile, ...] | None = None
     """The optimizers of each file that has one, and which parameters their entries belong to; None where that was not
     asked for."""
@@ -132,10 +136,17 @@ class Inspection(Displayed):
 
     @property
     def parameters(self) -> int:
-        """Elements of the tensors that can be parameters; what several names share counts once."""
+        """Elements of the tensors that can be parameters, of quantised weights before they were packed.
+
+        What several names share counts once; scales do not count, nor weights of which nothing shows how many they are.
+        """
         entries, members, owners = self.checkpoint.entries, self.graph.names, self.graph.owners
-        own, others = 0, set()
+        own, others, weights = 0, set(), self.quantised
         for name, entry in entries.items():
+            if name in weights:
+                owner = members[name].owner if name in members else name
+                own += (weights[name] or 0) if owner == name or owner not in entries else 0
+                continue
             if parameter(name, entry) is None:
                 continue
             owner = members[name if name in members else f"{name}/data"].owner
@@ -287,7 +298,7 @@ def inspect(
         os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
-        networks=_networks(checkpoint), parts=seen_parts(checkpoint),
+        networks=_networks(checkpoint), parts=seen_parts(checkpoint), quantised=_quantised(checkpoint),
         optimizers=_optimizers(
             path, whole, optimizer_names, config=config, allow_class=allowed, allow_unknown=allow_unknown
         ) if optimizer or optimizer_names is not None else None,
@@ -381,6 +392,15 @@ def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progr
     from paramtool.commands import config_ties
 
     return config_ties.declared_ties(settings, checkpoint, graph, progress)
+
+
+def _quantised(checkpoint: Checkpoint) -> Mapping[str, int | None]:
+    """Quantised weights, with the bits of a code that the config beside them says."""
+    folder = os.path.dirname(checkpoint.files[0].path)
+    path = os.path.join(folder, hf_config.NAME)
+    is_there = os.path.isfile(path) and not hf_config.damage(folder)
+    bits = packing_of(hf_config.whole(path), 0).bits if is_there else 0
+    return quantised.elements(checkpoint.entries, bits, checkpoint.metadata)
 
 
 def _networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:

@@ -44,16 +44,18 @@ def tree(found: Inspection) -> TreeNode:
     separator = "." if any("." in name for name in names) else "/"
     root = TreeNode("", "")
     first: dict[str, str] = {}
+    weights = found.quantised
     for name, entry in names.items():
         counted, nbytes = _bytes(found, name)
         owner = first.setdefault(counted, name)
-        elements = parameter(name, entry) if owner == name else None
+        view = parameter(name, entry)
+        elements = weights.get(name, view.numel if view is not None else 0)
         above = _modules(root, name.split(separator)[:-1], separator)
         for module in above:
             module.tensors += 1
             if owner == name:
                 module.nbytes += nbytes
-                module.parameters += elements.numel if elements else 0
+                module.parameters += elements or 0
             elif not owner.startswith(f"{module.path}{separator}" if module.path else ""):
                 module.shared[name] = owner
     _join(root, separator)

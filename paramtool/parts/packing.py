@@ -30,21 +30,20 @@ class Packing:
     """Of low-rank factors of stacked experts, one of `WRITERS`; "" if nobody said."""
 
 
-def packing_of(config: Mapping[str, object]) -> Packing:
-    """What a config says of quantised weights: bits of a code, tiles, the method."""
-    found = config.get("quantization_config")
+def packing_of(config: Mapping[str, object], bits: int = 4) -> Packing:
+    """What a config says of quantised weights: bits of a code, tiles, the method; `bits` where it says none."""
+    found = config.get("quantization_config", config.get("quantization"))  # MLX has the second
     said: Mapping[str, object] = found if isinstance(found, dict) else {}
     groups = said.get("config_groups")  # compressed-tensors
-    weights = (
-        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    )
-    if len(weights) == 1 and isinstance(weights[0], dict):
-        said = {"bits": weights[0].get("num_bits"), "weight_block_size": weights[0].get("block_structure"), **said}
-    bits, tile, method = said.get("bits"), said.get("weight_block_size"), said.get("quant_method")
+    every = list(groups.values()) if isinstance(groups, dict) else []
+    weights = every[0].get("weights") if len(every) == 1 and isinstance(every[0], dict) else None
+    if isinstance(weights, dict):
+        said = {"bits": weights.get("num_bits"), "weight_block_size": weights.get("block_structure"), **said}
     usual = Packing()
+    width, tile, method = said.get("bits"), said.get("weight_block_size"), said.get("quant_method")
     sizes = tuple(tile) if isinstance(tile, list) and all(type(size) is int and size > 0 for size in tile) else ()
     return Packing(
-        bits=bits if type(bits) is int and bits in (2, 3, 4, 8) else usual.bits,
+        bits=width if type(width) is int and width in (2, 3, 4, 8) else bits,
         tile=(sizes[0], sizes[1]) if len(sizes) == 2 else usual.tile,
         method=method if isinstance(method, str) and method in METHODS else usual.method,
     )

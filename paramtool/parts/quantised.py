@@ -20,8 +20,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 
-from paramtool.model.checkpoint import Entry
+from paramtool.model.checkpoint import Compound, Entry
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
 
@@ -36,6 +37,13 @@ PACKED = ("qweight", "weight_packed", "W_q")
 """Names of packed weights of any type: HQQ may write them as floats."""
 WEIGHTS = ("weight", "kernel")
 """Names of packed weights if they are integers of any size."""
+ABSMAX = "absmax"
+"""What bitsandbytes has below codes of 4 bits, which it may keep as numbers of any type (`bnb_4bit_quant_storage`)."""
+TORCHAO = "_qdata"
+"""The end of the name of codes that torchao writes into safetensors, with an entry of the header for their tensor
+(prototype/safetensors/safetensors_support.py)."""
+CACHES = ("k_scale", "v_scale")
+"""Scales of caches, beside the modules whose weights are quantised: vLLM, compressed-tensors."""
 INDEXES = {"id", "ids", "idx", "index", "indices", "indexes", "mask", "masks", "position", "positions"}
 INDEXES |= {"length", "lengths", "count", "counts", "step"}
 """Parts of the names of integers that are not weights."""
@@ -50,12 +58,17 @@ Groups = Mapping[str, Mapping[str, Label]]
 def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
     """{packed weights: {a tensor that belongs to them: its name relative to theirs}}, for those that have scales."""
     found: dict[str, dict[str, Label]] = {}
-    beside = _Packed(name for name, entry in entries.items() if _is_packed(name, entry))
+    beside = _Packed(
+        name for name, entry in entries.items() if _is_packed(name, entry) or f"{name}.{ABSMAX}" in entries
+    )
     if not beside.names:
         return {}
     further: list[tuple[str, str]] = []
     for name in entries:
-        if above := beside.above(name):
+        if _split(name)[1] in CACHES and (inside := beside.inside(_split(name)[0])):
+            for other in inside:
+                found.setdefault(other, {})[name] = _label(name, other)
+        elif above := beside.above(name):
             if _is_scale(_split(name)[1]):
                 found.setdefault(above, {})[name] = _words(name[len(above) :])
             else:
@@ -79,23 +92,30 @@ class _Packed:
     def __init__(self, names: Iterable[str]) -> None:
         self.names = set(names)
         self._in: dict[str, list[str]] = {}
+        self._above: dict[str, str | None] = {}
+        self._below: dict[str, list[str]] = {}
         self._alike: dict[tuple[str, str, Label], list[str]] = {}
         for name in sorted(self.names):
             module, word = _split(name)
             self._in.setdefault(module, []).append(name)
+            self._below.setdefault(_split(module)[0], []).append(name)
             words = _words(word)
             for k in range(1, len(words) + 1):
                 self._alike.setdefault((module, "begins", words[:k]), []).append(name)
                 self._alike.setdefault((module, "ends", words[-k:]), []).append(name)
 
+    def inside(self, module: str) -> Sequence[str]:
+        """The packed weights of the modules directly inside one that has none itself."""
+        return () if module in self._in else self._below.get(module, ())
+
     def above(self, name: str) -> str | None:
         """The packed weights whose name is a parent of this name."""
         module = _split(name)[0]
-        while module:
-            if module in self.names:
-                return module
-            module = _split(module)[0]
-        return None
+        if module in self.names or not module:
+            return module or None
+        if module not in self._above:
+            self._above[module] = self.above(module)
+        return self._above[module]
 
     def nearest(self, name: str) -> Sequence[str]:
         """The packed weights that a tensor beside them, or in a module named after them, belongs to."""
@@ -131,6 +151,60 @@ def _label(name: str, packed: str) -> Label:
     return tuple(word for word in _words(_split(name)[1]) if word not in known)
 
 
+def elements(entries: Mapping[str, Entry], bits: int, metadata: Mapping[str, str]) -> dict[str, int | None]:
+    """{name: elements of the weight whose codes it has, 0 if it belongs to codes, None where nothing shows them}.
+
+    `bits` are those of a code, 0 if nobody says them; `metadata` that of the file, where torchao says what a tensor is.
+    """
+    found: dict[str, int | None] = {}
+    for name, others in groups(entries).items():
+        found |= dict.fromkeys(others, 0)
+        if (view := entries[name].value) and isinstance(view, View):
+            beside = {_split(other)[1]: one for other in others if isinstance(one := entries[other].value, View)}
+            module, word = _split(name)
+            said = metadata.get(f"{module}.{word[1:].removesuffix(TORCHAO)}", "") if word.endswith(TORCHAO) else ""
+            found[name] = _elements(word, view, beside, bits, said)
+    for name, entry in entries.items():
+        if isinstance(one := entry.value, Compound) and (one.kind == "quantised" or one.kind.startswith("torchao.")):
+            shape = one.facts.get("shape")
+            found[name] = prod(shape) if isinstance(shape, tuple) else one.parts["values"].numel
+    return found
+
+
+def _elements(word: str, codes: View, beside: Mapping[str, View], bits: int, said: str) -> int | None:
+    """How many elements codes stand for: by their types and the shapes of what belongs to them (`parts/schemes.py`)."""
+    width, numel, last = 8 * codes.dtype.block_bytes, codes.numel, codes.shape[-1:] or (1,)
+    scale = next((beside[one] for one in ("scales", "scale", f"{word}_scale") if one in beside), None)
+    zeros = beside.get("qzeros", beside.get("weight_zero_point"))
+    if codes.dtype.block_elements != 1 or codes.dtype.name.startswith("float8"):
+        return numel
+    if len(codes.shape) < 2:
+        return 0  # a flag or a text, as HQQ keeps them
+    if ABSMAX in beside:
+        bits = 4
+    elif word == "W_q":
+        if scale is not None and scale.shape[-1:] == (1,):  # HQQ, groups along the inputs of a row
+            return scale.numel * last[0]
+    elif word == "qweight" and scale is not None:
+        out = scale.shape[-1]
+        if "g_idx" in beside:
+            return out * beside["g_idx"].numel
+        bits = 32 * zeros.shape[-1] // out if zeros is not None else bits
+    elif word == "weight_packed" and zeros is not None and zeros.dtype.name == "int32":
+        bits = 32 * zeros.shape[0] // codes.shape[0]
+    elif said:
+        bits = 4 if re.search('"(Int4|NVFP4)|float4', said) else width
+    elif width == 8 and (
+        word in ("weight_packed", "blocks")
+        or word.endswith("_blocks")
+        or (scale is not None and scale.dtype.name == "float8_e4m3fn" and scale.shape[-1:] == (last[0] // 8,))
+    ):
+        bits = 4  # MXFP4 and NVFP4
+    elif codes.dtype.name in ("int8", "qint8"):
+        bits = 8
+    return numel * width // bits if bits else None
+
+
 def is_beside(pattern: str) -> bool:
     """Whether a pattern names what belongs to codes: its last word is that of a scale or a table.
 
@@ -153,12 +227,14 @@ def _ends(word: str, ends: Iterable[str]) -> bool:
 
 def _is_packed(name: str, entry: Entry) -> bool:
     """Whether a tensor could be packed weights: by its type, unless its name says otherwise."""
-    word = _split(name)[1]
-    if not isinstance(entry.value, View) or _is_scale(word) or _ends(word.lower(), FURTHER):
+    if not isinstance(entry.value, View):
+        return False
+    few, word = _has_few_bits(entry.value.dtype), _split(name)[1]
+    if not (few or word in PACKED or word in WEIGHTS) or _is_scale(word) or _ends(word.lower(), FURTHER):
         return False
     if word in PACKED or (word in WEIGHTS and "int" in entry.value.dtype.name):
         return True
-    return _has_few_bits(entry.value.dtype) and INDEXES.isdisjoint(_words(word.lower()))
+    return few and INDEXES.isdisjoint(_words(word.lower()))
 
 
 def _has_few_bits(dtype: DType) -> bool:

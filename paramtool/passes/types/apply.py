@@ -83,8 +83,8 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: P
         _refuse_uncast(plan, target, members, dtype)
         _refuse_split(plan, target, members, wanted)
         casts[target.name] = target.dtype.name
-        made = _cast if asked.scaled.keys().isdisjoint(members) else asked.dequantised
-        targets.append(made(target, dtype))
+        is_scaled = not asked.scaled.keys().isdisjoint(members)
+        targets.append(asked.dequantised(target, members, dtype) if is_scaled else _cast(target, dtype))
         for name in members:
             names[name] = names[name]._replace(window=replace(names[name].window, dtype=dtype))
     return Typed(
@@ -171,9 +171,8 @@ class _TypeRequest:
         is_plain = is_plain and name not in self.beside and (name not in self.codes or name in self.scaled)
         return self.rules.default or there if is_plain else there
 
-    def dequantised(self, target: Target, dtype: DType) -> Target:
+    def dequantised(self, target: Target, members: list[str], dtype: DType) -> Target:
         """The weight that codes and their scales stand for."""
-        members = [name for name, one in self.plan.names.items() if one.owner == target.name]
         scales = {self.scaled[name].scales if name in self.scaled else None for name in members}
         (first, *_) = (self.scaled[name] for name in members if name in self.scaled)
         if dtype == target.dtype:

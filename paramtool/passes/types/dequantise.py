@@ -25,8 +25,10 @@ from paramtool.parts.schemes import axes_of
 FP8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 SCALES = ("_scale_inv", "_scale")
 """What the scales are called behind the name of the codes."""
-OTHERS = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")
-"""What else is beside FP8 codes: scales of activations and of caches, which only a module with such a weight has."""
+INPUTS = "input_scale"
+"""The scale of a module's inputs, which only a module with such a weight has."""
+OTHERS = ("output_scale", "k_scale", "v_scale")
+"""Scales of outputs and of caches, which mean the same beside any weight, and stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,15 @@ def scaled(entries: Mapping[str, Entry], packing: Packing, wanted: Iterable[str]
     for name in groups if wanted is None else wanted:
         others = tuple(groups.get(name, ()))
         scales = [one for one in others if one in [name + end for end in SCALES]]
-        more = [one for one in others if one not in scales and one.rpartition(".")[2] not in OTHERS]
+        gone = tuple(one for one in others if one in scales or one.endswith(INPUTS))
+        more = [one for one in others if one not in gone and not one.endswith(OTHERS)]
         codes, scale = (entries[one].value for one in (name, *(scales or [name])[:1]))
         if not isinstance(codes, View) or codes.dtype.name not in FP8:
             wrong.append(f"{name!r}: is {_told(codes)}; expected FP8 codes")
         elif len(scales) != 1 or more or not isinstance(scale, View):
             beside = ", ".join(map(repr, more or others))
             wrong.append(f"{name!r}: beside it are {beside}; expected {name + SCALES[1]!r}")
-        elif (made := _of_shapes(codes, scale, packing, others)) is None:
+        elif (made := _of_shapes(codes, scale, packing, gone)) is None:
             wrong.append(
                 f"{name!r}: is {_told(codes)}, and its scales are {_told(scale)}; expected one, one for a row, or one "
                 f"for {' x '.join(map(str, packing.tile))} elements (weight_block_size of config.json)"
