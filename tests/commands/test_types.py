@@ -202,9 +202,10 @@ def test_the_record_survives_what_comes_next(resnet: tuple[ResNet, Path], tmp_pa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"version": 2, "cast": {}}', '{"version": 1}', '{"version": 1, "cast": ["w"]}',
+    "text", ["", "[]", '{"version": 2, "cast": {}}', '{"version": 3, "cast": {}}', '{"version": 1}',
+             '{"version": 1, "cast": ["w"]}',
              '{"version": 1, "cast": {"w": 1}}', '{"version": 1, "cast": {"w": "float33"}}', "[" * 99999],
-    ids=range(8),
+    ids=range(9),
 )  # fmt: skip
 def test_a_damaged_record_is_refused(text: str, tmp_path: Path) -> None:
     save_file({"w": torch.zeros(2).half()}, tmp_path / OUT, {"paramtool.types": text})
@@ -543,3 +544,66 @@ def test_casts_of_tensors_that_are_left_out_are_not_reported(tmp_path: Path) -> 
     )  # fmt: skip
     assert report.typed is not None and report.typed.casts
     assert set(report.typed.casts) == {one.name for one in report.plan.targets}
+
+
+# --- quantised weights: ../shared/findings/field/cast-of-codes -------------------------------------------------------
+
+CODES = {
+    "m.weight": torch.arange(256, dtype=torch.uint8).view(16, 16).view(torch.float8_e4m3fn),
+    "m.weight_scale_inv": torch.full((1, 1), 0.3), "m.bias": torch.rand(16), "self_attn.k_proj.weight": torch.ones(
+        4, 4, dtype=torch.int8), "self_attn.k_proj.SCB": torch.rand(4), "self_attn.k_scale": torch.rand(1),
+    "four.weight": torch.ones(8, 1, dtype=torch.bfloat16), "four.weight.absmax": torch.rand(1),
+    "four.weight.quant_map": torch.rand(16),
+    "four.weight.quant_state.bitsandbytes__nf4": torch.ones(9, dtype=torch.uint8),
+}  # fmt: skip
+
+
+def test_scales_keep_their_type(tmp_path: Path) -> None:
+    """Only what no codes need is cast, and the report says so; a pattern that names scales casts them."""
+    save_file(CODES, tmp_path / "m.safetensors")
+    found = paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dtype="float16")
+    assert found.typed is not None and found.typed.casts == {"m.bias": "float32"}
+    assert raw({**load_file(tmp_path / OUT), "m.bias": CODES["m.bias"]}) == raw(CODES)
+    assert any("5 scales of quantised weights" in text for text in found.typed.left)
+    rules = ["float16", "*.weight_scale_inv=bfloat16", "four.weight.absmax=bfloat16"]
+    paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dtype=rules, force=True)
+    types = {name: tensor.dtype for name, tensor in load_file(tmp_path / OUT).items()}
+    assert types["m.weight_scale_inv"] == types["four.weight.absmax"] == torch.bfloat16
+    assert types["self_attn.k_scale"] == types["four.weight.quant_map"] == torch.float32
+
+
+@pytest.mark.parametrize(
+    "rule", ["*.weight=bfloat16", "*=float16", "m.weight=float32", "self_attn.k_proj.weight=float32"]
+)
+def test_codes_are_not_cast(rule: str, tmp_path: Path) -> None:
+    save_file(CODES, tmp_path / "m.safetensors")
+    with pytest.raises(PlanError, match="codes of quantised weights mean nothing"):
+        paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dtype=rule)
+    assert not (tmp_path / OUT).exists()
+
+
+def test_what_cannot_be_dequantised_is_refused(tmp_path: Path) -> None:
+    save_file(CODES, tmp_path / "m.safetensors")
+    with pytest.raises(PlanError, match=r"(?s)2 quantised weights cannot be dequantised:.*int8 \[4, 4\]"):
+        paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dequantise=True)
+    save_file({"w": torch.zeros(2)}, tmp_path / "w.safetensors")
+    with pytest.raises(UsageError, match="no quantised weights"):
+        paramtool.convert(tmp_path / "w.safetensors", tmp_path / OUT, dequantise=True)
+    with pytest.raises(UsageError, match="--to torch"):
+        paramtool.convert(tmp_path / "w.safetensors", tmp_path / OUT, dequantise=True, target="torch")
+    few = {name: CODES[name] for name in ("m.weight", "m.weight_scale_inv")}
+    save_file(few, tmp_path / "few.safetensors")
+    with pytest.raises(UsageError, match="--dequantise makes it no float8"):
+        paramtool.convert(tmp_path / "few.safetensors", tmp_path / OUT, dequantise=True, dtype="m.*=float8_e4m3fn")
+
+
+def test_large_codes_take_little_memory(tmp_path: Path) -> None:
+    """Neither the codes nor the weights are in memory as a whole."""
+    weight = torch.zeros(8192, 4096, dtype=torch.float8_e4m3fn)
+    save_file({"m.weight": weight, "m.weight_scale_inv": torch.rand(64, 32)}, tmp_path / "m.safetensors")
+    paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dequantise=True, dry_run=True)
+    tracemalloc.start()
+    paramtool.convert(tmp_path / "m.safetensors", tmp_path / OUT, dequantise=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 110 << 20 < 4 * weight.numel()

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from tests.hostile.command import quick, refused
 
 Tensors = dict[str, torch.Tensor]
 OUT = "o.safetensors"

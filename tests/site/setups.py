@@ -30,6 +30,16 @@ def speech(folder: Path) -> None:
     torch.save(model.state_dict(), folder / "speech.pt")
 
 
+def fp8(folder: Path) -> None:
+    """Codes of FP8 with a scale for each block of 128 x 128, and a norm."""
+    state = {
+        "mlp.up_proj.weight": (torch.arange(256 * 128) % 251 / 64).view(256, 128).to(torch.float8_e4m3fn),
+        "mlp.up_proj.weight_scale_inv": torch.tensor([[0.013], [0.007]]),
+        "norm.weight": torch.ones(128, dtype=torch.bfloat16),
+    }
+    save_file(state, folder / "fp8.safetensors", {"format": "pt"})
+
+
 def tied_model(folder: Path) -> None:
     """A tied GPT-2, the names of one without a head, and an untied config."""
     small = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32, "vocab_size": 96}

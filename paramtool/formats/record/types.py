@@ -39,9 +39,10 @@ def decode(where: str, metadata: Mapping[str, str]) -> RecordedTypes:
         return RecordedTypes({}, {})
     with reading(f"{where}: its record of casts ({KEY!r})", HINT):
         record = versioned(metadata[KEY], 2)
+        made = record["dequantised"] if record["version"] > 1 else {}
         found = RecordedTypes(
             dict(record["cast"].items()),
-            {name: tuple(map(str, others)) for name, others in record.get("dequantised", {}).items()},
+            {name: tuple(map(str, others)) for name, others in made.items()},
         )
         if unknown := [str(one) for one in found.cast.values() if not isinstance(one, str) or one not in DTYPES]:
             raise ValueError(f"{unknown[0]!r:.60} is not a type of numbers")
