@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Advance, Progress, silent
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model import quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.match import Content, Equal, Match
-from paramtool.parts import quantised
 from paramtool.passes.dedup import candidates as questions
 from paramtool.passes.dedup import fused_vectors
 from paramtool.passes.dedup.candidates import Candidate

@@ -15,14 +15,12 @@ from paramtool.errors import plural, refuse_string
 from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias
+from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
 from paramtool.model.display import Displayed, Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
-from paramtool.parts import quantised
-from paramtool.parts.packing import packing_of
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
@@ -396,11 +394,14 @@ def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progr
 
 def _quantised(checkpoint: Checkpoint) -> Mapping[str, int | None]:
     """Quantised weights, with the bits of a code that the config beside them says."""
+    found = quantised.elements(checkpoint.entries, 0, checkpoint.metadata)
     folder = os.path.dirname(checkpoint.files[0].path)
     path = os.path.join(folder, hf_config.NAME)
-    is_there = os.path.isfile(path) and not hf_config.damage(folder)
-    bits = packing_of(hf_config.whole(path), 0).bits if is_there else 0
-    return quantised.elements(checkpoint.entries, bits, checkpoint.metadata)
+    if None not in found.values() or not os.path.isfile(path) or hf_config.damage(folder):
+        return found
+    from paramtool.parts.packing import packing_of
+
+    return quantised.elements(checkpoint.entries, packing_of(hf_config.whole(path), 0).bits, checkpoint.metadata)
 
 
 def _networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:

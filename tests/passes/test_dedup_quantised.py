@@ -6,12 +6,11 @@ from itertools import permutations
 
 import pytest
 
-from paramtool.model import alias
+from paramtool.model import alias, quantised
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Content, Equal, Match
 from paramtool.model.view import View, contiguous
-from paramtool.parts import quantised
 from paramtool.passes.dedup import fused_vectors
 from paramtool.passes.dedup.candidates import Candidate, candidates, scales_of, with_scales
 from paramtool.passes.dedup.placement import settle

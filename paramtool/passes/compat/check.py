@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias
+from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
-from paramtool.parts import quantised
 from paramtool.passes import suggest
 from paramtool.passes.compat.constraints import TieQuestion, questions
 from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window

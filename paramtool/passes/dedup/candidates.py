@@ -22,8 +22,8 @@ from paramtool.model.alias import AliasGraph, fills
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import NARROWER
 from paramtool.model.match import Equal, Rows
+from paramtool.model.quantised import Groups, parts
 from paramtool.model.view import View
-from paramtool.parts.quantised import Groups, parts
 
 
 class Candidate(NamedTuple):

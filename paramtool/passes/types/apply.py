@@ -4,7 +4,7 @@ Names that share memory get one type; a rule that would give them two is refused
 these are equal are stored apart where their types differ.
 
 The codes of quantised weights have no meaning in another type, and what belongs to them keeps its own unless a pattern
-names it (`parts/quantised.py`).
+names it (`model/quantised.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shlex import quote
 
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model import quantised
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Plan, Target, whole
-from paramtool.parts import quantised
 from paramtool.parts.packing import Packing
 from paramtool.passes.objects_differ import without
 from paramtool.passes.types import dequantise, kinds

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.errors import PlanError, listed, plural
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model import quantised
 from paramtool.model.checkpoint import Entry
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
-from paramtool.parts import quantised
 from paramtool.parts.blocks import IN, OUT
 from paramtool.parts.packing import Packing
 from paramtool.parts.schemes import axes_of

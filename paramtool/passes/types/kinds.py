@@ -5,7 +5,7 @@
                 and one length; with them the tensors called weight, bias, gamma, beta and scale of that shape
     norm        batchnorm; and modules whose tensors all have one axis and one length, if the module is called `norm`
                 (layer_norm, RMSNorm, norm1, ...) or ln, bn or gn, or if they are a weight and a bias and nothing else
-    scales      the scales and zero points of quantised weights (`parts/quantised.py`)
+    scales      the scales and zero points of quantised weights (`model/quantised.py`)
     counters    single numbers called num_batches_tracked, step, count or iterations
 
 A norm that has neither running statistics nor such a name nor a bias cannot be told from other weights of one axis; a
@@ -19,9 +19,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 
 from paramtool.errors import UsageError
+from paramtool.model import quantised
 from paramtool.model.checkpoint import Entry
 from paramtool.model.view import View
-from paramtool.parts import quantised
 from paramtool.passes.types.rules import TypeRules, matches
 
 STATISTICS = (("running_mean", "running_var"), ("moving_mean", "moving_var"), ("moving_mean", "moving_variance"))
