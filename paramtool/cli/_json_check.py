@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paramtool.cli._failures import failure
+from paramtool.cli._json_text import members
 from paramtool.commands.check.report import Checked, CheckedFile
 from paramtool.model.finding import Finding
 from paramtool.model.rule_ids import BY_ID
@@ -18,7 +19,7 @@ def checked(found: Checked) -> dict[str, Any]:
         "lock": found.lock or None,
         "config": found.config or None,
         "counts": found.counts(),
-        "notes": list(found.notes),
+        "notes": found.notes,
         "general": [one_finding(one) for one in found.general],
         "files": (_file(file) for file in found.files),
     }
@@ -27,11 +28,10 @@ def checked(found: Checked) -> dict[str, Any]:
 def _file(file: CheckedFile) -> dict[str, Any]:
     failed = failure(file.error) if file.error is not None else None
     return {
-        "path": file.path,
-        "exit_code": file.exit_code,
+        **members(file, "path", "exit_code"),
         "locked": file.locked or None,
         "findings": (one_finding(one) for one in file.findings),
-        "notes": list(file.notes),
+        "notes": file.notes,
         "error": failed and failed.document(),
     }
 
@@ -42,10 +42,7 @@ def one_finding(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "name": BY_ID[finding.id].name,
-        "severity": finding.severity,
-        "rule": finding.rule,
-        "message": finding.message,
-        "names": list(finding.names),
-        "place": place and {"path": place.path, "line": place.line, "column": place.column},
+        **members(finding, "severity", "rule", "message", "names"),
+        "place": place and members(place, "path", "line", "column"),
         "allowed": finding.allowed or None,
     }

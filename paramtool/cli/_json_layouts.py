@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _into
 from paramtool.cli._json import outcome
+from paramtool.cli._json_text import given, members
 from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
@@ -14,12 +15,11 @@ if TYPE_CHECKING:
     from paramtool.commands.optimizer_carry import StateReport
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import Relayouted
-    from paramtool.dialects.listing import DialectSummary
-    from paramtool.engine.write.casting import Losses
-    from paramtool.layouts.evidence import Record
-    from paramtool.layouts.layout import Form, Layout
+    from paramtool.layouts.layout import Layout
     from paramtool.parts.layout import PartLayout
-    from paramtool.passes.rnn.convert import Converted
+
+
+TENSOR = ("name", "content", "along")
 
 
 def layouts(found: EveryLayout) -> dict[str, Any]:
@@ -28,7 +28,14 @@ def layouts(found: EveryLayout) -> dict[str, Any]:
         "schema": "paramtool.layouts/2",
         "layouts": [_layout(one) for one in found.networks],
         "parts": [_part_layout(one) for one in found.parts],
-        "dialects": [_dialect(one) for one in found.dialects],
+        "dialects": [
+            {
+                **members(one, "name", "title", "version", "models", "layouts"),
+                "refused": dict(one.refused or {}),
+                "notes": one.caveats,
+            }
+            for one in found.dialects
+        ],
     }
 
 
@@ -38,67 +45,43 @@ def _part_layout(one: PartLayout) -> dict[str, Any]:
     from paramtool.parts.proofs import proofs
 
     return {
-        "name": one.name,
-        "title": one.title,
-        "group": one.group,
+        **members(one, "name", "title", "group"),
         "parts": dict(group(one.group).parts),
-        "tensors": [{"name": row.name, "content": row.content, "along": row.along} for row in one.tensors],
+        "tensors": [members(row, *TENSOR) for row in one.tensors],
         "facts": list(one.facts()),
-        "models": one.models,
-        "source": one.source,
+        **members(one, "models", "source"),
         "proof": list(proofs(one.name)),
-        "like": list(one.like),
-    }
-
-
-def _dialect(one: DialectSummary) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "title": one.title,
-        "version": one.version,
-        "models": list(one.models),
-        "layouts": list(one.layouts),
-        "refused": dict(one.refused or {}),
-        "notes": list(one.caveats),
+        "like": one.like,
     }
 
 
 def _layout(one: Layout) -> dict[str, Any]:
+    records = [
+        {"name": r.name, "date": r.data["date"], "on_gpu": r.is_of_a_gpu, "machine": dict(r.machine)}
+        for r in evidence.speaking(one)
+    ]
     return {
-        "name": one.name,
-        "title": one.title,
+        **members(one, "name", "title"),
         "holds": list(one.holds()),
         "separator": one.separator,
         "directions": one.max_directions,
         "always_biases": one.always_biases,
-        "unsaid": list(one.assumed),
-        "must_say": list(one.required),
-        "options": [
-            {"name": o.name, "default": o.default, "what": o.what, "shown": o.shown, "values": list(o.values)}
-            for o in one.options
+        "unsaid": one.assumed,
+        "must_say": one.required,
+        "options": [members(option, "name", "default", "what", "shown", "values") for option in one.options],
+        "forms": [
+            {
+                **members(form, "kind", "gates", "reset"),
+                "when": dict(form.when),
+                "says": sorted(form.expresses),
+                "tensors": [members(row, *TENSOR) for row in form.tensors],
+            }
+            for form in one.forms
         ],
-        "forms": [_form(form) for form in one.forms],
         "source": one.source,
         "proof": list(evidence.evidence(one)),
-        "gpu": {"verified": evidence.on_gpu(one), "records": [_record(r) for r in evidence.speaking(one)]}
-        if one.gpu
-        else None,
+        "gpu": {"verified": evidence.on_gpu(one), "records": records} if one.gpu else None,
         "note": one.note,
-    }
-
-
-def _record(one: Record) -> dict[str, Any]:
-    return {"name": one.name, "date": one.data["date"], "on_gpu": one.is_of_a_gpu, "machine": dict(one.machine)}
-
-
-def _form(form: Form) -> dict[str, Any]:
-    return {
-        "kind": form.kind,
-        "gates": form.gates,
-        "reset": form.reset,
-        "when": dict(form.when),
-        "says": sorted(form.expresses),
-        "tensors": [{"name": row.name, "content": row.content, "along": row.along} for row in form.tensors],
     }
 
 
@@ -108,16 +91,31 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "schema": "paramtool.relayout/1",
         **outcome(found),
         "untouched": found.untouched,
-        "networks": [_network(one) for one in found.converted],
+        "networks": [
+            {
+                "at": one.source.at,
+                "to_at": one.at,
+                "from": one.source.layout.name,
+                "to": one.layout.name,
+                "spec": str(one.spec),
+                "exact": one.is_exact,
+                "one_run": one.is_run,
+                "tensors": [target.name for target in one.targets],
+                "kept": [target.name for target in one.kept],
+                "changes": [members(change, "kind", "what") for change in one.changes],
+                "options": dict(one.options),
+                "proof": list(evidence.evidence(one.layout)),
+            }
+            for one in found.converted
+        ],
         **_types(found),
-        **({"parts": _rearranged(found.rearranged)} if found.rearranged is not None else {}),
+        **_rearranged(found.rearranged),
         **_ties(found),
         **_optimizer(found.optimizer),
-        "left_out": list(found.left_out),
-        "warnings": list(found.warnings),
+        **members(found, "left_out", "warnings"),
         "seconds": round(found.seconds, 3),
         **({"into": _into.data(found, found.into)} if found.into is not None else {}),
-        **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
+        **given(found, "cloned_nbytes"),
     }
 
 
@@ -133,23 +131,17 @@ def _optimizer(found: StateReport) -> dict[str, Any]:
     """What became of optimizers; nothing where there are none, or they stay as they are."""
     if not found.moved and not found.dropped:
         return {}
-    names = ("at", "algorithm", "before", "after", "words")
-    moved = [{name: getattr(one, name) for name in names} for one in found.moved]
-    return {"optimizer": {"moved": moved, "dropped": list(found.dropped), "training": list(found.training)}}
+    moved = [members(one, "at", "algorithm", "before", "after", "words") for one in found.moved]
+    return {"optimizer": {"moved": moved, **members(found, "dropped", "training")}}
 
 
-def _rearranged(found: Rearrangement) -> dict[str, Any]:
+def _rearranged(found: Rearrangement | None) -> dict[str, Any]:
     """What became of attention, gated MLPs and experts."""
-    return {
-        "from": found.source,
-        "to": found.target,
-        "is_dialect": found.is_dialect,
-        "renamed": found.renamed,
-        "split": list(found.split),
-        "joined": list(found.joined),
-        "facts": dict(found.facts),
-        **({"said": dict(found.said)} if found.said else {}),
-    }
+    if found is None:
+        return {}
+    said = {"said": dict(found.said)} if found.said else {}
+    kept = members(found, "is_dialect", "renamed", "split", "joined")
+    return {"parts": {"from": found.source, "to": found.target, **kept, "facts": dict(found.facts), **said}}
 
 
 def _types(found: Relayouted) -> dict[str, Any]:
@@ -158,31 +150,14 @@ def _types(found: Relayouted) -> dict[str, Any]:
         return {}
     after = {target.name: target.dtype.name for target in found.plan.targets}
     casts = [
-        {"name": name, "from": before, "to": after[name], **_losses(found.losses.get(name))}
+        {
+            "name": name,
+            "from": before,
+            "to": after[name],
+            **(asdict(found.losses[name]) if name in found.losses else {}),
+        }
         for name, before in found.typed.casts.items()
     ]
     kept = [{"name": name, "why": why} for name, why in found.typed.kept.items()]
-    made = {name: list(others) for name, others in found.typed.dequantised.items()}
-    more = {"dequantised": made} if made else {}
-    return {"types": {"cast": casts, "float32": kept, "unchanged": list(found.typed.left), **more}}
-
-
-def _losses(one: Losses | None) -> dict[str, int]:
-    return {} if one is None else {field.name: getattr(one, field.name) for field in fields(one)}
-
-
-def _network(one: Converted) -> dict[str, Any]:
-    return {
-        "at": one.source.at,
-        "to_at": one.at,
-        "from": one.source.layout.name,
-        "to": one.layout.name,
-        "spec": str(one.spec),
-        "exact": one.is_exact,
-        "one_run": one.is_run,
-        "tensors": [target.name for target in one.targets],
-        "kept": [target.name for target in one.kept],
-        "changes": [{"kind": change.kind, "what": change.what} for change in one.changes],
-        "options": dict(one.options),
-        "proof": list(evidence.evidence(one.layout)),
-    }
+    made = {"dequantised": dict(found.typed.dequantised)} if found.typed.dequantised else {}
+    return {"types": {"cast": casts, "float32": kept, "unchanged": found.typed.left, **made}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paramtool.cli._json_text import members
 from paramtool.commands.lock import Locked
 from paramtool.lockfile.lock import NO_DATA, UNREAD, LockedModel, LockedTensor
 
@@ -14,7 +15,7 @@ def locked(found: Locked) -> dict[str, Any]:
         "schema": "paramtool.lock/1",
         "output": found.output,
         "models": [_model(one) for one in found.models],
-        "warnings": list(found.warnings),
+        "warnings": found.warnings,
     }
 
 
@@ -22,12 +23,11 @@ def _model(one: LockedModel) -> dict[str, Any]:
     return {
         "path": one.path,
         "files": [{"name": f.name, "nbytes": f.nbytes, "sha256": f.sha256 or None} for f in one.files],
-        "content": one.content,
-        "unnamed": one.unnamed,
+        **members(one, "content", "unnamed"),
         "dialect": one.dialect or None,
-        "ties": [{"names": list(tie.names), "kind": tie.kind} for tie in one.ties],
-        "views": [{"name": v.name, "offset": v.offset, "strides": list(v.strides)} for v in one.views.values()],
-        "objects": [{"key": o.key, "digest": o.digest, "words": o.words} for o in one.objects.values()],
+        "ties": [members(tie, "names", "kind") for tie in one.ties],
+        "views": [members(view, "name", "offset", "strides") for view in one.views.values()],
+        "objects": [members(object_, "key", "digest", "words") for object_ in one.objects.values()],
         "tensors": [_tensor(tensor) for tensor in one.tensors.values()],
     }
 
@@ -35,4 +35,4 @@ def _model(one: LockedModel) -> dict[str, Any]:
 def _tensor(one: LockedTensor) -> dict[str, Any]:
     data = {UNREAD: "unread", NO_DATA: "none"}.get(one.digest, "read")
     digest = one.digest if data == "read" else None
-    return {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "digest": digest, "data": data}
+    return {**members(one, "name", "dtype", "shape"), "digest": digest, "data": data}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from paramtool.errors import OutputError
 
@@ -68,6 +69,16 @@ def _container(brackets: str, items: Iterable[tuple[str, object]], line: str) ->
 def _key(key: object) -> str:
     """The name of a member; a number becomes a string."""
     return _encoded(key) if isinstance(key, str) else f'"{_encoded(key)}"'
+
+
+def members(value: object, *names: str) -> dict[str, Any]:
+    """The members of a document that are called as the attributes of a report are."""
+    return {name: getattr(value, name) for name in names}
+
+
+def given(value: object, *names: str) -> dict[str, Any]:
+    """Those of the members that hold something."""
+    return {name: one for name, one in members(value, *names).items() if one}
 
 
 def chunks(found: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
+from paramtool.cli._json_text import members
 from paramtool.cli._objects import outline
 from paramtool.cli._table import elidable
 from paramtool.cli._text import named, plural
@@ -80,27 +81,20 @@ def _document(file: str, binding: Binding) -> dict[str, Any]:
     state = binding.optimizer
     return {
         "file": file,
-        "at": state.at,
-        "section": state.section,
-        "form": state.form,
-        "algorithm": state.algorithm,
-        "refused": state.refused,
+        **members(state, "at", "section", "form", "algorithm", "refused"),
         "entries": len(state.entries),
         "groups": [{"entries": len(group.keys), "settings": _plain(group.settings)} for group in state.groups],
-        "bound": {
-            "how": binding.how, "source": binding.source, "unique": binding.is_unique, "words": binding.words,
-        },
+        "bound": {**members(binding, "how", "source"), "unique": binding.is_unique, "words": binding.words},
         "parameters": (
             {
-                "name": binding.names.get(entry.key), "key": entry.key, "group": entry.group,
+                "name": binding.names.get(entry.key),
+                **members(entry, "key", "group"),
                 "slots": [slot.key for slot in entry.slots],
             }
             for entry in state.entries
         ),
-        "ambiguous": [list(names) for names in binding.ambiguous],
-        "unbound": list(binding.unbound),
-        "defects": list(binding.defects),
-    }  # fmt: skip
+        **members(binding, "ambiguous", "unbound", "defects"),
+    }
 
 
 def _plain(node: Node) -> Any:
