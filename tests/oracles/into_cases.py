@@ -1,0 +1,265 @@
+"""Models that `convert --into` fills: what computes the same afterwards, and what has to be refused.
+
+Each case is a module of PyTorch and a model of Keras for its weights.  Images are channels first in PyTorch, and
+channels last in Keras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import torch
+from torch import nn
+
+k = keras.layers
+Built = Callable[[], Any]
+
+
+class Case(NamedTuple):
+    """A source, and a model of Keras for its weights."""
+
+    name: str
+    source: Built
+    model: Built
+    shape: tuple[int, ...]
+    """Of one input of the source."""
+    more: dict[str, Any] = {}  # noqa: RUF012 - read only
+    """Options of `convert`."""
+    suffix: str = ".keras"
+    moves: tuple[int, ...] | None = None
+    """How the axes of an input are permuted for Keras; None puts channels last in images of three axes."""
+
+
+def seq(shape: tuple[int, ...], *layers: Any) -> Any:
+    """A Sequential of Keras."""
+    return keras.Sequential([keras.Input(shape), *layers])
+
+
+class Fn(nn.Module):
+    """A function as a layer."""
+
+    def __init__(self, does: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, x: Any) -> Any:
+        return self.does(x)
+
+
+def net(**layers: nn.Module) -> nn.Sequential:
+    """A Sequential with names."""
+    made = nn.Sequential()
+    for name, layer in layers.items():
+        made.add_module(name, layer)
+    return made
+
+
+def frames(conv: nn.Module) -> Fn:
+    """A layer on each image of a sequence."""
+
+    class Each(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x: Any) -> Any:
+            found = self.conv(x.flatten(0, 1))
+            return found.reshape(*x.shape[:2], -1)
+
+    return Each()  # type: ignore[return-value]
+
+
+def last(x: Any) -> Any:
+    """The outputs of a recurrent layer at the last step."""
+    return x[0][:, -1]
+
+
+def gap(x: Any) -> Any:
+    return x.mean((2, 3))
+
+
+FILLED = (
+    Case("dense", lambda: net(fc=nn.Linear(4, 3)), lambda: seq((4,), k.Dense(3, name="fc")), (4,)),
+    Case(
+        "a chain of dense layers of one size",
+        lambda: nn.Sequential(*(nn.Linear(5, 5) for _ in range(3))),
+        lambda: seq((5,), *(k.Dense(5, name=f"dense_{n}") for n in range(3))),
+        (5,),
+    ),
+    Case(
+        "convolutions, norms and a pooled image",
+        lambda: net(
+            c=nn.Conv2d(3, 4, 3), n=nn.BatchNorm2d(4), r=nn.ReLU(), p=Fn(gap), a=nn.Linear(4, 8), b=nn.Linear(8, 2)
+        ),
+        lambda: seq(
+            (6, 6, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.BatchNormalization(epsilon=1e-5, name="n"),
+            k.ReLU(),
+            k.GlobalAveragePooling2D(),
+            k.Dense(8, name="a"),
+            k.Dense(2, name="b"),
+        ),
+        (3, 6, 6),
+    ),
+    Case(
+        "a pooled image, in a file of weights alone",
+        lambda: net(c=nn.Conv2d(3, 4, 3), p=Fn(gap), a=nn.Linear(4, 8), b=nn.Linear(8, 2)),
+        lambda: seq(
+            (6, 6, 3), k.Conv2D(4, 3, name="c"), k.GlobalAveragePooling2D(), k.Dense(8, name="a"), k.Dense(2, name="b")
+        ),
+        (3, 6, 6),
+        suffix=".weights.h5",
+    ),
+    Case(
+        "a flattened image of one pixel",
+        lambda: net(c=nn.Conv2d(3, 4, 5), f=nn.Flatten(), fc=nn.Linear(4, 2)),
+        lambda: seq((5, 5, 3), k.Conv2D(4, 5, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 5, 5),
+    ),
+    Case(
+        "a flattened image of one channel",
+        lambda: net(c=nn.Conv2d(3, 1, 3), f=nn.Flatten(), fc=nn.Linear(9, 2)),
+        lambda: seq((5, 5, 3), k.Conv2D(1, 3, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 5, 5),
+    ),
+    Case(
+        "a grey image",
+        lambda: net(f=nn.Flatten(), fc=nn.Linear(16, 2)),
+        lambda: seq((4, 4, 1), k.Flatten(), k.Dense(2, name="fc")),
+        (1, 4, 4),
+    ),
+    Case(
+        "steps that are flattened",
+        lambda: net(rnn=nn.LSTM(3, 4, batch_first=True), o=Fn(lambda x: x[0].flatten(1)), fc=nn.Linear(20, 2)),
+        lambda: seq((5, 3), k.LSTM(4, return_sequences=True, name="rnn"), k.Flatten(), k.Dense(2, name="fc")),
+        (5, 3),
+    ),
+    Case(
+        "a convolution over steps before a recurrent layer",
+        lambda: net(
+            t=Fn(lambda x: x.transpose(1, 2)),
+            c=nn.Conv1d(3, 4, 2),
+            u=Fn(lambda x: x.transpose(1, 2)),
+            rnn=nn.GRU(4, 5, batch_first=True),
+            o=Fn(last),
+            fc=nn.Linear(5, 2),
+        ),
+        lambda: seq((6, 3), k.Conv1D(4, 2, name="c"), k.GRU(5, name="rnn"), k.Dense(2, name="fc")),
+        (6, 3),
+    ),
+    Case(
+        "both directions",
+        lambda: net(rnn=nn.LSTM(3, 4, batch_first=True, bidirectional=True), o=Fn(lambda x: x[0]), fc=nn.Linear(8, 2)),
+        lambda: seq(
+            (5, 3),
+            k.Bidirectional(k.LSTM(4, return_sequences=True), name="rnn"),
+            k.TimeDistributed(k.Dense(2), name="fc"),
+        ),
+        (5, 3),
+    ),
+    Case(
+        "transposed and depthwise convolutions",
+        lambda: net(u=nn.ConvTranspose2d(3, 4, 2), d=nn.Conv2d(4, 8, 2, groups=4), p=Fn(gap), fc=nn.Linear(8, 2)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2DTranspose(4, 2, name="u"),
+            k.DepthwiseConv2D(2, depth_multiplier=2, name="d"),
+            k.GlobalAveragePooling2D(),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 5),
+    ),
+    Case(
+        "norms of layers and groups",
+        lambda: net(a=nn.Linear(4, 6), n=nn.LayerNorm(6), g=nn.GroupNorm(2, 6), b=nn.Linear(6, 2)),
+        lambda: seq(
+            (4,),
+            k.Dense(6, name="a"),
+            k.LayerNormalization(epsilon=1e-5, name="n"),
+            k.GroupNormalization(2, epsilon=1e-5, name="g"),
+            k.Dense(2, name="b"),
+        ),
+        (4,),
+    ),
+    Case(
+        "a part of a source",
+        lambda: net(encoder=net(a=nn.Linear(4, 3), b=nn.Linear(3, 2))),
+        lambda: seq((4,), k.Dense(3, name="a"), k.Dense(2, name="b")),
+        (4,),
+        {"extra": {"decoder.a.weight": torch.randn(9, 9), "decoder.b.bias": torch.randn(9)}},
+    ),
+    Case(
+        "no bias on either side",
+        lambda: net(c=nn.Conv2d(3, 4, 3, bias=False), p=Fn(gap), fc=nn.Linear(4, 2, bias=False)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2D(4, 3, use_bias=False, name="c"),
+            k.GlobalAveragePooling2D(),
+            k.Dense(2, use_bias=False, name="fc"),
+        ),
+        (3, 5, 5),
+    ),
+    Case(
+        "a bias of zeros that the model starts with",
+        lambda: net(fc=nn.Linear(4, 3, bias=False)),
+        lambda: seq((4,), k.Dense(3, name="fc")),
+        (4,),
+    ),
+    Case(
+        "a bias of zeros without a place",
+        lambda: net(fc=zeroed(nn.Linear(4, 3), "bias")),
+        lambda: seq((4,), k.Dense(3, use_bias=False, name="fc")),
+        (4,),
+    ),
+    Case(
+        "scales of one and shifts of zero without a place",
+        lambda: net(fc=nn.Linear(4, 3), n=zeroed(nn.LayerNorm(3), "weight", "bias", value={"weight": 1})),
+        lambda: seq(
+            (4,), k.Dense(3, name="fc"), k.LayerNormalization(center=False, scale=False, epsilon=1e-5, name="n")
+        ),
+        (4,),
+    ),
+    Case(
+        "counters, indices and frequencies",
+        lambda: net(fc=nn.Linear(4, 3)),
+        lambda: seq((4,), k.Dense(3, name="fc")),
+        (4,),
+        {
+            "extra": {
+                "position_ids": torch.arange(4),
+                "rope.inv_freq": torch.rand(4),
+                "n.num_batches_tracked": torch.ones(()),
+            }
+        },
+    ),
+    Case(
+        "a tie of which the model has one name",
+        lambda: net(emb=nn.Linear(4, 3, bias=False)),
+        lambda: seq((4,), k.Dense(3, use_bias=False, name="emb")),
+        (4,),
+        {"tied": {"head.weight": "emb.weight"}},
+    ),
+)
+"""What computes the same after `convert --into`, as it always did."""
+
+
+def zeroed(layer: nn.Module, *names: str, value: dict[str, float] | None = None) -> nn.Module:
+    """A layer of which some tensors hold one number."""
+    for name in names:
+        nn.init.constant_(getattr(layer, name), (value or {}).get(name, 0.0))
+    layer.keeps = names  # type: ignore[assignment]
+    return layer
+
+
+def filled_with_noise(module: nn.Module) -> nn.Module:
+    """A module with other numbers everywhere, statistics among them."""
+    torch.manual_seed(3)
+    kept = {id(getattr(m, name)) for m in module.modules() for name in getattr(m, "keeps", ())}
+    with torch.no_grad():
+        for value in (*module.parameters(), *module.buffers()):
+            if value.is_floating_point() and id(value) not in kept:
+                value.copy_(torch.rand(value.shape) * 0.8 + 0.1)
+    return module.eval()
