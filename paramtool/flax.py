@@ -30,7 +30,7 @@ NORM = {"scale", "bias"}
 
 def load(
     path: Path, *, like: Mapping[str, Any], map: Sequence[str] = (), source: str | None = None, spec: str = "",
-    strict: bool = True, only: str | None = None, weights: str | None = None,
+    strict: bool = True, only: str | None = None, weights: str | None = None, flatten: str = "", partial: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The weights of a checkpoint of any format as nested dicts of NumPy arrays, with the names and shapes of `like`.
 
@@ -41,7 +41,10 @@ def load(
     leaves = dict(_leaves(like, ()))
     tensors = {name: (str(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves.items()}
     model = live.described(tensors, _parts(tensors))
-    options = RelayoutOptions(map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights)
+    options = RelayoutOptions(
+        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
+        flatten=flatten, partial=partial,
+    )  # fmt: skip
     found: dict[str, np.ndarray[Any, Any]] = {}
     live.values(path, model, options, found.update, networks=live.networks_by_names(model, "flax.linen", "flax.nnx"))
     tree: dict[str, Any] = {}

@@ -30,7 +30,7 @@ WEIGHTS = "model.weights.h5"
 
 def load_into(
     model: keras.Model, path: Path, *, map: Sequence[str] = (), source: str | None = None, spec: str = "",
-    strict: bool = False, only: str | None = None, weights: str | None = None,
+    strict: bool = False, only: str | None = None, weights: str | None = None, flatten: str = "", partial: bool = False,
 ) -> LoadedInto:  # fmt: skip
     """Fill a built Keras model from a checkpoint of any format, in Keras' layouts.
 
@@ -40,7 +40,10 @@ def load_into(
     """
     import zipfile
 
-    options = RelayoutOptions(map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights)
+    options = RelayoutOptions(
+        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
+        flatten=flatten, partial=partial,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         saved, whole = os.path.join(folder, WEIGHTS), os.path.join(folder, "model.keras")
         model.save_weights(saved)

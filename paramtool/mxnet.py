@@ -43,7 +43,7 @@ FLAT = "rnn_param"
 
 def load_into(
     block: mxnet.gluon.Block, path: Path, *, map: Sequence[str] = (), source: str | None = None, spec: str = "",
-    strict: bool = False, only: str | None = None, weights: str | None = None,
+    strict: bool = False, only: str | None = None, weights: str | None = None, flatten: str = "", partial: bool = False,
 ) -> LoadedInto:  # fmt: skip
     """Fill an initialized Gluon block from a checkpoint of any format, in MXNet's layouts.
 
@@ -62,11 +62,15 @@ def load_into(
         rows = conventions.of_kind(KINDS.get(type(inside).__name__, ""), "mxnet")
         for row in rows:
             for own, said in row.tensors.items():
-                parts[f"{at}.{own}".lstrip(".")] = LayerPart(at, row.kind, *said)
+                is_fixed = own == "gamma" and getattr(inside, "_kwargs", {}).get("fix_gamma", False)
+                parts[f"{at}.{own}".lstrip(".")] = LayerPart(at, row.kind, *said, is_state=is_fixed)
     model = live.described(tensors, parts)
     flat = list(_flat(blocks, {name: shape for name, (_, shape) in tensors.items()}))
     named = flat or live.networks_by_names(model, "mxnet.unfused", "mxnet.cell")
-    options = RelayoutOptions(map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights)
+    options = RelayoutOptions(
+        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
+        flatten=flatten, partial=partial,
+    )  # fmt: skip
 
     def put(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         for name, array in arrays.items():

@@ -63,8 +63,10 @@ def _verify_line(found: Relayouted) -> str:
         return f"paramtool inspect {quoted(found.output)}"
     words = ["--into", quoted(found.model)]
     words += [word for one in given.get("map", ()) for word in ("--map", shlex.quote(one))]
-    words += [word for key, flag in (("source", "--from"), ("spec", "--spec")) if given.get(key)
+    flags = ("source", "--from"), ("spec", "--spec"), ("flatten", "--flatten")
+    words += [word for key, flag in flags if given.get(key)
               for word in (flag, shlex.quote(given[key]))]  # fmt: skip
+    words += ["--partial"] * bool(given.get("partial"))
     return verify_line(found.output, found.input, found.section, " ".join(words))
 
 

@@ -38,6 +38,10 @@ from paramtool.commands.name_lists import pairs
 @click.option("--map", multiple=True, metavar="A=B",
               help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
               "shape where only one fits]")  # fmt: skip
+@click.option("--flatten", type=click.Choice(["channels-first", "channels-last"]),
+              help="With --into: where SRC has the channels of images that it flattens.")  # fmt: skip
+@click.option("--partial", is_flag=True,
+              help="With --into: leave what MODEL has no place for, or in another shape.")  # fmt: skip
 @click.option(
     "--untie",
     multiple=True,
@@ -68,6 +72,8 @@ def command(
     dequantise: bool,
     into: str | None,
     map: tuple[str, ...],
+    flatten: str | None,
+    partial: bool,
     untie: tuple[str, ...],
     tie: tuple[str, ...],
     format: str | None,
@@ -89,6 +95,7 @@ def command(
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
     asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
+    asked |= {"flatten": flatten, "partial": partial}
     asked |= {"format": format, "untie": untie, "tie": pairs(tie, "--tie")}
     types: dict[str, Any] = {
         "dtype": dtype,

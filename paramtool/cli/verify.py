@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import click
@@ -29,6 +29,9 @@ from paramtool.commands import verify as verify_command
 @click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
 @click.option("--into", metavar="MODEL", type=FILE, help="The model that `convert` put the weights of CKPT into.")
 @click.option("--map", multiple=True, metavar="A=B", help="With --into: as it was given to `convert`.  Repeatable.")
+@click.option("--flatten", type=click.Choice(["channels-first", "channels-last"]),
+              help="With --into: as it was given to `convert`.")  # fmt: skip
+@click.option("--partial", is_flag=True, help="With --into: as it was given to `convert`.")
 @click.option("--from", "source", metavar="LAYOUT", help="With --into: as it was given to `convert`.")
 @click.option("--spec", default="", metavar="WORDS", help="With --into: as it was given to `convert`.")
 @click.option("--new-config", type=FILE, metavar="CONFIG.JSON", help="As it was given to the conversion of a folder.")
@@ -49,6 +52,8 @@ def command(
     weights: str | None,
     into: str | None,
     map: tuple[str, ...],
+    flatten: str | None,
+    partial: bool,
     source: str | None,
     spec: str,
     new_config: str | None,
@@ -71,9 +76,9 @@ def command(
     run = (
         verify_command.verify_each
         if each
-        else partial(
-            verify_command.verify, only=only, weights=weights, into=into, map=map, source=source, spec=spec,
-            new_config=new_config,
+        else functools.partial(
+            verify_command.verify, only=only, weights=weights, into=into, map=map, flatten=flatten or "",
+            partial=partial, source=source, spec=spec, new_config=new_config,
         )
     )  # fmt: skip
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from paramtool.commands.output.write import Work, done, read_back, unproved
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import Source
-from paramtool.engine.write.arithmetic import prove
+from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.engine.write.places import check_beside, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import same_target
@@ -33,12 +34,14 @@ from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.conventions import NORMS
-from paramtool.model.plan import Plan, check
+from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.conventions import INERT, NORMS
+from paramtool.model.plan import Plan, check, whole
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 from paramtool.passes import select
+from paramtool.passes.into.layers import neutral, split, unmade
+from paramtool.passes.into.matching import tokens
 from paramtool.passes.into.plan import Into, plan
 from paramtool.passes.rnn.find import described
 
@@ -130,17 +133,19 @@ def fill(
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
-def prepared(path: Path, output: Path | None, source: Weights, options: RelayoutOptions) -> tuple[Relayouted, IntoWork]:
-    """The report of what will be written, and the work."""
+def prepared(
+    path: Path, output: Path | None, source: Weights, options: RelayoutOptions, *, is_written: bool = False
+) -> tuple[Relayouted, IntoWork]:
+    """The report of what will be written, or was, and the work."""
     from paramtool.commands.relayout import Relayouted
 
     _refuse_options(options)
-    whole = source.checkpoint
-    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    entire = source.checkpoint
+    checkpoint = select.section(entire, options.only) if options.only is not None else entire
     warnings = allow(checkpoint, output)
     model = _model(options.into)
     container = format_of(model)
-    where = _destination(output, model, whole, options)
+    where = _destination(output, model, entire, options)
     into, more = planned(checkpoint, model, options)
     state = with_state(checkpoint, model, into, options.drop_optimizer)
     into = state.into
@@ -152,7 +157,7 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
     )
     check(made, made.order, checkpoint.storages)
     outputs = container.lay_out(model, into.targets, os.path.basename(where.path))
-    check_beside(where.path, [out.name for out in outputs[:-1]])
+    check_beside(where.path, [out.name for out in outputs[:-1] if not is_written])
     report = Relayouted(
         input=os.fspath(path),
         output=where.path,
@@ -167,7 +172,7 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         nbytes_before=sum(file.nbytes for file in model.files),
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(
-            *other_sections(whole, options.only),
+            *other_sections(entire, options.only),
             *(f"tensor {name!r}" for name in into.unused),
             *state.report.dropped,
         ),
@@ -202,12 +207,11 @@ def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list
 
 
 def _wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
-    report, work = prepared(source.checkpoint.files[0].path, output, source, options)
+    report, work = prepared(source.checkpoint.files[0].path, output, source, options, is_written=True)
+    folder = os.path.dirname(os.fspath(output))
     with Source(work.checkpoint) as opened:
         prove(work.plan.requires, opened)
-        found = list(
-            work.wrong(lambda name: os.path.join(os.fspath(output), name) if name else os.fspath(output), opened)
-        )
+        found = list(work.wrong(lambda name: os.path.join(folder, name) if name else os.fspath(output), opened))
     return found, len(work.into.targets), report.warnings
 
 
@@ -221,7 +225,9 @@ def planned(
     theirs, refused = described(model) if networks is None else (list(networks), [])
     _check_layout(theirs, options.target)
     mine, missing, doubts = _found(checkpoint, options, bool(theirs))
-    into = plan(checkpoint, mine, model, theirs, maps=tuple(options.map))
+    into = plan(
+        checkpoint, mine, model, theirs, maps=tuple(options.map), flatten=options.flatten, partial=options.partial
+    )
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
         raise LayoutError(
@@ -235,10 +241,73 @@ def planned(
             listed(f"{where}: {plural(len(lines), 'tensor')} would keep the old values:", lines),
             hint="without --strict they are kept and named; --map A=B says what fills them",
         )
+    if not options.partial:
+        _refuse_lost(checkpoint, model, into)
     warnings = [*doubts, *(f"{where}: {text}; its weights stay as they are" for text in refused)]
     if missing and len(into.networks) < len(theirs):
         warnings.append(f"no recurrent network was found in the source; {missing}")
     return into, tuple(warnings)
+
+
+def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
+    """LayoutError where the model would compute something else than the source.
+
+    All of the smallest module of the source with what is used is used, or changes no output.  So does what a layer of
+    the model keeps of which the source fills a part.
+    """
+    views = checkpoint.views()
+    weights = {name for name, entry in checkpoint.entries.items() if entry.role in ("model", "buffer")}
+    used = weights.difference(into.unused) or weights
+    paths = {name: _module(checkpoint, name) for name in weights}
+    ends = min(paths[name][:-1] for name in used), max(paths[name][:-1] for name in used)
+    home = tuple(one for one, other in takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False)))
+    held = {views[name] for name in used if name in views}
+    left = [name for name in into.unused if name in weights and paths[name][: len(home)] == home]
+    left = [name for name in left if views.get(name) not in held]
+    filled = {(part.layer, part.kind) for name in into.targets if (part := model.parts.get(name)) and part.kind}
+    kept = [name for name in into.unfilled if (part := model.parts.get(name)) and (part.layer, part.kind) in filled]
+    kept = kept if any(file.nbytes for file in model.files) else []  # a model in memory has no values here
+    lost = [f"{name!r} of the source has no place in the model" for name in _changing(checkpoint, left)]
+    lost += [f"{name!r} of the model would keep its values" for name in _changing(model, kept)]
+    if lost:
+        hints = unmade(left)
+        hints += [REFOLD] * any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
+        hints += ["--map A=B says where they go; --partial leaves them and names them"]
+        head = f"{model.files[0].path}: would not compute what {checkpoint.files[0].path} does:"
+        raise LayoutError(listed(head, lost), hint="; ".join(dict.fromkeys(hints)))
+
+
+REFOLD = (
+    "where an exporter folded a norm into the layer before it, export the model without (PyTorch: "
+    "training=TrainingMode.PRESERVE)"
+)
+
+
+def _module(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
+    """The path of the module that a tensor is in."""
+    part = checkpoint.parts.get(name)
+    path = tokens(part.layer if part and part.layer else split(name)[0])
+    return path[1:] if path[:1] in (("params",), ("batch_stats",)) else path  # of flax
+
+
+def _changing(checkpoint: Checkpoint, names: Sequence[str]) -> Iterator[str]:
+    """Those of some tensors on which an output depends: by their names, or by their values."""
+    views = checkpoint.views()
+    for name in names:
+        view, part, own = views.get(name), checkpoint.parts.get(name) or LayerPart(""), split(name)[1]
+        expected = neutral(name, part)
+        is_mask = view is not None and own == "bias" and view.dtype.name in ("bool", "uint8")
+        if part.is_state or own in INERT or is_mask or (part.constant is not None and {part.constant} == expected):
+            continue
+        if view is not None and view.nbytes <= MAX_READ and (own != "weight" or len(view.shape) < 2):
+            with Source(checkpoint) as source:
+                if any((computed(whole(name, view), source) == number).all() for number in expected):
+                    continue
+        yield name
+
+
+MAX_READ = 64 << 20
+"""The largest tensor that is read to see whether its values change anything, in bytes."""
 
 
 def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tuple[list[Network], str, Iterable[str]]:
@@ -328,10 +397,7 @@ EPSILON = 1e-5
 
 
 def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
-    """What the configuration of a Keras model computes otherwise than the library of the source, with these weights.
-
-    `Flatten` puts channels last whatever its `data_format` is (keras/src/layers/reshaping/flatten.py).
-    """
+    """What the configuration of a Keras model computes otherwise than the library of the source, with these weights."""
     mine, theirs = KerasConfig.of(source.metadata), KerasConfig.of(model.metadata)
     said = {one.name: one.config.get("epsilon", EPSILON) for one in mine.layers}
     norms = {layer.model.rpartition("/")[2]: layer.source for layer in into.layers if layer.kind in NORMS}
@@ -346,11 +412,4 @@ def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str
         yield (
             f"the model computes {some(list(other), SHOWN)} with epsilon {values}; weights do not say that of the "
             f"source, and PyTorch's default is {EPSILON}: where the two differ, outputs do"
-        )
-    moved = {layer.kind for layer in into.layers for one in layer.fillings if one.is_moved}
-    flat = [one.name for one in theirs.layers if one.class_name in ("Flatten", "Reshape")]
-    if flat and "dense" in moved and moved & {"conv", "conv_transposed", "depthwise", "separable"}:
-        yield (
-            f"{some(flat, SHOWN)}: Keras flattens channels last, and PyTorch channels first: a dense layer that "
-            "follows needs its inputs in another order, unless there is one pixel or one channel; none were reordered"
         )

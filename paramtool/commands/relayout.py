@@ -460,8 +460,8 @@ def convert(
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
-    dequantise: bool = False, into: Path | None = None, map: Sequence[str] = (), format: str | None = None,
-    untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
+    dequantise: bool = False, into: Path | None = None, map: Sequence[str] = (), flatten: str = "",
+    partial: bool = False, format: str | None = None, untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
     skip_unsupported: bool = False, plain: bool = False, strict: bool = False, weights: str | None = None,
     only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN, allow_class: Sequence[str] = (),
     allow_unknown: bool = False, max_inflated: int | None = None, optimizer_names: Path | None = None,
@@ -501,6 +501,8 @@ def convert(
       layout; everything else of it stays byte for byte
     - `map`: `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C` join and split
       layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
+    - `flatten`: where the source has the channels of images that it flattens: `channels-first`, `channels-last`
+    - `partial`: leave what the model has no place for, or in another shape
     - `format`: the format of an output folder: `safetensors`, or `dcp` (torch.distributed.checkpoint); without it `dcp`
       if the input is such a folder, else `safetensors`
     - `optimizer_names`: a file with the names of an optimizer's parameters, one for each of its entries
@@ -539,8 +541,9 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
                 hint="convert the types first, without --into, and then that output --into the model",
             )
         return options
-    if options.map:
-        raise UsageError("map (--map) says what goes into which layer of a model", hint="it needs --into MODEL")
+    if options.map or options.flatten or options.partial:
+        flag = next(name for name in ("map", "flatten", "partial") if getattr(options, name))
+        raise UsageError(f"{flag} (--{flag}) says what goes into which layer of a model", hint="it needs --into MODEL")
     only = writer_for(output).only_layout
     if only and options.target not in (None, only):
         raise UsageError(
@@ -616,7 +619,6 @@ def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
 
 _FIXED: Mapping[str, Any] = {
     "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "dequantise": False,
-    "into": None,
-    "map": (), "format": None, "untie": (), "tie": None,
+    "into": None, "map": (), "flatten": "", "partial": False, "format": None, "untie": (), "tie": None,
 }  # fmt: skip
 """Fields that not all three have a keyword for."""

@@ -8,6 +8,7 @@ from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.images import FIRST, LAST
 from paramtool.model.optimizer import TIED, UNTIED
 
 DEFAULT = "torch"
@@ -63,6 +64,10 @@ class RelayoutOptions(ObjectOptions):
     """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
     map: Sequence[str] = ()
     """`A=B` puts network, layer or tensor A of the input into B of the model."""
+    flatten: str = ""
+    """How the source flattens images: `channels-first` or `channels-last`."""
+    partial: bool = False
+    """Whether what of the source the model has no place for is left, and what does not fit."""
     optimizer_names: Path | None = None
     """A file with the names of an optimizer's parameters, one for each of its entries."""
     drop_optimizer: bool = False
@@ -97,6 +102,7 @@ def _check_ties(options: RelayoutOptions) -> None:
     for flag, value, known in (
         ("--untied-state", options.untied_state, UNTIED),
         ("--tied-state", options.tied_state, TIED),
+        ("--flatten", options.flatten, (FIRST, LAST)),
     ):
         if value and value not in known:
             raise UsageError(f"{flag} {value}: expected one of {', '.join(known)}")

@@ -23,6 +23,7 @@ from paramtool.commands._state_again import with_state
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
@@ -109,6 +110,8 @@ def verify(
     weights: str | None = None,
     into: Path | None = None,
     map: Sequence[str] = (),
+    flatten: str = "",
+    partial: bool = False,
     source: str | None = None,
     spec: str = "",
     new_config: Path | None = None,
@@ -125,17 +128,22 @@ def verify(
     declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
     networks that the output's record says were converted, if they cannot be converted again, which is a warning.
     Tensors that the record says were cast have to be what rounding the source gives.  `into` is the model that
-    `convert` put the weights of `against` into: the weights are compared with what the same `map`, `source` and `spec`
-    give, and every other byte with the model's.  `new_config` is the config.json that a conversion of a folder put in
-    place of the source's.
+    `convert` put the weights of `against` into: the weights are compared with what the same `map`, `flatten`,
+    `partial`, `source` and `spec` give, and every other byte with the model's.  `new_config` is the config.json that a
+    conversion of a folder put in place of the source's.
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
     allowed = Allowed(allow_class, allow_unknown)
     if into is not None:
-        return _filled(output, opened(against, weights, progress, allowed), (into, map, source, spec, only))
-    if map or source or spec:
-        raise UsageError("map, source and spec say what went into a model; there is none", hint="--into MODEL")
+        said = RelayoutOptions(
+            into=into, map=tuple(map), flatten=flatten, partial=partial, source=source, spec=spec, only=only, force=True
+        )
+        return _filled(output, opened(against, weights, progress, allowed), said)
+    if map or source or spec or flatten or partial:
+        raise UsageError(
+            "map, flatten, partial, source and spec say what went into a model; there is none", hint="--into MODEL"
+        )
     found = opened(output, _same_choice(output, weights), progress, allowed)
     expected = opened(against, weights, progress, allowed)
     asked = _Compared(only, subset, tensors_only)
@@ -144,15 +152,12 @@ def verify(
     return _with_files(result, found, expected, asked, allowing=allowed, instead=instead, progress=progress)
 
 
-def _filled(output: Path, against: Weights, said: tuple[Path, Sequence[str], str | None, str, str | None]) -> Verified:
+def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verified:
     """A model that weights were put into."""
     from paramtool.commands.into import wrong
-    from paramtool.commands.relayout_options import RelayoutOptions
 
-    into, maps, source, spec, only = said
-    options = RelayoutOptions(into=into, map=tuple(maps), source=source, spec=spec, only=only, force=True)
     found, filled, warnings = wrong(output, against, options)
-    where = f"{against.checkpoint.files[0].path} in {os.fspath(into)}"
+    where = f"{against.checkpoint.files[0].path} in {os.fspath(options.into or '')}"
     return Verified(os.fspath(output), where, filled, tuple(found), warnings, ("tensors", "all other bytes"))
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Entry, Section
+from paramtool.model.conventions import INERT
 from paramtool.model.objects import (
     LEFT_OUT,
     MAX_DEPTH,
@@ -374,10 +375,7 @@ _OPTIMIZER = {"state", "param_groups"}
 """Keys of every state dict of torch's optimizers (torch/optim/optimizer.py)."""
 _SLOTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta"}
 """Names that torch's optimizers give to their state (torch/optim/*.py)."""
-_BUFFERS = (
-    "running_mean", "running_var", "num_batches_tracked",  # torch/nn/modules/batchnorm.py
-    "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index",  # transformers' models
-)  # fmt: skip
+_BUFFERS = ("running_mean", "running_var", *INERT)
 """Names under which libraries register buffers.  A state dict does not show which other buffers a model has."""
 
 

@@ -20,6 +20,7 @@ from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
+from paramtool.model.images import Image
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Assembled, ByteRange, SourceFile, Storage
 from paramtool.model.view import View
@@ -188,6 +189,10 @@ class LayerPart:
     """The meanings of its axes: `in out`."""
     is_state: bool = False
     """Whether it is no weight, such as the state of a generator of random numbers."""
+    images: Mapping[str, Image] | None = None
+    """{`in` or `out`: the image that is flattened along that axis of its layer}; None where the file does not say."""
+    constant: float | None = None
+    """What its library computes with in its place, whatever it holds."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View, contiguous, reshaped
@@ -114,8 +115,13 @@ CONVENTIONS = (
     ),
 )
 KINDS = tuple(dict.fromkeys(row.kind for row in CONVENTIONS))
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 COUNTERS = ("num_batches_tracked",)
 """Tensors that count and that only one library has."""
+INERT = (*COUNTERS, "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
+"""Tensors on which no output depends in inference, or that models of transformers make themselves of their settings."""
+NEUTRAL = {"scale": 1, "shift": 0, "bias": 0, "mean": 0, "variance": 1}
+"""{part: the value with which a layer computes what one without the part does}."""
 OWN_NAMES = frozenset(name for row in CONVENTIONS for name in row.tensors)
 LIBRARIES = {"weight": ("torch", "mxnet"), "kernel": ("keras", "tf_keras", "flax")}
 
@@ -162,8 +168,12 @@ def _groups(axes: str, rank: int) -> list[tuple[str, ...]] | None:
     return found
 
 
-def moved(source: View, source_axes: str, name: str, shape: tuple[int, ...], *, axes: str) -> tuple[View, View] | None:
+def moved(
+    source: View, source_axes: str, name: str, shape: tuple[int, ...], *, axes: str, known: Mapping[str, int] = NO_SIZES
+) -> tuple[View, View] | None:
     """Windows of one shape on a source and on the tensor `name` of `shape`, whose elements belong together.
+
+    `known` are sizes of axes that shapes do not show, such as the channels in a flattened image.
 
     None if the sizes do not fit, or if the source is strided in a way that no window can express.
 
@@ -179,9 +189,9 @@ def moved(source: View, source_axes: str, name: str, shape: tuple[int, ...], *, 
         return None
     both = set(theirs) & set(mine)  # groups that both have need not be taken apart
     theirs, mine = ([(" ".join(g),) if g in both and g else g for g in groups] for groups in (theirs, mine))
-    sizes: dict[str, int] = {}
-    known = [*zip(theirs, source.shape, strict=True), *zip(mine, shape, strict=True)]
-    for group, size in sorted(known, key=lambda item: len(item[0])):
+    sizes = dict(known)
+    both_sides = [*zip(theirs, source.shape, strict=True), *zip(mine, shape, strict=True)]
+    for group, size in sorted(both_sides, key=lambda item: len(item[0])):
         unknown = [axis for axis in group if axis not in sizes]
         rest, odd = divmod(size, max(1, prod(sizes.get(axis, 1) for axis in group)))
         if odd or len(unknown) > 1 or (not unknown and rest != 1):

@@ -304,13 +304,16 @@ def test_what_is_left_on_both_sides_is_listed(tmp_path: Path) -> None:
     source = torch_file(tmp_path / "m.pt", {"fc.weight": torch.ones(3, 4), "more.weight": torch.ones(9, 9)})
     model = keras_file(tmp_path / "m.keras", [keras.layers.Dense(3, name="fc")], (4,))
     output = tmp_path / "out.keras"
-    found = CliRunner().invoke(cli, ["convert", str(source), "--into", str(model), "-o", str(output), "--json"])
+    command = ["convert", str(source), "--into", str(model), "-o", str(output), "--json"]
+    found = CliRunner().invoke(cli, command)
+    assert isinstance(found.exception, LayoutError) and "'more.weight' of the source has no" in str(found.exception)
+    found = CliRunner().invoke(cli, [*command, "--partial"])
     assert found.exit_code == 0, found.output
     said = json.loads(found.stdout)
     assert said["into"]["unfilled"] == ["layers/dense/vars/1"] and said["into"]["unused"] == ["more.weight"]
     assert "1 tensor of the model keep" in found.stderr
     with pytest.raises(LayoutError, match="would keep the old values"):
-        paramtool.convert(source, output, into=model, strict=True, force=True)
+        paramtool.convert(source, output, into=model, strict=True, force=True, partial=True)
 
 
 def test_names_and_places(models: Path, tmp_path: Path) -> None:
@@ -531,7 +534,9 @@ def test_a_tree_like_that_of_flax(tmp_path: Path) -> None:
         },
         "batch_stats": {"bn": {"mean": zeros(4), "var": zeros(4)}},
     }
-    found = paramtool.flax.load(source, like=like)
+    with pytest.raises(LayoutError, match=r"'Dense_0.weight' .*its inputs can be a flattened image"):
+        paramtool.flax.load(source, like=like)
+    found = paramtool.flax.load(source, like=like, flatten="channels-last")
     own = {name: value.detach().numpy() for name, value in tensors.items()}
     assert np.array_equal(found["params"]["Dense_0"]["kernel"], own["Dense_0.weight"].T)
     assert np.array_equal(found["params"]["Conv_0"]["kernel"], own["Conv_0.weight"].transpose(2, 3, 1, 0))
@@ -544,8 +549,8 @@ def test_a_tree_like_that_of_flax(tmp_path: Path) -> None:
         assert np.array_equal(found["params"]["cell"][f"h{gate}"]["bias"], bias)
     like["params"]["more"] = {"kernel": zeros(9, 9)}
     with pytest.raises(LayoutError, match="would keep the old values"):
-        paramtool.flax.load(source, like=like)
-    kept = paramtool.flax.load(source, like=like, strict=False)
+        paramtool.flax.load(source, like=like, flatten="channels-last")
+    kept = paramtool.flax.load(source, like=like, strict=False, flatten="channels-last")
     assert kept["params"]["more"]["kernel"] is like["params"]["more"]["kernel"]
 
 
@@ -575,36 +580,20 @@ def test_names_that_keras_made_go_by_order(suffix: str, tmp_path: Path) -> None:
 
 
 def test_what_keras_computes_otherwise_is_said(tmp_path: Path) -> None:
-    """Keras' epsilon is 100 times PyTorch's, and it flattens channels last: weights cannot show either."""
-    state = nn.ModuleDict({"conv": nn.Conv2d(3, 4, 3), "bn": nn.BatchNorm2d(4), "fc": nn.Linear(16, 5)}).state_dict()
+    """Keras' epsilon is 100 times PyTorch's: weights cannot show it."""
+    state = nn.ModuleDict({"conv": nn.Conv2d(3, 4, 3), "bn": nn.BatchNorm2d(4), "fc": nn.Linear(4, 5)}).state_dict()
     source = torch_file(tmp_path / "m.pt", state)
 
-    def warnings(epsilon: float, *flat: Any) -> str:
+    def warnings(epsilon: float) -> str:
         norm = keras.layers.BatchNormalization(epsilon=epsilon, name="bn")
-        layers = [keras.layers.Conv2D(4, 3, name="conv"), norm, *flat, keras.layers.Dense(5, name="fc")]
+        layers = [keras.layers.Conv2D(4, 3, name="conv"), norm, keras.layers.Dense(5, name="fc")]
         model = keras_file(tmp_path / "m.keras", layers, (4, 4, 3))
         return "; ".join(paramtool.convert(source, tmp_path / "out.keras", into=model, force=True).warnings)
 
-    said = warnings(1e-3, keras.layers.Flatten(name="flat"))
-    assert "'bn' with epsilon 0.001" in said and "'flat': Keras flattens channels last" in said
-    said = warnings(1e-5, keras.layers.Flatten(name="flat"))
-    assert "epsilon" not in said and "'flat': Keras flattens" in said
+    assert "'bn' with epsilon 0.001" in warnings(1e-3)
+    assert "epsilon" not in warnings(1e-5)
     again = paramtool.convert(tmp_path / "out.keras", tmp_path / "b.keras", into=tmp_path / "m.keras")
     assert not again.warnings  # both are of Keras
-
-
-@pytest.mark.parametrize("is_flat", [True, False], ids=["flattened", "pooled"])
-def test_a_dense_layer_after_a_flattened_image_is_a_warning(is_flat: bool, tmp_path: Path) -> None:
-    """torch flattens (channels, height, width), Keras (height, width, channels): shapes fit, the outputs differ."""
-    k = keras.layers
-    layers = [keras.Input((5, 5, 3)), k.Conv2D(4, 3, name="0")]
-    layers += [k.Flatten() if is_flat else k.GlobalAveragePooling2D(), k.Dense(5, name="3")]
-    keras.Sequential(layers).save(tmp_path / "m.keras")
-    source = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 if is_flat else 4, 5))
-    torch.save(source.state_dict(), tmp_path / "s.pt")
-    report = paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=tmp_path / "m.keras")
-    found = [text for text in report.warnings if "flattened image" in text]
-    assert [text.split(" into ")[0] for text in found] == (["'3.weight'"] if is_flat else [])
 
 
 @pytest.mark.parametrize(("name", "is_filled"), [("Conv_0", True), ("conv1", True), ("conv_up", False)])

@@ -155,7 +155,10 @@ def test_a_folded_layer_is_told(tmp_path: Path) -> None:
     """Weights that the exporter made from two layers are nobody's, and are left with a warning."""
     model = exported(tmp_path / "model.onnx", random(Convolutions(), 1), training=torch.onnx.TrainingMode.EVAL)
     torch.save(random(Convolutions(), 2).state_dict(), tmp_path / "m.pt")
-    report = paramtool.convert(tmp_path / "m.pt", tmp_path / "out.onnx", into=model)
+    with pytest.raises(LayoutError, match=r"'bn\.running_mean' of the source has no place") as error:
+        paramtool.convert(tmp_path / "m.pt", tmp_path / "out.onnx", into=model)
+    assert "TrainingMode.PRESERVE" in error.value.hint
+    report = paramtool.convert(tmp_path / "m.pt", tmp_path / "out.onnx", into=model, partial=True)
     assert any("folded another layer, mostly a batch norm" in line for line in report.warnings)
     with pytest.raises(LayoutError, match="onnx::Conv"):
         paramtool.convert(tmp_path / "m.pt", tmp_path / "out2.onnx", into=model, strict=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune, weight_norm
 
 k = keras.layers
 Built = Callable[[], Any]
@@ -78,6 +79,25 @@ def last(x: Any) -> Any:
 
 def gap(x: Any) -> Any:
     return x.mean((2, 3))
+
+
+def zeroed(layer: nn.Module, *names: str, value: dict[str, float] | None = None) -> nn.Module:
+    """A layer of which some tensors hold one number."""
+    for name in names:
+        nn.init.constant_(getattr(layer, name), (value or {}).get(name, 0.0))
+    layer.keeps = names  # type: ignore[assignment]
+    return layer
+
+
+def filled_with_noise(module: nn.Module) -> nn.Module:
+    """A module with other numbers everywhere, statistics among them."""
+    torch.manual_seed(3)
+    kept = {id(getattr(m, name)) for m in module.modules() for name in getattr(m, "keeps", ())}
+    with torch.no_grad():
+        for value in (*module.parameters(), *module.buffers()):
+            if value.is_floating_point() and id(value) not in kept:
+                value.copy_(torch.rand(value.shape) * 0.8 + 0.1)
+    return module.eval()
 
 
 FILLED = (
@@ -246,20 +266,239 @@ FILLED = (
 """What computes the same after `convert --into`, as it always did."""
 
 
-def zeroed(layer: nn.Module, *names: str, value: dict[str, float] | None = None) -> nn.Module:
-    """A layer of which some tensors hold one number."""
-    for name in names:
-        nn.init.constant_(getattr(layer, name), (value or {}).get(name, 0.0))
-    layer.keeps = names  # type: ignore[assignment]
-    return layer
+FLATTENED = (
+    Case(
+        "an image before a dense layer",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), fc=nn.Linear(24, 2)),
+        lambda: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 5, 4),
+    ),
+    Case(
+        "dense layers of the same size behind it",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), a=nn.Linear(24, 24), b=nn.Linear(24, 24)),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.Flatten(),
+            k.Dropout(0.5),
+            k.Dense(24, name="a"),
+            k.Dense(24, name="b"),
+        ),
+        (3, 5, 4),
+    ),
+    Case(
+        "as many channels as places",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), fc=nn.Linear(16, 16)),
+        lambda: seq((4, 4, 3), k.Conv2D(4, 3, name="c"), k.Flatten(), k.Dense(16, name="fc")),
+        (3, 4, 4),
+    ),
+    Case(
+        "an image that no convolution sees",
+        lambda: net(f=nn.Flatten(), a=nn.Linear(24, 5), b=nn.Linear(5, 2)),
+        lambda: seq((4, 2, 3), k.Flatten(), k.Dense(5, name="a"), k.Dense(2, name="b")),
+        (3, 4, 2),
+    ),
+    Case(
+        "a norm of the flattened image",
+        lambda: net(
+            c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), n=nn.BatchNorm1d(24), l=nn.LayerNorm(24), fc=nn.Linear(24, 2)
+        ),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.Flatten(),
+            k.BatchNormalization(epsilon=1e-5, name="n"),
+            k.LayerNormalization(epsilon=1e-5, name="l"),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 4),
+    ),
+    Case(
+        "a reshaped image",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), fc=nn.Linear(24, 2)),
+        lambda: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), k.Reshape((24,)), k.Dense(2, name="fc")),
+        (3, 5, 4),
+    ),
+    Case(
+        "an image for each step of a recurrent layer",
+        lambda: net(c=frames(nn.Conv2d(3, 4, 3)), rnn=nn.LSTM(24, 5, batch_first=True), o=Fn(last), fc=nn.Linear(5, 2)),
+        lambda: seq(
+            (6, 5, 4, 3),
+            k.TimeDistributed(k.Conv2D(4, 3, name="conv"), name="c"),
+            k.TimeDistributed(k.Flatten()),
+            k.LSTM(5, name="rnn"),
+            k.Dense(2, name="fc"),
+        ),
+        (6, 3, 5, 4),
+        moves=(0, 1, 3, 4, 2),
+    ),
+    Case(
+        "rows of an image as steps, in both directions",
+        lambda: net(
+            c=nn.Conv2d(3, 4, 3),
+            r=Fn(lambda x: x.permute(0, 2, 1, 3).flatten(2)),
+            rnn=nn.GRU(8, 5, batch_first=True, bidirectional=True),
+            o=Fn(lambda x: x[0]),
+            fc=nn.Linear(10, 2),
+        ),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.Reshape((3, 8)),
+            k.Bidirectional(k.GRU(5, return_sequences=True), name="rnn"),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 4),
+    ),
+    Case(
+        "a model in a model",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), fc=nn.Linear(24, 2)),
+        lambda: seq(
+            (5, 4, 3),
+            keras.Sequential([keras.Input((5, 4, 3)), k.Conv2D(4, 3, name="c"), k.ReLU(max_value=1e9)]),
+            keras.Sequential([keras.Input((3, 2, 4)), k.Flatten(), k.Dense(2, name="fc")]),
+        ),
+        (3, 5, 4),
+    ),
+    Case(
+        "an image that a dense layer makes",
+        lambda: net(
+            a=nn.Linear(4, 24), n=nn.BatchNorm1d(24), u=nn.Unflatten(1, (4, 3, 2)), c=nn.ConvTranspose2d(4, 1, 2)
+        ),
+        lambda: seq(
+            (4,),
+            k.Dense(24, name="a"),
+            k.BatchNormalization(epsilon=1e-5, name="n"),
+            k.Reshape((3, 2, 4)),
+            k.Conv2DTranspose(1, 2, name="c"),
+            k.Reshape((1, 4, 3)),
+        ),
+        (4,),
+    ),
+    Case(
+        "steps of a convolution",
+        lambda: net(c=nn.Conv1d(3, 4, 2), f=nn.Flatten(), fc=nn.Linear(20, 2)),
+        lambda: seq((6, 3), k.Conv1D(4, 2, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 6),
+        moves=(0, 2, 1),
+    ),
+    Case(
+        "channels last in the source, too",
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=Fn(lambda x: x.permute(0, 2, 3, 1).flatten(1)), fc=nn.Linear(24, 2)),
+        lambda: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 5, 4),
+        {"flatten": "channels-last"},
+    ),
+    Case(
+        "branches of a graph",
+        lambda: branches(),
+        lambda: branches_model(),
+        (3, 5, 4),
+    ),
+)
+"""What is refused until `--flatten` says the order of the source, `channels-first` where a case does not say."""
 
 
-def filled_with_noise(module: nn.Module) -> nn.Module:
-    """A module with other numbers everywhere, statistics among them."""
-    torch.manual_seed(3)
-    kept = {id(getattr(m, name)) for m in module.modules() for name in getattr(m, "keeps", ())}
-    with torch.no_grad():
-        for value in (*module.parameters(), *module.buffers()):
-            if value.is_floating_point() and id(value) not in kept:
-                value.copy_(torch.rand(value.shape) * 0.8 + 0.1)
-    return module.eval()
+class branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.fc = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 2, 3), nn.Linear(36, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(torch.cat([self.one(x), self.two(x)], 1).flatten(1))
+
+
+def branches_model() -> Any:
+    x = keras.Input((5, 4, 3))
+    both = k.Concatenate()([k.Conv2D(4, 3, name="one")(x), k.Conv2D(2, 3, name="two")(x)])
+    return keras.Model(x, k.Dense(2, name="fc")(k.Flatten()(both)))
+
+
+REFUSED = (
+    (
+        Case(
+            "a bias without a place",
+            lambda: net(fc=nn.Linear(4, 3)),
+            lambda: seq((4,), k.Dense(3, use_bias=False, name="fc")),
+            (4,),
+        ),
+        "'fc.bias' of the source has no place",
+    ),
+    (
+        Case(
+            "a gamma without a place",
+            lambda: net(fc=nn.Linear(4, 3), n=nn.BatchNorm1d(3)),
+            lambda: seq((4,), k.Dense(3, name="fc"), k.BatchNormalization(scale=False, name="n")),
+            (4,),
+        ),
+        "'n.weight' of the source has no place",
+    ),
+    (
+        Case(
+            "a beta without a place",
+            lambda: net(fc=nn.Linear(4, 3), n=nn.LayerNorm(3)),
+            lambda: seq((4,), k.Dense(3, name="fc"), k.LayerNormalization(center=False, name="n")),
+            (4,),
+        ),
+        "'n.bias' of the source has no place",
+    ),
+    (
+        Case(
+            "a norm that the model does not have",
+            lambda: net(
+                block=net(conv=net(c=nn.Conv2d(3, 4, 3)), norm=net(n=nn.BatchNorm2d(4))), p=Fn(gap), fc=nn.Linear(4, 2)
+            ),
+            lambda: seq((5, 5, 3), k.Conv2D(4, 3, name="c"), k.GlobalAveragePooling2D(), k.Dense(2, name="fc")),
+            (3, 5, 5),
+        ),
+        "'block.norm.n.running_mean' of the source has no place",
+    ),
+    (
+        Case(
+            "weight norm",
+            lambda: net(c=parametrizations.weight_norm(nn.Conv1d(3, 4, 2)), d=nn.Conv1d(4, 4, 2)),
+            lambda: seq((6, 3), k.Conv1D(4, 2, name="c"), k.Conv1D(4, 2, name="d")),
+            (3, 6),
+        ),
+        "remove_parametrizations",
+    ),
+    (
+        Case(
+            "weight norm of old",
+            lambda: net(c=weight_norm(nn.Conv1d(3, 4, 2)), d=nn.Conv1d(4, 4, 2)),
+            lambda: seq((6, 3), k.Conv1D(4, 2, name="c"), k.Conv1D(4, 2, name="d")),
+            (3, 6),
+        ),
+        "remove_weight_norm",
+    ),
+    (
+        Case(
+            "pruning",
+            lambda: net(fc=prune.l1_unstructured(nn.Linear(4, 3), "weight", 5), d=nn.Linear(3, 2)),
+            lambda: seq((4,), k.Dense(3, name="fc"), k.Dense(2, name="d")),
+            (4,),
+        ),
+        "prune.remove",
+    ),
+    (
+        Case(
+            "an affine that no library calls so",
+            lambda: net(fc=nn.Linear(4, 3), n=Affine()),
+            lambda: seq((4,), k.Dense(3, name="fc")),
+            (4,),
+        ),
+        "'n.gain' of the source has no place",
+    ),
+)
+"""(case, what the error or its hint says)"""
+
+
+class Affine(nn.Module):
+    """A layer of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.gain

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 import paramtool
+from paramtool.errors import LayoutError
 from tests.versions import exporting
 
 keras = pytest.importorskip("keras")
 onnxruntime = pytest.importorskip("onnxruntime")
 from tests.oracles import into_cases  # noqa: E402 - it imports keras
-from tests.oracles.into_cases import FILLED, Case, filled_with_noise, k, net, seq  # noqa: E402
+from tests.oracles.into_cases import FILLED, FLATTENED, REFUSED, Case, filled_with_noise, k, net, seq  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own
 ATOL = 2e-5
@@ -71,6 +72,32 @@ def compare(case: Case, folder: Path, **more: Any) -> None:
 @pytest.mark.parametrize("case", FILLED, ids=lambda case: case.name)
 def test_keras_computes_what_torch_computes(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("case", FLATTENED, ids=lambda case: case.name)
+def test_flattened_images(case: Case, suffix: str, tmp_path: Path) -> None:
+    """The rows move once `--flatten` says the order of the source, and not before."""
+    flatten = case.more.get("flatten", "channels-first")
+    case = case._replace(suffix=suffix, more={})
+    with pytest.raises(LayoutError, match=r"an image of . channels is flattened there") as error:
+        compare(case, tmp_path)
+    assert f"--flatten {flatten}" in error.value.hint and error.value.exit_code == 5
+    compare(case, tmp_path, flatten=flatten)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize(("case", "words"), REFUSED, ids=lambda one: one.name if isinstance(one, Case) else "")
+def test_what_would_compute_something_else_is_refused(case: Case, words: str, tmp_path: Path) -> None:
+    """With values that change outputs; `--partial` fills the rest."""
+    _, _, path, more = saved_case(case, tmp_path)
+    output = tmp_path / f"out{case.suffix}"
+    with pytest.raises(LayoutError) as error:
+        paramtool.convert(tmp_path / "s.pt", output, into=path, **more)
+    assert words in error.value.message + error.value.hint and not output.exists()
+    report = paramtool.convert(tmp_path / "s.pt", output, into=path, **more, partial=True)
+    assert report.into is not None and report.into.unused
+    assert not paramtool.verify(output, tmp_path / "s.pt", into=path, **more, partial=True).differences
 
 
 def exported(module: nn.Module, x: torch.Tensor, path: Path, **more: Any) -> Path:

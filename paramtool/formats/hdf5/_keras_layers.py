@@ -13,10 +13,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from paramtool.formats.hdf5._keras_images import images
 from paramtool.formats.hdf5.keras_config import KerasConfig, Layer, snake_case
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Entry, LayerPart, Module
+from paramtool.model.images import Image
 from paramtool.model.view import View
 
 CLASSES = {
@@ -48,16 +51,25 @@ def parts(
     by_path = config.by_path()
     recurrent = {name: module.at for module in modules for name in module.tensors.values()}
     groups: dict[tuple[str, bool], dict[str, str]] = {}
+    seen = images(config.model) if config.source else None
+    by_name = _by_name(config)
+
+    def of(layer: Layer | None) -> Mapping[str, Image] | None:
+        while layer and not layer.path.endswith("/layer") and layer.class_name == "TimeDistributed" and layer.inner:
+            layer = layer.inner
+        return None if seen is None or layer is None else seen.get(layer.path, {})
+
     for name, entry in entries.items():
         if entry.role not in ("model", "buffer") or not isinstance(entry.value, View):
             continue
         is_vars = (match := VARS.fullmatch(name)) is not None
         match = match or NAMED.fullmatch(name)
         if name in recurrent:
-            found[name] = LayerPart(_title(recurrent[name], is_vars, titles, by_path))
+            at = recurrent[name]
+            layer = by_path.get(at) if is_vars else by_name.get(_title(at, is_vars, titles, by_path))
+            found[name] = LayerPart(_title(at, is_vars, titles, by_path), images=of(layer))
         elif match is not None:
             groups.setdefault((match["path"], is_vars), {})[match["k" if is_vars else "own"]] = name
-    by_name = _by_name(config)
     named = Counter(_title(path, is_vars, titles, by_path) for path, is_vars in groups)
     for (path, is_vars), names in groups.items():
         layer = by_path.get(path) if is_vars else by_name.get(path.rpartition("/")[2])
@@ -70,14 +82,16 @@ def parts(
         for key, name in names.items():
             said = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES
-            found[name] = LayerPart(title, kind, *said) if said else LayerPart(title, "", key, is_state=is_state)
+            made = LayerPart(title, kind, *said) if said else LayerPart(title, "", key, is_state=is_state)
+            found[name] = replace(made, images=of(layer))
     return found
 
 
 def _by_name(config: KerasConfig) -> dict[str, Layer]:
     """{the user's name: layer}, of names that are there once."""
-    names = [layer.name for layer in config.layers]
-    return {layer.name: layer for layer in config.layers if layer.name and names.count(layer.name) == 1}
+    layers = config.by_path().values()
+    names = Counter(layer.name for layer in layers)
+    return {layer.name: layer for layer in layers if layer.name and names[layer.name] == 1}
 
 
 def _title(path: str, is_vars: bool, titles: Mapping[str, str], by_path: Mapping[str, Layer]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 from paramtool.formats import strict_json
@@ -61,6 +62,8 @@ class KerasConfig:
     notes: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     """Code that Keras would unmarshal and run."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The configuration itself; empty if there is none."""
 
     @staticmethod
     def of(texts: Mapping[str, str]) -> KerasConfig:
@@ -68,9 +71,10 @@ class KerasConfig:
         notes: list[str] = []
         source = next((key for key in SOURCES if key in texts), "")
         version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
-        layers = tuple(_layers(_table(texts[source], source, notes), "")) if source else ()
+        model = _table(texts[source], source, notes) if source else {}
+        layers = tuple(_layers(model, ""))
         code = tuple(Unknown("marshal.loads", True, f"(the code of {where})") for where in _marshalled(texts))
-        return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes), code)
+        return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes), code, model)
 
     def by_path(self) -> dict[str, Layer]:
         """{path: layer}, with what wrappers wrap."""
@@ -126,12 +130,12 @@ def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:
     """The layers of a model, each before those inside it."""
     config = model.get("config")
     found = config.get("layers") if isinstance(config, dict) else config
-    for item, place in _placed(found, f"{path}layers/"):
+    for item, place in placed(found, f"{path}layers/"):
         yield _layer(item, place)
         yield from _layers(item, f"{place}/")
 
 
-def _placed(items: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+def placed(items: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The objects of a list with their paths: after their classes, and numbered from the second of a class."""
     used: dict[str, int] = {}
     for item in items if isinstance(items, list) else ():
@@ -144,25 +148,25 @@ def _placed(items: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]
 def _layer(item: Mapping[str, Any], path: str) -> Layer:
     config = item.get("config")
     config = config if isinstance(config, dict) else {}
-    class_name = _class(item)
+    class_name = class_of(item)
     first = FORWARD if class_name == "Bidirectional" else "layer"
     inner = {key: _layer(config[key], f"{path}/{place}") for key, place in (("layer", first), (FORWARD, FORWARD),
              (BACKWARD, BACKWARD)) if isinstance(config.get(key), dict)}  # fmt: skip
-    cells = tuple(_cells(config["cell"], f"{path}/cell")) if isinstance(config.get("cell"), dict) else ()
+    cells = tuple(cells_of(config["cell"], f"{path}/cell")) if isinstance(config.get("cell"), dict) else ()
     return Layer(path, class_name, config, inner.get("layer") or inner.get(FORWARD), inner.get(BACKWARD), cells)
 
 
-def _cells(item: Mapping[str, Any], path: str) -> Iterator[Layer]:
+def cells_of(item: Mapping[str, Any], path: str) -> Iterator[Layer]:
     """A cell, or the cells of a stack."""
     cell = _layer(item, path)
     if cell.class_name != STACK:
         yield cell
         return
-    for inside, place in _placed(cell.config.get("cells"), f"{path}/cells/"):
-        yield from _cells(inside, place)
+    for inside, place in placed(cell.config.get("cells"), f"{path}/cells/"):
+        yield from cells_of(inside, place)
 
 
-def _class(item: Mapping[str, Any]) -> str:
+def class_of(item: Mapping[str, Any]) -> str:
     """The class of an object; of one that is not Keras' own, as it was registered or with its module."""
     name, module, registered = (str(item.get(key) or "") for key in ("class_name", "module", "registered_name"))
     if ">" in registered:

@@ -42,7 +42,7 @@ def read(path: str) -> Checkpoint:
         names = reader.names(len(values))
     entries = {name: Entry(value, symbol.role(name)) for name, value in zip(names, values, strict=True)}
     views = {name: value for name, value in zip(names, values, strict=True) if isinstance(value, View)}
-    modules, notes = symbol.describe(path, views)
+    modules, parts, notes = symbol.describe(path, views)
     places = [place for place in reader.devices if not place.startswith("cpu")]
     return Checkpoint(
         format=" ".join([NAME, "+".join(sorted(reader.versions))]).rstrip(),
@@ -52,6 +52,7 @@ def read(path: str) -> Checkpoint:
         producer="MXNet" + (f", saved from {', '.join(places[:3])}" if places else ""),
         notes=notes,
         modules=modules,
+        parts=parts,
     )
 
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from paramtool.errors import FormatError, message_of
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
-from paramtool.model.checkpoint import Module
+from paramtool.model import conventions
+from paramtool.model.checkpoint import LayerPart, Module
 from paramtool.model.view import View
 
 MAX_NBYTES = 64 << 20
@@ -49,19 +50,19 @@ def role(name: str) -> str:
     return object_tree.leaf_role(name.removeprefix("arg:"), "model")
 
 
-def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], tuple[str, ...]]:
-    """The recurrent networks in the symbol file of `path`, whose tensors are `views`, and notes."""
+def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], dict[str, LayerPart], tuple[str, ...]]:
+    """The recurrent networks in the symbol file of `path`, whose tensors are `views`, its other layers, and notes."""
     place = _beside(path)
     if not place:
         named = any(RECURRENT.fullmatch(name) for name in views)
-        return (), ("there is no symbol file that describes its recurrent networks",) if named else ()
+        return (), {}, ("there is no symbol file that describes its recurrent networks",) if named else ()
     try:
         nodes = _nodes(place)
         networks = [node for node in nodes if isinstance(node, dict) and node.get("op") == "RNN"]
         if len(networks) > MAX_NETWORKS:
             raise ValueError(f"it has {len(networks)} RNN nodes; expected at most {MAX_NETWORKS}")
     except (FormatError, ValueError) as error:
-        return (), (f"{os.path.basename(place)}: ignored: {message_of(error)}",)
+        return (), {}, (f"{os.path.basename(place)}: ignored: {message_of(error)}",)
     modules: dict[tuple[str, str], Module] = {}
     notes = []
     for node in networks:
@@ -73,7 +74,36 @@ def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], 
             notes.append(f"{label}: {error}")
     if len(notes) > MAX_NOTES:
         notes[MAX_NOTES:] = [f"{len(notes) - MAX_NOTES} more RNN nodes of the symbol file are ignored, too"]
-    return tuple(modules.values()), tuple(notes)
+    return tuple(modules.values()), dict(_parts(nodes, views)), tuple(notes)
+
+
+LAYERS = {
+    "FullyConnected": "dense", "Convolution": "conv", "Deconvolution": "conv_transposed", "Embedding": "embedding",
+    "BatchNorm": "batchnorm", "LayerNorm": "layernorm", "GroupNorm": "groupnorm",
+}  # fmt: skip
+"""{operator: its kind in `model.conventions`}; its inputs follow each other as the tensors of a row there."""
+
+
+def _parts(nodes: list[Any], views: Mapping[str, View]) -> Iterator[tuple[str, LayerPart]]:
+    """(tensor, what it is) of nodes that are not recurrent; one whose inputs cannot be traced is left out."""
+    for node in nodes:
+        kind = LAYERS.get(str(node.get("op")), "") if isinstance(node, dict) else ""
+        for row in conventions.of_kind(kind, "mxnet"):
+            attrs = _attributes(node)
+            groups = attrs.get("num_group", "1")
+            try:
+                variables = [next(_variables(nodes, number)) for number in _inputs(node)[1:]]
+            except (ValueError, StopIteration):
+                continue
+            for variable, (part, axes) in zip(variables, row.tensors.values(), strict=False):
+                name = next((prefix + variable for prefix in PREFIXES if prefix + variable in views), "")
+                is_depthwise = kind == "conv" and views[name].shape[1:2] == (1,) and groups != "1" if name else False
+                said = conventions.of_kind("depthwise", "mxnet")[0].tensors if is_depthwise else {}
+                own = next((one for one in said.values() if one[0] == part), (part, axes))
+                is_fixed = kind == "batchnorm" and attrs.get("fix_gamma", "True").lower() in ("true", "1")
+                constant = 1.0 if is_fixed and part == "scale" else None
+                if name:
+                    yield name, LayerPart(str(node.get("name")), "depthwise" if said else kind, *own, constant=constant)
 
 
 def _beside(path: str) -> str:
@@ -119,12 +149,17 @@ MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
 """{mode: (kind, gates, the first gate, a word of the spec)}; the GRU resets after the product, as cuDNN's does."""
 
 
-def _network(node: Mapping[str, Any]) -> _SymbolNetwork:
-    """The attributes of an RNN node; ValueError if they do not describe a network."""
+def _attributes(node: Mapping[str, Any]) -> dict[str, str]:
     attrs: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         found = node.get(key)
         attrs |= {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+    return attrs
+
+
+def _network(node: Mapping[str, Any]) -> _SymbolNetwork:
+    """The attributes of an RNN node; ValueError if they do not describe a network."""
+    attrs = _attributes(node)
     mode = attrs.get("mode", "")
     if mode not in MODES:
         raise ValueError(f"its mode {mode[:40]!r} is unknown")

@@ -50,7 +50,7 @@ def read(path: str) -> Checkpoint:
     arrays.finish()
     entries = arrays.entries()
     views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
-    modules, notes = symbol.describe(path, views)
+    modules, parts, notes = symbol.describe(path, views)
     return Checkpoint(
         format="npy" if bare else NAME,
         files=(source,),
@@ -58,6 +58,7 @@ def read(path: str) -> Checkpoint:
         entries=entries,
         notes=(*arrays.notes(), *notes),
         modules=modules,
+        parts=parts,
     )
 
 

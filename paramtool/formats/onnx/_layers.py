@@ -23,6 +23,7 @@ from typing import NamedTuple
 from paramtool.errors import plural, some
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
+from paramtool.model.images import FIRST, NOTHING, Flow, Image, beside, first, moved
 
 NORMS = {
     "BatchNormalization": ("batchnorm", ("", "scale", "shift", "mean", "variance")),
@@ -31,6 +32,9 @@ NORMS = {
 }
 """{operator: (kind, the part that each input is)}."""
 CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
+RECURRENT = ("LSTM", "GRU", "RNN")
+NO_IMAGE = ("Shape", "Size", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Attention", "MultiHeadAttention")
+"""Operators of whose outputs nothing is a flattened image."""
 QUANTISED = re.compile(r"(De)?[Qq]uantize.*|QLinear.*|.*Integer.*|QGemm|QAttention|DynamicQuantize.*|.*NBits")
 """Operators of quantised models, of ONNX and of onnxruntime."""
 FOLDED = re.compile(r"onnx::(Conv|ConvTranspose)_[0-9]+")
@@ -65,6 +69,52 @@ class Uses:
     """{output of a MatMul with stored weights: the node's name}."""
     recurrent: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     """(node, operator, initializers) of recurrent nodes."""
+    flow: Flow = field(default_factory=Flow)
+    images: dict[str, Image] = field(default_factory=dict)
+    """{a value: what is known of it}, of images and of the outputs of layers"""
+
+    def image(
+        self,
+        operator: str,
+        label: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        shapes: Mapping[str, tuple[int, ...]],
+        numbers: Mapping[str, int],
+        axes: Sequence[int],
+    ) -> None:
+        """Note what a node makes of images; `axes` is the attribute `perm`, and `numbers` has `group` and `axis`."""
+        given = [self.images[name] for name in inputs if name in self.images]
+        weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
+        x = first(given)
+        if operator.endswith(("Conv", "ConvTranspose")):
+            groups, is_transposed = numbers.get("group", 1), operator.endswith("Transpose")
+            taken, made = weight[:2] if weight else (0, 0)
+            taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
+            self.flow.is_convolved(x, taken, x.order or FIRST)
+            x = Image(made or -1, FIRST, bool(made))
+        elif operator in RECURRENT:
+            self.flow.takes(label, x)
+            x = NOTHING
+        elif operator.endswith(("MatMul", "Gemm")) and weight:
+            self.flow.takes(label, x)
+            x = Image(makers=(label,))
+        elif operator in NORMS:
+            self.flow.takes(label, x, "out")
+            x = x._replace(makers=(*x.makers, label)) if x.makers and not x.order else x
+        elif operator in NO_IMAGE or (operator == "Gather" and inputs[:1] and inputs[0] in shapes):
+            x = NOTHING
+        elif operator == "Concat" and (numbers.get("axis") in (1, -1) or x.is_flat):
+            x = beside(given)
+        elif operator in ("Split", "Slice", "Gather"):
+            x = x._replace(is_sure=False)
+        elif operator == "Transpose" and axes:
+            x = moved(x._replace(is_flat=False), axes)
+        elif operator in ("Flatten", "Reshape"):
+            x = x._replace(is_flat=True, order=x.order or FIRST)
+        for name in outputs if x != NOTHING else ():
+            self.images[name] = x
 
     def node(
         self,
@@ -156,7 +206,7 @@ class Uses:
         titles = self._titles()
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
-            name: LayerPart(titles[uses[0].node], uses[0].kind, uses[0].part, uses[0].axes)
+            name: LayerPart(*(titles[uses[0].node], *uses[0][1:4]), images=self.flow.found.get(uses[0].node, {}))
             for name, uses in self.found.items()
             if not problem(uses)
         }
@@ -165,8 +215,11 @@ class Uses:
             paths.setdefault(path_of(node), []).append(k)
         for title, numbers in paths.items():
             for layer, k in enumerate(numbers):
-                own = f"{title}[{layer}]" if len(numbers) > 1 else title
-                found |= {name: LayerPart(own) for name in self.recurrent[k][2]}
+                node, _, names = self.recurrent[k]
+                said = LayerPart(
+                    f"{title}[{layer}]" if len(numbers) > 1 else title, images=self.flow.found.get(node, {})
+                )
+                found |= dict.fromkeys(names, said)
         return found
 
     def _titles(self) -> dict[str, str]:

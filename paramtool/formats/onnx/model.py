@@ -29,6 +29,7 @@ from paramtool.formats.onnx._tensor import Found, OnnxTensor, Tensors, dims
 from paramtool.formats.onnx.operands import Operands, StoredConstant, constants
 from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
+from paramtool.model.images import FIRST, Image
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View, contiguous
 
@@ -170,6 +171,9 @@ class GraphWalk:
             values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
             self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
         self.sizes |= {prefix + name: shape for name, shape in _given.sizes(self.reader, graph).items()}
+        for name in (prefix + name for name in given):
+            if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
+                self.uses.images[name] = Image(shape[1], FIRST)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
@@ -240,6 +244,13 @@ class GraphWalk:
         """Note what a node takes initializers as."""
         found = {name: self.found[name] for name in inputs if name in self.found}
         shapes = {name: one.shape for name, one in found.items() if isinstance(one, OnnxTensor)}
+        perm = attributes.get("perm", {})
+        keys = [one if one in found else self.operands.key(prefix, one.removeprefix(prefix)) for one in inputs]
+        whole = {name: self.reader.number(attributes[name], "i") for name in ("group", "axis") if name in attributes}
+        self.uses.image(
+            operator, label, keys, [prefix + name for name in outputs],
+            shapes=shapes, numbers=whole, axes=[*self.reader.varints(perm.get("ints", ()))],
+        )  # fmt: skip
         if shapes or operator == "Add":
             numbers = {
                 name: self.reader.number(attributes[name], "i")

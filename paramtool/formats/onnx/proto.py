@@ -54,6 +54,7 @@ ATTRIBUTE = {
     5: Field("t", BYTES),
     6: Field("g", BYTES),
     7: Field("floats", FIXED32, many=True),
+    8: Field("ints", VARINT, many=True),
     9: Field("strings", BYTES, many=True),
     11: Field("graphs", BYTES, many=True),
     22: Field("sparse_tensor", BYTES),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
+from paramtool.layouts.extras import EXTRAS, REFUSED
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.images import FIRST
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 
@@ -24,6 +28,7 @@ WIDER = {
     "uint8": ("uint16", "uint32", "uint64", "int16", "int32", "int64"),
 }
 """{dtype: those that hold each of its values exactly}."""
+NO_TURNS: Mapping[str, Turn] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,24 @@ class PlainLayer:
     pieces: tuple[LayerTensor, ...]
 
 
+class Turn(NamedTuple):
+    """An axis along which an image is flattened, whose channels the source has at another place than the model."""
+
+    channels: int
+    source: str
+    """`channels-first` or `channels-last`."""
+    model: str
+
+    def axes(self, text: str, axis: str, order: str) -> str:
+        """Axes in which one is taken apart.
+
+        >>> Turn(4, FIRST, LAST).axes("out in", "in", FIRST)
+        'out (channel place)'
+        """
+        two = "(channel place)" if order == FIRST else "(place channel)"
+        return " ".join(two if word == axis else word for word in text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Filling:
     """One tensor of the model and what it is filled from."""
@@ -67,13 +90,13 @@ class Filling:
     def is_moved(self) -> bool:
         """Whether its axes are in another order than in the source."""
         (copy,) = self.target.copies
-        return copy.terms[0][1].strides != copy.destination.strides
+        return any(view.strides != copy.destination.strides for _, view in copy.terms)
 
     @property
     def widened(self) -> str:
         """The dtype of the source, if the model has another."""
-        dtype = self.target.copies[0].terms[0][1].dtype
-        return "" if dtype == self.target.dtype else dtype.name
+        (copy,) = self.target.copies
+        return copy.terms[0][1].dtype.name if copy.is_cast else ""
 
 
 def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
@@ -84,7 +107,7 @@ def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
         said = model.parts.get(name)
         if said is not None and said.is_state:
             continue
-        piece = LayerTensor(said.part if said else _split(name)[1], name, view, said)
+        piece = LayerTensor(said.part if said else split(name)[1], name, view, said)
         groups.setdefault((said.layer if said else name, said.kind if said else ""), []).append(piece)
     return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
 
@@ -122,7 +145,7 @@ def _bare(name: str) -> str:
     return name.removeprefix("arg:").removeprefix("aux:").removesuffix(":0")
 
 
-def _split(name: str) -> tuple[str, str]:
+def split(name: str) -> tuple[str, str]:
     """The layer and the own name of a tensor, by the last separator."""
     bare = _bare(name)
     at = max(bare.rfind("."), bare.rfind("/"))
@@ -132,13 +155,32 @@ def _split(name: str) -> tuple[str, str]:
 def _splits(name: str) -> Iterator[tuple[str, str]]:
     """Every (layer, own name) that a tensor's name could be, the shortest own name last."""
     bare = _bare(name)
-    found = [_split(name)]
+    found = [split(name)]
     for own in conventions.OWN_NAMES:
         if bare == own:
             found.append(("", own))
         elif bare.endswith(own) and bare[-len(own) - 1] in SEPARATORS:
             found.append((bare[: -len(own) - 1], own))
     yield from dict.fromkeys(sorted(found, key=lambda item: -len(item[1])))
+
+
+def neutral(name: str, said: LayerPart | None) -> set[int]:
+    """The values with which a tensor changes nothing, by what it is or can be by its name.
+
+    >>> neutral("bn.running_var", None), neutral("bn0_gamma", None), neutral("fc.kernel", None)
+    ({1}, {1}, set())
+    """
+    if name.endswith("mask"):
+        return {1}
+    parts = {said.part} if said is not None and said.kind else {
+        row.tensors[own][0] for _, own in _splits(name) for row in conventions.CONVENTIONS if own in row.tensors
+    }  # fmt: skip
+    return {conventions.NEUTRAL[part] for part in parts if part in conventions.NEUTRAL}
+
+
+def unmade(names: Iterable[str]) -> list[str]:
+    """What to do about tensors that a weight is calculated from, such as those of weight norm."""
+    return list(dict.fromkeys(one.hint for name in names for one in EXTRAS if one.then == REFUSED and one.read(name)))
 
 
 def axes_in(source: LayerTensor, kind: str, part: str) -> str | None:
@@ -158,7 +200,7 @@ def partners(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
         return {}
     rows = conventions.of_kind(model.kind)
     own = {piece.own for piece in source.pieces if piece.said is None or not piece.said.kind}
-    tables = [row.tensors for row in rows if own <= row.tensors.keys() | set(conventions.COUNTERS)]
+    tables = [row.tensors for row in rows if own <= row.tensors.keys() | set(conventions.INERT)]
     for piece in model.pieces:
         for other in source.pieces:
             is_said = other.said is not None and other.said.kind
@@ -186,7 +228,7 @@ def fits(source: PlainLayer, model: PlainLayer) -> bool:
         return False
     found = partners(source, model)
     used = {piece.name for piece in found.values()}
-    rest = [p for p in source.pieces if p.name not in used and p.own not in conventions.COUNTERS]
+    rest = [p for p in source.pieces if p.name not in used and p.own not in conventions.INERT]
     return (
         len(found) == len(model.pieces) == len(used)
         and not rest
@@ -194,17 +236,30 @@ def fits(source: PlainLayer, model: PlainLayer) -> bool:
     )
 
 
-def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "") -> Filling | None:
+def axes_with_images(kind: str, axes: str) -> dict[str, str]:
+    """{one of the axes: `in` or `out`, the axis of the layer that it is}, of those that can be a flattened image."""
+    if kind not in ("dense", *conventions.NORMS):
+        return {}
+    return {word: "in" if word == "in" else "out" for word in axes.split()}
+
+
+def filling(
+    source: LayerTensor, piece: LayerTensor, kind: str, force: str = "", turns: Mapping[str, Turn] = NO_TURNS
+) -> Filling | None:
     """How a tensor of the model is filled from one of the source; None if the shapes do not fit.
 
-    `force` is `transpose` or `as-is`, which a person said.
+    `force` is `transpose` or `as-is`, which a person said; `turns` are of axes that are taken apart.
     """
     mine = piece.said.axes if piece.said and piece.said.kind and not force else ""
     theirs = (axes_in(source, kind, piece.own) or "") if mine else ""
     if force == "transpose":
         mine, theirs = "in out", "out in"
+    known = {}
+    for axis, turn in turns.items():
+        mine, theirs = turn.axes(mine, axis, turn.model), turn.axes(theirs, axis, turn.source)
+        known["channel"] = turn.channels
     if mine and theirs:
-        windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine)
+        windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine, known=known)
     elif source.view.shape == piece.view.shape:
         windows = source.view, contiguous(piece.name, source.view.dtype, piece.view.shape)
     else:
@@ -214,6 +269,8 @@ def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "")
     view, destination = windows
     dtype = piece.view.dtype
     copy = Copy(replace(destination, dtype=dtype), ((1, view),), names=(source.name,))
+    if source.said is not None and source.said.constant is not None:
+        copy = replace(copy, terms=(), shift=source.said.constant)
     is_said = bool(mine and theirs)
     target = Target(piece.name, dtype, piece.view.shape, (copy,))
     return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "", bool(force))

@@ -11,7 +11,9 @@ from paramtool.layouts.spec import Spec, text, word
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
+from paramtool.model.images import FIRST
 from paramtool.model.plan import Target
+from paramtool.passes.into.layers import Turn
 from paramtool.passes.into.matching import MatchedPair, Unsure, matched
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted, convert
@@ -148,15 +150,21 @@ def said_pair(sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], whe
     return [MatchedPair(one, other, "map") for one, other in zip(pieces, models, strict=True)]
 
 
-def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint) -> FilledNetwork:
+def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint, turn: Turn | None) -> FilledNetwork:
     """The copies that put a network into the one of the model; LayoutError with both specs where they differ."""
     mine, other = one.source.network, one.model.network
     notes: list[str] = []
+    swapped = None
+    if turn is not None:
+        notes.append(f"{_both(one)}: the inputs go from {turn.source} to {turn.model}, of {turn.channels} channels")
+        places = mine.spec.input // turn.channels
+        swapped = (turn.channels, places) if turn.source == FIRST else (places, turn.channels)
     spec = _agreed(one, notes)
     views, theirs = source.views(), model.views()
     shapes = {own: theirs[name].shape for own, name in other.tensors.items()}
     try:
-        made = convert(replace(mine, spec=spec), views, other.layout, other.options, at="", shapes=shapes)
+        made = convert(replace(mine, spec=spec), views, other.layout, other.options, at="", shapes=shapes,
+                       swapped=swapped)  # fmt: skip
     except (LayoutError, UsageError) as error:
         raise LayoutError(f"{_both(one)}: {error.message}", error.hint) from None
     if made.tensors.keys() != other.tensors.keys():

@@ -13,12 +13,13 @@ from shlex import quote
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import GRAPH, Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
+from paramtool.model.images import FIRST, LAST
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 from paramtool.passes.into import layers as layer_pass
 from paramtool.passes.into import networks as network_pass
-from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer
+from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer, Turn
 from paramtool.passes.into.matching import MatchedPair, matched, tokens
 from paramtool.passes.into.networks import FilledNetwork, NetworkPair, NetworkUnit
 
@@ -75,22 +76,26 @@ def plan(
     networks: Sequence[Network],
     *,
     maps: Sequence[str] = (),
+    flatten: str = "",
+    partial: bool = False,
 ) -> Into:
     """What of a source goes into which tensor of a model.
 
-    `found` and `networks` are the recurrent networks of the two.  LayoutError lists all that does not fit, and all
-    that is ambiguous with the `--map` that decides it; UsageError for a `--map` of what is not there.
+    `found` and `networks` are the recurrent networks of the two; `flatten` is the order in which the source flattens
+    images; with `partial` layers whose shapes differ are left.  LayoutError lists all that does not fit, and all that
+    is ambiguous with the `--map` that decides it; UsageError for a `--map` of what is not there.
     """
-    return _Planning(source, found, model, networks).made(maps)
+    return _Planning(source, found, model, networks, flatten=flatten, partial=partial).made(maps)
 
 
 class _Planning:
     """The plan in the making."""
 
     def __init__(
-        self, source: Checkpoint, found: Sequence[Network], model: Checkpoint, networks: Sequence[Network]
-    ) -> None:
-        self.source, self.model = source, model
+        self, source: Checkpoint, found: Sequence[Network], model: Checkpoint, networks: Sequence[Network],
+        *, flatten: str, partial: bool,
+    ) -> None:  # fmt: skip
+        self.source, self.model, self.flatten, self.partial = source, model, flatten, partial
         self.where = model.files[0].path if model.files else "the model"
         self.source_units = network_pass.units(source, found)
         self.model_units = network_pass.units(model, networks)
@@ -107,7 +112,9 @@ class _Planning:
         in_model |= {name for module in model.modules for name in module.tensors.values()}
         self.source_layers = layer_pass.source_layers(source, in_source)
         self.model_layers = layer_pass.model_layers(model, in_model)
+        self.usual = _usual(source, self.source_layers, found), _usual(model, self.model_layers, networks)
         self.wrong: list[str] = []
+        self.notes: list[str] = []
         self.decides: list[str] = []
         """The `--map` that would decide what is ambiguous."""
         self.networks: list[FilledNetwork] = []
@@ -119,6 +126,7 @@ class _Planning:
             self._read(text, said)
         self._fill_networks(said)
         self._fill_layers(said)
+        self._refuse_unseen_images()
         targets, used = self._targets()
         if self.wrong:
             head = f"{self.where}: {self.source.files[0].path if self.source.files else 'the source'} does not fit:"
@@ -133,7 +141,7 @@ class _Planning:
                 name for name, entry in self.source.entries.items() if name not in used and entry.role not in NO_WEIGHTS
             ),
             requires,
-            tuple(dict.fromkeys([*(note for one in self.networks for note in one.notes), *self._flattened()])),
+            tuple(dict.fromkeys([*(note for one in self.networks for note in one.notes), *self.notes])),
         )
 
     # --- what a person says ---------------------------------------------------------------------------------------
@@ -214,9 +222,9 @@ class _Planning:
             )
         for pair in [*said.networks, *pairs]:
             try:
-                self.networks.append(network_pass.fill(pair, self.source, self.model))
+                self.networks.append(network_pass.fill(pair, self.source, self.model, self._turn_of_network(pair)))
             except LayoutError as error:
-                self.wrong.append(error.message)
+                self._does_not_fit(error.message)
                 self.decides += [error.hint] if error.hint else []
 
     def _left(self, unit: NetworkUnit, is_said: Callable[[NetworkUnit], bool]) -> list[NetworkUnit]:
@@ -291,17 +299,20 @@ class _Planning:
         one, other = pair.source, pair.model
         found = layer_pass.partners(one, other) if partners is None else partners
         if not found:
-            self.wrong.append(
+            self._does_not_fit(
                 f"{one.name!r} ({_shapes(one)}) into {other.name!r} ({_shapes(other)}): no tensor of the first is "
                 f"known to be one of {_a(other.kind)} layer"
             )
-            self.decides.append("--map names the tensors, or another layer")
+            self.decides += [
+                *layer_pass.unmade(piece.name for piece in one.pieces),
+                "--map names the tensors, or another layer",
+            ]
         fillings = [
             filled
             for piece in other.pieces
             if piece.name in found and (filled := self._filling(found[piece.name], piece, other.kind))
         ]
-        if fillings:
+        if fillings and not (self.partial and other.kind and len(fillings) < len(found)):
             self.layers.append(FilledLayer(one.name, other.name, other.kind, pair.how, tuple(fillings)))
 
     def _fill_tensor(self, piece: LayerTensor, other: LayerTensor, kind: str, force: str) -> None:
@@ -314,10 +325,17 @@ class _Planning:
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         dtype, wanted = one.view.dtype.name, other.view.dtype.name
-        filled = layer_pass.filling(one, other, kind, force)
+        mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
+        sizes = dict(zip(mine.split(), other.view.shape, strict=False))
+        turns = {
+            word: turn
+            for word, axis in layer_pass.axes_with_images(kind, mine).items()
+            if (turn := self._turn(one.said, other.said, axis, sizes.get(word, 0), (one.name, other.name)))
+        }
+        filled = layer_pass.filling(one, other, kind, force, turns)
         if filled is None:
             axes = f" ({other.said.axes})" if other.said and other.said.axes else ""
-            self.wrong.append(
+            self._does_not_fit(
                 f"{one.name!r} has shape {list(one.view.shape)}; {other.name!r} has {list(other.view.shape)}{axes}"
             )
         elif not layer_pass.widens(dtype, wanted):
@@ -331,35 +349,89 @@ class _Planning:
                 "of its axes, and neither file shows which"
             )
             self.decides.append(f"--map '{one.name}={other.name}:as-is' or --map '{one.name}={other.name}:transpose'")
+        elif turns and not filled.axes:
+            self.wrong.append(f"{one.name!r} into {other.name!r}: nothing shows which axis is the flattened image")
         else:
             return filled
         return None
 
-    def _flattened(self) -> Iterator[str]:
-        """Notes on dense layers that may take a flattened image, whose channels come last on one side alone."""
-        weights = [(layer, one) for layer in self.layers for one in layer.fillings if one.source_axes and one.axes]
-        sizes = [dict(zip(one.axes.split(), one.piece.view.shape, strict=False)) for _, one in weights]
-        known = {one.network.spec.hidden * one.network.spec.directions for one in self.model_units}
-        known |= {size[axis] for size in sizes for axis in ("out", "dim") if axis in size}
-        channels = {
-            one.piece.view.shape[-1] if one.axes.startswith("*k") else one.piece.view.shape[0]
-            for layer, one in weights
-            if layer.kind == "conv" and one.source_axes.startswith("*k") != one.axes.startswith("*k")
-        }
-        for (layer, one), size in zip(weights, sizes, strict=True):
-            inputs = size.get("in", 0) if layer.kind == "dense" else 0
-            if (
-                inputs
-                and inputs not in known | channels
-                and any(inputs % count == 0 for count in channels if count > 1)
-            ):
-                yield (
-                    f"{one.source!r} into {one.piece.name!r}: the two sides have the channels of images at different "
-                    "places; if its inputs are a flattened image, they are in another order, which is not "
-                    "changed here"
+    # --- flattened images -----------------------------------------------------------------------------------------
+
+    def _turn(
+        self, mine: LayerPart | None, theirs: LayerPart | None, axis: str, size: int, names: tuple[str, str]
+    ) -> Turn | None:
+        """How an axis of a layer is reordered, along which an image is flattened; None if it stays, or is wrong."""
+        here, there = ((said.images or {}).get(axis) if said else None for said in (mine, theirs))
+        image = there or here
+        if image is None or image.channels in (1, size) or size % image.channels:
+            return None
+        order = there.order if there else self.usual[1]
+        ours = here.order if here else self.flatten or self.usual[0]
+        both = f"{names[0]!r} into {names[1]!r}"
+        if here and self.flatten not in ("", ours):
+            self.wrong.append(f"{both}: the source says that its images are {ours}, and --flatten {self.flatten}")
+        elif ours == order or not (here or self.flatten or self.usual[0] != self.usual[1]):
+            return None
+        elif not self.flatten:
+            self._refuse_image(both, f"an image of {image.channels} channels is flattened there, {order} in the model")
+        elif not image.is_sure or image.channels < 0:
+            self.wrong.append(f"{both}: an image is flattened there, and the layers before it do not show how")
+            self.decides.append("put its values in order yourself, and --map it ':as-is'")
+        else:
+            return Turn(image.channels, ours, order)
+        return None
+
+    def _refuse_image(self, both: str, what: str) -> None:
+        self.wrong.append(f"{both}: {what}, and the source has its channels elsewhere or does not say where")
+        self.decides.append(
+            f"--flatten {FIRST}, if the source flattens (channels, height, width), as PyTorch does; "
+            f"--flatten {LAST}, if (height, width, channels)"
+        )
+
+    def _turn_of_network(self, pair: NetworkPair) -> Turn | None:
+        """How the inputs of a network are reordered."""
+        if pair.model.layer:
+            return None
+        mine, theirs = self._part(self.source, pair.source), self._part(self.model, pair.model)
+        return self._turn(mine, theirs, "in", pair.model.network.spec.input, (pair.source.name, pair.model.name))
+
+    def _part(self, side: Checkpoint, unit: NetworkUnit) -> LayerPart | None:
+        """What a file says of a network."""
+        return next((side.parts[name] for name in unit.network.tensors.values() if name in side.parts), None)
+
+    def _refuse_unseen_images(self) -> None:
+        """Refuse what can be a flattened image by its size, where neither file says what its layers are made into."""
+        if self.usual[0] == self.usual[1] or self.flatten == self.usual[1]:
+            return
+        channels, made = set[int](), list[int]()
+        taken: list[tuple[str, LayerPart | None, int]] = []
+        for layer in self.layers:
+            for one in layer.fillings:
+                axes = zip(reversed(one.axes.split()), reversed(one.piece.view.shape), strict=False)
+                sizes = dict(
+                    axes if one.axes.startswith("*") else zip(one.axes.split(), one.piece.view.shape, strict=False)
                 )
+                if "bias" not in one.piece.own:
+                    made += [sizes[axis] for axis in ("out", "dim") if axis in sizes]
+                if layer.kind in CONVOLUTIONS:
+                    channels |= {sizes.get("out", 1)} - {1}
+                if layer.kind == "dense" and "in" in sizes:
+                    taken.append((f"{one.source!r} into {one.piece.name!r}", one.piece.said, sizes["in"]))
+        for filled in self.networks:
+            spec, pair = filled.converted.spec, filled.pair
+            made.append(spec.hidden * spec.directions)
+            part = self._part(self.model, pair.model)
+            taken.append((f"{pair.source.name!r} into {pair.model.name!r}", part, spec.input))
+        inputs = [size for *_, size in taken]
+        for both, said, size in taken:
+            is_image = any(size > count and size % count == 0 for count in channels)
+            if is_image and (said is None or said.images is None) and inputs.count(size) > made.count(size):
+                self._refuse_image(both, "its inputs can be a flattened image")
 
     # --- the whole ------------------------------------------------------------------------------------------------
+
+    def _does_not_fit(self, text: str) -> None:
+        (self.notes if self.partial else self.wrong).append(text)
 
     def _ambiguous(self, ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], what: str) -> None:
         """Note (name, what it is) of the source, and (name, what `--map` calls it) of the model."""
@@ -422,6 +494,18 @@ class _Planning:
                 yield name
 
 
+def _usual(checkpoint: Checkpoint, layers: Sequence[PlainLayer], networks: Sequence[Network]) -> str:
+    """Where a library has the channels of images: Keras, TensorFlow and flax last, which call a matrix a kernel."""
+    if checkpoint.format.startswith("onnx"):
+        return FIRST
+    pieces = [one for layer in layers for one in layer.pieces]
+    is_last = any(one.own == "kernel" or (one.said and one.said.axes == "in out") for one in pieces)
+    is_last |= any(one.said is not None and one.said.axes.startswith("*k") for one in pieces)
+    is_last |= any(one.layout.name.startswith(("keras", "flax", "tf1")) for one in networks)
+    return LAST if is_last else FIRST
+
+
+CONVOLUTIONS = ("conv", "conv_transposed", "depthwise", "separable")
 NO_WEIGHTS = ("other", GRAPH)
 """Roles of tensors that no model needs."""
 MANY = 6

@@ -199,6 +199,7 @@ def convert(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     carry: SlotKind = "weight",
     into_second: bool = False,
+    swapped: tuple[int, int] | None = None,
 ) -> Converted:
     """A network in another layout.
 
@@ -207,12 +208,14 @@ def convert(
     layout, by their names in the layout.  `carry` says what the windows hold: the weights, or one slot of an optimizer.
     Then a sum of two parameters has the slot of the first, which that of the second must equal, and both of the parts
     of a sum have its slot.  One bias becomes the first of two, and zeros the second; with `into_second` it is the other
-    way round.  LayoutError if the layout cannot hold the network; conditions on the bytes are in
-    `requires`.
+    way round.  `swapped` are the sizes of two axes that are one in the inputs of the source, and change places.
+    LayoutError if the layout cannot hold the network; conditions on the bytes are in `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network, options)
     cells = _cells(network, views, carry, into_second)
+    if swapped:
+        _swap_inputs(cells, swapped)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
     tensors = stored(layout, form, network.spec, options)
@@ -322,6 +325,18 @@ def _cells(network: Network, views: Mapping[str, View], carry: SlotKind, into_se
         for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
             _take(cells, place, name)
     return cells
+
+
+def _swap_inputs(cells: _Cells, sizes: tuple[int, int]) -> None:
+    """Read the inputs of the first layer, which are of two axes, with these in the other order."""
+    for cell, source in cells.found.items():
+        if cell.kind == "W" and cell.layer == 0:
+            apart = reshaped(source.view, (source.shape[0], *sizes))
+            if apart is None:
+                raise LayoutError(f"{cells.where}: {source.name!r} is stored so that its inputs cannot be reordered")
+            shape, strides = ((one[0], one[2], one[1]) for one in (apart.shape, apart.strides))
+            view = View(apart.storage, apart.dtype, apart.offset, shape, strides)
+            cells.found[cell] = replace(source, view=view, shape=shape)
 
 
 def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:
