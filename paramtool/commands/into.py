@@ -233,7 +233,13 @@ def planned(
         raise LayoutError(
             f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape"
             + "".join(f"; {note}" for note in model.notes[:SHOWN]),
-            hint="--map A=B names a layer of the source and one of the model" + (f"; {missing}" if missing else ""),
+            hint="; ".join(
+                [
+                    *unmade(list(checkpoint.entries)),
+                    "--map A=B names a layer of the source and one of the model",
+                    *([missing] if missing else ()),
+                ]
+            ),
         )
     if options.strict and into.unfilled:
         lines = [repr(name) for name in into.unfilled]

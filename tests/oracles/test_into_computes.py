@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import paramtool
+from paramtool.cli.main import cli
 from paramtool.errors import LayoutError
 from tests.versions import exporting
 
@@ -161,3 +166,177 @@ def test_keras_into_keras(suffix: str, tmp_path: Path) -> None:
     paramtool.convert(tmp_path / "s.keras", tmp_path / f"out{suffix}", into=path, strict=True)
     x = np.random.default_rng(0).random((2, 5, 5, 3)).astype("f4")
     np.testing.assert_allclose(by_keras(tmp_path / f"out{suffix}", two, x), one.predict(x, verbose=0), atol=1e-6)
+
+
+def saved_state(module: nn.Module, folder: Path) -> nn.Module:
+    torch.save(filled_with_noise(module).state_dict(), folder / "s.pt")
+    return module
+
+
+FOLDERS = ("traced", "dynamo", "onnxsim", "onnxruntime")
+
+
+def folded(how: str, path: Path, module: nn.Module, x: torch.Tensor) -> Path:
+    """A model in which a norm is folded into the convolution before it, by somebody's optimiser."""
+    if how == "traced":
+        return exported(module, x, path)
+    if how == "dynamo":
+        pytest.importorskip("onnxscript")
+        return exported(module, x, path, dynamo=True)
+    onnx = pytest.importorskip("onnx")
+    plain = exported(module, x, path.with_suffix(".plain.onnx"), training=torch.onnx.TrainingMode.PRESERVE)
+    if how == "onnxsim":
+        made, is_right = pytest.importorskip("onnxsim").simplify(onnx.load(str(plain)))
+        assert is_right
+        onnx.save(made, str(path))
+        return path
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    return path
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["with bias", "without"])
+@pytest.mark.parametrize("how", FOLDERS)
+def test_a_norm_that_an_exporter_folded(how: str, bias: bool, tmp_path: Path) -> None:
+    """Nothing of a checkpoint has the weights of the joined layer: refused, unless the norm changes nothing."""
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 5, 5)
+    model = folded(how, tmp_path / "m.onnx", filled_with_noise(cnn(bias)), x)
+    two = saved_state(cnn(bias), tmp_path)
+    try:
+        paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    except LayoutError as error:
+        assert error.exit_code == 5
+    else:  # not folded after all
+        found = by_onnxruntime(tmp_path / "out.onnx", x)
+        np.testing.assert_allclose(found, two(x).detach().numpy(), atol=ATOL)
+    torch.save({name: value for name, value in two.state_dict().items() if "bn." not in name}, tmp_path / "less.pt")
+    with nullcontext() if bias and how != "traced" else pytest.raises(LayoutError):
+        paramtool.convert(tmp_path / "less.pt", tmp_path / "less.onnx", into=model)
+
+
+def cnn_in_keras() -> Any:
+    return seq(
+        (5, 5, 3), k.Conv2D(4, 3, name="conv"), k.BatchNormalization(name="bn", epsilon=1e-5), k.ReLU(), k.Flatten(),
+        k.Dense(5, name="fc"),
+    )  # fmt: skip
+
+
+def noisy(model: Any) -> Any:
+    """A model of Keras with other numbers everywhere."""
+    random = np.random.default_rng(5)
+    model.set_weights([random.random(value.shape).astype("f4") * 0.8 + 0.1 for value in model.get_weights()])
+    return model
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+def test_keras_into_onnx(suffix: str, dynamo: bool, tmp_path: Path) -> None:
+    """The graph flattens channels first, and the source channels last."""
+    x = torch.rand(2, 3, 5, 5)
+    torch.manual_seed(0)
+    more = {"dynamo": True} if dynamo else {}
+    plain = net(**{name: layer for name, layer in cnn().named_children() if name != "bn"})
+    model = exported(plain.eval(), x, tmp_path / "m.onnx", **more)
+    source = noisy(seq((5, 5, 3), k.Conv2D(4, 3, name="conv"), k.ReLU(), k.Flatten(), k.Dense(5, name="fc")))
+    saved_model(source, tmp_path / f"s{suffix}")
+    with pytest.raises(LayoutError, match="an image of 4 channels is flattened there, channels-first in the model"):
+        paramtool.convert(tmp_path / f"s{suffix}", tmp_path / "out.onnx", into=model)
+    if suffix != ".weights.h5":
+        with pytest.raises(LayoutError, match="the source says that its images are channels-last"):
+            paramtool.convert(tmp_path / f"s{suffix}", tmp_path / "out.onnx", into=model, flatten="channels-first")
+    paramtool.convert(tmp_path / f"s{suffix}", tmp_path / "out.onnx", into=model, flatten="channels-last")
+    expected = source.predict(x.permute(0, 2, 3, 1).numpy(), verbose=0)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), expected, atol=ATOL)
+
+
+def test_onnx_into_keras(tmp_path: Path) -> None:
+    """The other way round, with a norm as a node of its own."""
+    x = torch.rand(2, 3, 5, 5)
+    module = filled_with_noise(cnn())
+    exported(module, x, tmp_path / "s.onnx", training=torch.onnx.TrainingMode.PRESERVE)
+    model = saved_model(cnn_in_keras(), tmp_path / "m.keras")
+    with pytest.raises(LayoutError, match="an image of 4 channels is flattened there"):
+        paramtool.convert(tmp_path / "s.onnx", tmp_path / "out.keras", into=model)
+    paramtool.convert(tmp_path / "s.onnx", tmp_path / "out.keras", into=model, flatten="channels-first", strict=True)
+    found = by_keras(tmp_path / "out.keras", None, x.permute(0, 2, 3, 1).numpy())
+    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=ATOL, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+def test_torch_into_a_graph_that_flattens_channels_last(dynamo: bool, tmp_path: Path) -> None:
+    """One model on both sides: PyTorch may flatten as it likes, and the graph shows that it did."""
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 5, 5)
+
+    def model() -> nn.Module:
+        rows = into_cases.Fn(lambda x: x.permute(0, 2, 3, 1).flatten(1))
+        return net(conv=nn.Conv2d(3, 4, 3), flat=rows, fc=nn.Linear(36, 5)).eval()
+
+    path = exported(model(), x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {}))
+    two = saved_state(model(), tmp_path)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path, strict=True)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), two(x).detach().numpy(), atol=ATOL)
+
+
+def test_keras_in_memory(tmp_path: Path) -> None:
+    """`load_into` knows the configuration of the model."""
+    import paramtool.keras
+
+    module, model = saved_state(cnn(), tmp_path), cnn_in_keras()
+    before = model.get_weights()
+    with pytest.raises(LayoutError, match="an image of 4 channels is flattened there"):
+        paramtool.keras.load_into(model, tmp_path / "s.pt")
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+    paramtool.keras.load_into(model, tmp_path / "s.pt", flatten="channels-first", strict=True)
+    x = torch.rand(2, 3, 5, 5)
+    found = model.predict(x.permute(0, 2, 3, 1).numpy(), verbose=0)
+    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=ATOL, rtol=1e-5)
+
+
+def test_a_file_of_weights_does_not_say_what_is_flattened(tmp_path: Path) -> None:
+    """What can be an image by its size is refused; nothing is moved in such a file, so channels-first is, too."""
+    saved_state(cnn(), tmp_path)
+    model = saved_model(cnn_in_keras(), tmp_path / "m.weights.h5")
+    for more in ({}, {"flatten": "channels-first"}):
+        with pytest.raises(LayoutError, match="its inputs can be a flattened image"):
+            paramtool.convert(tmp_path / "s.pt", tmp_path / "out.weights.h5", into=model, **more)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.weights.h5", into=model, flatten="channels-last")
+
+
+def test_a_model_with_its_data_beside(tmp_path: Path) -> None:
+    """The line that `convert` prints verifies both files."""
+    torch.manual_seed(0)
+    x = torch.rand(1, 40)
+    model = exported(net(fc=nn.Linear(40, 40)), x, tmp_path / "m.onnx", dynamo=True, external_data=True)
+    assert (tmp_path / "m.onnx.data").exists()
+    saved_state(net(fc=nn.Linear(40, 40)), tmp_path)
+    output = tmp_path / "out.onnx"
+    ran = CliRunner().invoke(cli, ["convert", str(tmp_path / "s.pt"), "--into", str(model), "-o", str(output)])
+    line = re.findall(r"paramtool (verify .*)", ran.stdout)[0]
+    ran = CliRunner().invoke(cli, shlex.split(line))
+    assert ran.exit_code == 0 and "compared: tensors, all other bytes" in ran.stdout
+    data = bytearray((tmp_path / "out.onnx.data").read_bytes())
+    data[100] ^= 1
+    (tmp_path / "out.onnx.data").write_bytes(data)
+    ran = CliRunner().invoke(cli, shlex.split(line))
+    assert "'fc.weight': differs from its source" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "hint"),
+    [
+        ("wnb.pt", "wn_new.onnx", "remove_weight_norm"),
+        ("wn.pt", "wn.keras", "remove_parametrizations"),
+        ("wn_old.pt", "wn_old.keras", "remove_weight_norm"),
+        ("wn_old.pt", "wn_old.onnx", "remove_weight_norm"),
+    ],
+)
+def test_weight_norm_of_the_findings(source: str, model: str, hint: str, findings: Path, tmp_path: Path) -> None:
+    folder = findings / "field" / "weight-norm"
+    output = tmp_path / f"out{Path(model).suffix}"
+    with pytest.raises(LayoutError) as error:
+        paramtool.convert(folder / source, output, into=folder / model)
+    assert hint in error.value.hint and not output.exists()

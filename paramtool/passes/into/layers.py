@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -178,9 +178,11 @@ def neutral(name: str, said: LayerPart | None) -> set[int]:
     return {conventions.NEUTRAL[part] for part in parts if part in conventions.NEUTRAL}
 
 
-def unmade(names: Iterable[str]) -> list[str]:
-    """What to do about tensors that a weight is calculated from, such as those of weight norm."""
-    return list(dict.fromkeys(one.hint for name in names for one in EXTRAS if one.then == REFUSED and one.read(name)))
+def unmade(names: Sequence[str]) -> list[str]:
+    """What to do about tensors that weights are calculated from, such as those of weight norm."""
+    rows = [(sum(row.read(name) is not None for name in names), row.hint) for row in EXTRAS if row.then == REFUSED]
+    count, hint = max(rows, key=lambda row: row[0])
+    return [hint] if count else []
 
 
 def axes_in(source: LayerTensor, kind: str, part: str) -> str | None:

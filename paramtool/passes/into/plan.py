@@ -304,7 +304,7 @@ class _Planning:
                 f"known to be one of {_a(other.kind)} layer"
             )
             self.decides += [
-                *layer_pass.unmade(piece.name for piece in one.pieces),
+                *layer_pass.unmade([piece.name for piece in one.pieces]),
                 "--map names the tensors, or another layer",
             ]
         fillings = [
