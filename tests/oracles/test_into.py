@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import paramtool
+from paramtool.errors import LayoutError
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "frameworks" / "into_models.py"
@@ -78,3 +79,40 @@ def test_flax(tmp_path: Path) -> None:
     expected = saved(Half(), tmp_path)
     run("jax", "flax", "run", tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own
+@pytest.mark.parametrize("gamma", ["0", "1"], ids=["trained", "fixed"])
+def test_the_symbol_of_mxnet(gamma: str, tmp_path: Path) -> None:
+    """`fix_gamma` makes MXNet compute with 1, whatever the file holds; and it flattens channels first."""
+    keras = pytest.importorskip("keras")
+    from tests.oracles.into_cases import k, seq
+
+    run("mxnet1", "symbol", gamma, tmp_path)
+    model = seq((5, 5, 3), k.Conv2D(4, 3, name="conv"), k.BatchNormalization(name="bn", epsilon=1e-3), k.Flatten(),
+                k.Dense(5, name="fc"))  # fmt: skip
+    model.save(tmp_path / "m.keras")
+    source, ran = tmp_path / "m-0000.params", np.load(tmp_path / "run.npz")
+    with pytest.raises(LayoutError, match="an image of 4 channels is flattened there"):
+        paramtool.convert(source, tmp_path / "out.keras", into=tmp_path / "m.keras")
+    report = paramtool.convert(
+        source, tmp_path / "out.keras", into=tmp_path / "m.keras", strict=True, flatten="channels-first"
+    )
+    assert any("is filled with 1" in text for text in report.warnings) == (gamma == "1")
+    found = keras.saving.load_model(tmp_path / "out.keras").predict(np.moveaxis(ran["x"], 1, -1), verbose=0)
+    np.testing.assert_allclose(found, ran["y"], atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", ["0", "1"], ids=["trained", "fixed"])
+def test_a_block_whose_gamma_is_fixed(gamma: str, tmp_path: Path) -> None:
+    """It has a gamma, and does not use it."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+    nn.init.uniform_(module[1].weight, 2, 3)
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    x = torch.rand(2, 4)
+    np.save(tmp_path / "x.npy", x.numpy())
+    run("mxnet1", "gluon", gamma, tmp_path)
+    if gamma == "1":
+        assert "'1.weight' of the source has no place" in (tmp_path / "refused.txt").read_text()
+    else:
+        np.testing.assert_allclose(np.load(tmp_path / "out.npy"), module(x).detach().numpy(), atol=1e-5)

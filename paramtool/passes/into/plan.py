@@ -349,6 +349,10 @@ class _Planning:
                 "of its axes, and neither file shows which"
             )
             self.decides.append(f"--map '{one.name}={other.name}:as-is' or --map '{one.name}={other.name}:transpose'")
+        elif not filled.target.copies[0].terms:
+            value = filled.target.copies[0].shift
+            self.notes.append(f"{other.name!r} is filled with {value:g}, as the description of {one.name!r} says")
+            return filled
         elif turns and not filled.axes:
             self.wrong.append(f"{one.name!r} into {other.name!r}: nothing shows which axis is the flattened image")
         else:

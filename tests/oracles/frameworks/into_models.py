@@ -2,6 +2,9 @@
 
 python into_models.py FRAMEWORK make FOLDER     saves it untrained (tf_keras)
 python into_models.py FRAMEWORK run FOLDER      runs it with the weights of FOLDER/m.pt, and writes out.npy
+python into_models.py symbol GAMMA FOLDER       saves a model of MXNet's symbols, and what it computes: GAMMA is 1 where
+                                                the gamma of its norm is fixed, and the file has another
+python into_models.py gluon GAMMA FOLDER        fills a block with such a norm from FOLDER/m.pt
 """
 
 from __future__ import annotations
@@ -65,6 +68,42 @@ def mxnet(folder: Path, does: str) -> None:
     report = paramtool.mxnet.load_into(model, folder / "m.pt", strict=True)
     assert not report.unused
     np.save(folder / "out.npy", model(given).asnumpy())
+
+
+def symbol(folder: Path, gamma: str) -> None:
+    import mxnet as mx
+
+    np.random.seed(0)
+    x = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=4, name="conv")
+    x = mx.sym.BatchNorm(x, fix_gamma=gamma == "1", eps=1e-3, name="bn")
+    x = mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=5, name="fc")
+    shapes, _, states = x.infer_shape(data=(2, 3, 5, 5))
+    held = [
+        {name: np.random.rand(*shape) * 0.8 + 0.1 for name, shape in zip(names, sizes, strict=True) if name != "data"}
+        for names, sizes in ((x.list_arguments(), shapes), (x.list_auxiliary_states(), states))
+    ]
+    weights, statistics = ({name: mx.nd.array(value) for name, value in one.items()} for one in held)
+    mx.model.save_checkpoint(str(folder / "m"), 0, x, weights, statistics)
+    data = np.random.rand(2, 3, 5, 5).astype("f4")
+    bound = x.bind(mx.cpu(), {**weights, "data": mx.nd.array(data)}, aux_states=statistics)
+    np.savez(folder / "run.npz", x=data, y=bound.forward(is_train=False)[0].asnumpy())
+
+
+def gluon(folder: Path, gamma: str) -> None:
+    import mxnet as mx
+    from mxnet.gluon import nn
+
+    import paramtool.mxnet
+    from paramtool.errors import LayoutError
+
+    block = nn.HybridSequential()
+    block.add(nn.Dense(3, in_units=4), nn.BatchNorm(in_channels=3, scale=gamma != "1", epsilon=1e-5))
+    block.initialize()
+    try:
+        paramtool.mxnet.load_into(block, folder / "m.pt", strict=True)
+    except LayoutError as error:
+        (folder / "refused.txt").write_text(error.message)
+    np.save(folder / "out.npy", block(mx.nd.array(np.load(folder / "x.npy"))).asnumpy())
 
 
 def flax(folder: Path, does: str) -> None:
