@@ -38,8 +38,9 @@ from paramtool.commands.name_lists import pairs
 @click.option("--map", multiple=True, metavar="A=B",
               help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
               "shape where only one fits]")  # fmt: skip
-@click.option("--flatten", type=click.Choice(["channels-first", "channels-last"]),
-              help="With --into: where SRC has the channels of images that it flattens.")  # fmt: skip
+@click.option("--flatten", default="", metavar="ORDER",
+              help="With --into: where SRC has the channels of images that it flattens: channels-first or "
+              "channels-last.")  # fmt: skip
 @click.option("--partial", is_flag=True,
               help="With --into: leave what MODEL has no place for, or in another shape.")  # fmt: skip
 @click.option(
@@ -72,7 +73,7 @@ def command(
     dequantise: bool,
     into: str | None,
     map: tuple[str, ...],
-    flatten: str | None,
+    flatten: str,
     partial: bool,
     untie: tuple[str, ...],
     tie: tuple[str, ...],

@@ -29,8 +29,7 @@ from paramtool.commands import verify as verify_command
 @click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
 @click.option("--into", metavar="MODEL", type=FILE, help="The model that `convert` put the weights of CKPT into.")
 @click.option("--map", multiple=True, metavar="A=B", help="With --into: as it was given to `convert`.  Repeatable.")
-@click.option("--flatten", type=click.Choice(["channels-first", "channels-last"]),
-              help="With --into: as it was given to `convert`.")  # fmt: skip
+@click.option("--flatten", default="", metavar="ORDER", help="With --into: as it was given to `convert`.")
 @click.option("--partial", is_flag=True, help="With --into: as it was given to `convert`.")
 @click.option("--from", "source", metavar="LAYOUT", help="With --into: as it was given to `convert`.")
 @click.option("--spec", default="", metavar="WORDS", help="With --into: as it was given to `convert`.")
@@ -52,7 +51,7 @@ def command(
     weights: str | None,
     into: str | None,
     map: tuple[str, ...],
-    flatten: str | None,
+    flatten: str,
     partial: bool,
     source: str | None,
     spec: str,
@@ -77,7 +76,7 @@ def command(
         verify_command.verify_each
         if each
         else functools.partial(
-            verify_command.verify, only=only, weights=weights, into=into, map=map, flatten=flatten or "",
+            verify_command.verify, only=only, weights=weights, into=into, map=map, flatten=flatten,
             partial=partial, source=source, spec=spec, new_config=new_config,
         )
     )  # fmt: skip

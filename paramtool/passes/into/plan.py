@@ -1,7 +1,6 @@
 """The plan of `convert --into`: which tensor of a model is filled from what, and what is left on both sides.
 
-Everything is checked before a byte moves, and everything that is wrong is in one error.  What tensors contain decides
-nothing.
+Everything is checked before a byte moves, and everything that is wrong is in one error.
 """
 
 from __future__ import annotations
