@@ -16,7 +16,6 @@ from paramtool.formats.record import types as types_record
 from paramtool.model.alias import Alias, FusedBlock
 from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
-from paramtool.passes.select import keeps_weights
 
 if TYPE_CHECKING:
     from paramtool.passes.rnn.buffers import FusedNetwork
@@ -432,9 +431,11 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
         return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")]
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
-    if refused and not keeps_weights(found.checkpoint, kept):
-        return [("next", f"dedup refuses {plural(len(refused), 'tensor')}: safetensors cannot hold them")]
     if refused:
+        from paramtool.passes.select import keeps_weights
+
+        if not keeps_weights(found.checkpoint, kept):
+            return [("next", f"dedup refuses {plural(len(refused), 'tensor')}: safetensors cannot hold them")]
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
