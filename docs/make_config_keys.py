@@ -1,6 +1,6 @@
-"""Makes paramtool/parts/config_keys.py: which keys of a config.json say how many heads a model has, by transformers.
+"""Makes paramtool/parts/config_keys.json: which keys of a config.json say how many heads a model has, by transformers.
 
-python docs/make_config_keys.py > paramtool/parts/config_keys.py
+python docs/make_config_keys.py > paramtool/parts/config_keys.json
 
 Each model of the installed transformers is built on the meta device, from its default config and from configs with
 other numbers of heads, with keys left out and with keys that are null.  A rule is kept if it gives what the modules
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-import textwrap
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,17 +30,6 @@ from paramtool.parts.config_flags import MODEL_TYPES
 from paramtool.parts.config_reader import ConfigReader
 from tests.oracles.attention_sizes import Observed, observations
 
-HEAD = '''"""How configs say sizes, by model type, in transformers {version}; `config_facts` says what a row means.
-
-Made by docs/make_config_keys.py, which built every model and kept the rules that gave what its modules have.  A model
-type has no row where no rule does, and a row lacks the words that differ from layer to layer.
-"""
-
-from __future__ import annotations
-
-VERSION = "{version}"
-"""Of transformers."""
-'''
 KEYS = {
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "encoder_attention_heads",
               "num_encoder_attention_heads"),
@@ -214,57 +202,15 @@ def text(found: Mapping[str, dict[str, str]], nested: Mapping[str, dict[str, str
     for name, rule in found.items():
         words = sorted(rule, key=lambda word: (ORDER.index(word) if word in ORDER else len(ORDER), word))
         by_rule[" ".join(f"{word}={rule[word]}" for word in words if IMPLIED.get(word) != rule[word])].append(name)
-    lines = [HEAD.format(version=version), '_ROWS = """']
-    for rule_text, names in sorted(by_rule.items(), key=lambda item: item[1]):
-        for block, end in ((" ".join(names), ""), (rule_text, ".")):
-            lines += textwrap.wrap(
-                block + end,
-                118,
-                break_on_hyphens=False,
-                break_long_words=False,
-                initial_indent="    " if end else "",
-                subsequent_indent="    " if end else "",
-            )
-    lines += ['"""', '_TOWERS = """']
     by_tower: dict[str, list[str]] = defaultdict(list)
     for name, keys in nested.items():
         by_tower[" ".join(f"{key}={value}" for key, value in keys.items())].append(name)
-    for rule_text, names in sorted(by_tower.items(), key=lambda item: item[1]):
-        lines += textwrap.wrap(" ".join(names), 118, break_on_hyphens=False, break_long_words=False)
-        lines += textwrap.wrap(
-            rule_text + ".",
-            118,
-            break_on_hyphens=False,
-            break_long_words=False,
-            initial_indent="    ",
-            subsequent_indent="    ",
-        )
-    return "\n".join([*lines, '"""', TAIL])
-
-
-TAIL = '''
-
-def _table(text: str) -> dict[str, str]:
-    """{model type: its row}: model types, then a row on indented lines that ends in a point."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    row: list[str] = []
-    for line in text.strip().split("\\n"):
-        if not line.startswith(" "):
-            names += line.split()
-            continue
-        row.append(line.strip())
-        if line.endswith("."):
-            found |= dict.fromkeys(names, " ".join(row)[:-1].strip())
-            names, row = [], []
-    return found
-
-
-ROWS = _table(_ROWS)
-"""{a model type, or one and a half of it, `bart/encoder`: its rules}."""
-TOWERS = {name: dict(one.split("=") for one in row.split()) for name, row in _table(_TOWERS).items()}
-"""{model type: {key of a nested config: its model type, after < where its keys may stand in the outer config}}."""
-'''
+    made = {
+        "version": version,
+        "rows": dict(sorted(by_rule.items(), key=lambda item: item[1])),
+        "towers": dict(sorted(by_tower.items(), key=lambda item: item[1])),
+    }
+    return json.dumps(made, indent=1) + "\n"
 
 
 def table(seen: Iterable[Observed]) -> dict[str, dict[str, str]]:

@@ -1,25 +1,15 @@
-"""Makes paramtool/passes/config_ties/_defaults.py: what the installed transformers takes for `tie_word_embeddings`.
+"""Makes paramtool/passes/config_ties/defaults.json: what the installed transformers takes for `tie_word_embeddings`.
 
-python docs/make_tie_defaults.py > paramtool/passes/config_ties/_defaults.py
+python docs/make_tie_defaults.py > paramtool/passes/config_ties/defaults.json
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import textwrap
 
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
-
-HEAD = '''"""The default of `tie_word_embeddings` for each model type, in transformers {version}.
-
-Made by docs/make_tie_defaults.py: the value in a config of each class of `CONFIG_MAPPING`, made without arguments.
-Model types whose configs have no such setting, or cannot be made without arguments, are in neither set.
-"""
-
-VERSION = "{version}"
-"""The version of transformers."""
-'''
 
 
 def defaults() -> dict[str, bool]:
@@ -37,15 +27,16 @@ def defaults() -> dict[str, bool]:
 
 
 def text() -> str:
-    """The module."""
-    version = ".".join(transformers.__version__.split(".")[:2])
-    parts = [HEAD.format(version=version)]
+    """The table, as paramtool/passes/config_ties/declared.py reads it."""
     found = defaults()
-    for name, value in (("TIED", True), ("UNTIED", False)):
-        words = " ".join(model_type for model_type, default in found.items() if default is value)
-        lines = textwrap.fill(words, 116, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-        parts.append(f'_{name} = """\n{lines}\n"""\n{name} = frozenset(_{name}.split())\n')
-    return "".join(parts)
+    made = {
+        "version": ".".join(transformers.__version__.split(".")[:2]),
+        **{
+            word: [model_type for model_type, default in found.items() if default is value]
+            for word, value in (("tied", True), ("untied", False))
+        },
+    }
+    return json.dumps(made, indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Makes paramtool/dialects/tables/vllm_0_33.py: which of a file's tensors the models of vLLM keep under other names.
+"""Makes paramtool/dialects/tables/vllm_0_33.json: which of a file's tensors the models of vLLM keep under other names.
 
-python docs/make_vllm_names.py vllm-0.33.0-*.whl > paramtool/dialects/tables/vllm_0_33.py
-ruff format paramtool/dialects/tables/vllm_0_33.py
+python docs/make_vllm_names.py vllm-0.33.0-*.whl > paramtool/dialects/tables/vllm_0_33.json
 
 The wheel comes from `pip download vllm==0.33.0 --no-deps`.  Its model files are read with `ast`; nothing is imported.
 For each architecture of vLLM's registry this follows `load_weights` from the model to its children, as
@@ -13,9 +12,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import pprint
+import json
 import sys
-import textwrap
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -405,19 +403,6 @@ def ties(sources: Sources) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-HEAD = '''"""Names in the models of vLLM {version} that differ from those in transformers' files, by architecture.
-
-Made by docs/make_vllm_names.py from the `WeightsMapper` tables of vLLM's model files.  A group is (architectures, the
-lines of `load_weights`, renames, fused tensors, an expert's three weights in the file).  Names are without the path
-before them and without `.weight` or `.bias`.
-"""
-
-VERSION = "{version}"
-DIGEST = "{digest}"
-"""SHA-256 of the {count} files that were read: of the sorted lines `PATH SHA-256`."""
-'''
-
-
 def group(architecture: str, stages: tuple, experts: tuple | None, alone: set[str]) -> tuple:
     """(renames, fused tensors, names of experts), ComputedError if a rule is more than a name or a join."""
     renames: dict[tuple[str, str], str] = {}
@@ -468,45 +453,27 @@ def groups(sources: Sources) -> tuple[dict[tuple, dict[str, str]], dict[str, str
 
 
 def text(wheel: str) -> str:
-    """The module."""
+    """The table, as paramtool/dialects/tables/vllm.py reads it."""
     sources = Sources(wheel)
     found, computed = groups(sources)
-    tied = ties(sources)
-    version = wheel.rpartition("/")[2].split("-")[1]
     read = "".join(f"{path} {digest}\n" for path, digest in sorted(sources.digests.items()))
-    digest = hashlib.sha256(read.encode()).hexdigest()
-    lines = [HEAD.format(version=version, digest=digest, count=len(sources.digests))]
-    lines.append("TIES = (")
-    for (head, embedding), names in sorted(tied.items()):
-        lines.append(f'    ("{head}.weight", "{embedding}.weight",\n{_block("        ", sorted(names), "        ")}),')
-    lines.append(")")
-    lines.append('"""(head, embedding, architectures that make them one parameter where the config ties them)"""\n')
-    lines.append("GROUPS = (")
-    for (renames, fused, experts), places in sorted(found.items(), key=lambda item: (-len(item[1]), sorted(item[1]))):
-        lines.append("    (")
-        lines.append(_block("        ", sorted(places), "        ") + ",")
-        lines.append(_block("        ", sorted(set(" ".join(places.values()).split())), "        ") + ",")
-        lines += [_literal(renames), _literal(fused), _literal(experts), "    ),"]
-    lines.append(")")
-    lines.append('"""Those whose loading is names and joins."""\n')
-    rows = ",\n".join(f'    "{name}": "{place}"' for name, place in sorted(computed.items()))
-    lines.append(f"COMPUTED = {{\n{rows},\n}}")
-    lines.append('"""{architecture: where code does more}; `paramtool.dialects.vllm` has some of them by hand."""\n')
-    more = others(sources, {*architectures(sources)})
-    lines.append("OTHERS = {")
-    lines += [f'    "{group}": {_block("        ", names, "").lstrip()},' for group, names in more.items()]
-    lines.append("}")
-    lines.append('"""{group of models/registry.py: its architectures, which are in no table}"""')
-    return "\n".join(lines) + "\n"
-
-
-def _literal(value: tuple) -> str:
-    return textwrap.indent(pprint.pformat(value, width=104).replace("'", '"'), "        ") + ","
-
-
-def _block(indent: str, words: list[str], prefix: str) -> str:
-    filled = textwrap.fill(" ".join(words), 112, break_on_hyphens=False, break_long_words=False)
-    return f'{prefix}"""\n{textwrap.indent(filled, indent)}\n{indent}"""'
+    made = {
+        "version": wheel.rpartition("/")[2].split("-")[1],
+        "digest": hashlib.sha256(read.encode()).hexdigest(),
+        "ties": [
+            [f"{head}.weight", f"{embedding}.weight", sorted(names)]
+            for (head, embedding), names in sorted(ties(sources).items())
+        ],
+        "groups": [
+            [sorted(places), sorted(set(" ".join(places.values()).split())), renames, fused, experts]
+            for (renames, fused, experts), places in sorted(
+                found.items(), key=lambda item: (-len(item[1]), sorted(item[1]))
+            )
+        ],
+        "computed": dict(sorted(computed.items())),
+        "others": others(sources, {*architectures(sources)}),
+    }
+    return json.dumps(made, indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a model's config.json says of its sizes, in the words of `facts`.
 
 The keys are those that transformers' config classes really have, and what a class takes where a key is absent
-(`config_keys`, made by docs/make_config_keys.py, which builds each model and compares).  A row of that table is
+(`config_keys.json`, made by docs/make_config_keys.py, which builds each model and compares).  A row of that table is
 
     llama heads=num_attention_heads:32 kv_heads=num_key_value_heads:heads head_dim=head_dim:hidden/heads ...
 
@@ -18,16 +18,27 @@ in its config; `tower_of` says which one a tensor belongs to.  What cannot be to
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from paramtool.package_data import package_data
 from paramtool.parts import layer_kinds
 from paramtool.parts.config_flags import MODEL_TYPES, by_flags
-from paramtool.parts.config_keys import ROWS, TOWERS
 from paramtool.parts.config_reader import ConfigReader
 from paramtool.parts.facts import NONE, Facts, derived
 
+_KEYS = json.loads(package_data("parts", "config_keys.json"))
+VERSION: str = _KEYS["version"]
+"""The version of transformers."""
+ROWS: Mapping[str, str] = {name: row for row, names in _KEYS["rows"].items() for name in names}
+"""{a model type, or one and a half of it, `bart/encoder`: its rules}.  A model type has no row where no rule gave what
+its modules have, and a row lacks the words that differ from layer to layer."""
+TOWERS: Mapping[str, dict[str, str]] = {
+    name: dict(one.split("=") for one in row.split()) for row, names in _KEYS["towers"].items() for name in names
+}
+"""{model type: {key of a nested config: its model type, after < where its keys may stand in the outer config}}."""
 SIDES = ("encoder", "decoder")
 """Halves of a model that one config describes, each with its own keys."""
 PLAIN = {

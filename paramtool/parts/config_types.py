@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from paramtool.errors import LayoutError, listed, plural
-from paramtool.parts.config_facts import FUSED_ROWS, NESTED, PLAIN, RANKS, SIDES, is_known
-from paramtool.parts.config_keys import ROWS, TOWERS
+from paramtool.parts.config_facts import FUSED_ROWS, NESTED, PLAIN, RANKS, ROWS, SIDES, TOWERS, is_known
 from paramtool.parts.widths import FFN, HIDDEN
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")

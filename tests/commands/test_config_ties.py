@@ -18,8 +18,7 @@ import paramtool.torch
 from paramtool.formats import hf_config
 from paramtool.model.config import Config
 from paramtool.passes.config_ties import declared
-from paramtool.passes.config_ties._defaults import VERSION
-from paramtool.passes.config_ties.declared import BROKEN, RESULTS, expected
+from paramtool.passes.config_ties.declared import BROKEN, RESULTS, VERSION, expected
 from paramtool.passes.config_ties.patterns import NamedTie, ties
 from tests.hostile.command import quick
 

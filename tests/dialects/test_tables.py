@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.dialects.dialect import Dialect
-from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm, vllm_0_33
+from paramtool.dialects.tables import gluonnlp, megatron, meta, timm, torch_mha, vllm
 from paramtool.dialects.template import DialectTable, Row, Template
 from paramtool.errors import LayoutError
 from paramtool.layouts.pattern import blocks, parse
@@ -167,10 +167,10 @@ def test_a_model_is_in_one_family_and_not_refused(table: DialectTable) -> None:
 
 def test_counts_of_the_generated_table() -> None:
     """Those of vLLM 0.33.0; docs/make_vllm_names.py says the same of its wheel."""
-    assert vllm_0_33.VERSION == "0.33.0"
-    assert len(vllm_0_33.GROUPS) == 14
-    assert sum(len(group[0].split()) for group in vllm_0_33.GROUPS) == 58
-    assert len(vllm_0_33.COMPUTED) == 107
+    assert vllm.NAMES["version"] == "0.33.0"
+    assert len(vllm.NAMES["groups"]) == 14
+    assert sum(len(group[0]) for group in vllm.NAMES["groups"]) == 58
+    assert len(vllm.NAMES["computed"]) == 107
 
 
 def test_changes_of_values_are_refused_under_that_name() -> None:
@@ -269,7 +269,7 @@ def test_models_of_vllm_without_a_table_are_refused_by_name(model: str, why: str
 def test_no_model_has_rows_and_a_reason_why_it_has_none() -> None:
     with_rows = {name for family in vllm.TABLE.families for name in family.models}
     assert not vllm.TABLE.unread.keys() & (with_rows | vllm.TABLE.refused.keys())
-    assert len(vllm.TABLE.unread) == sum(len(names.split()) for names in vllm_0_33.OTHERS.values()) > 200
+    assert len(vllm.TABLE.unread) == sum(map(len, vllm.NAMES["others"].values())) > 200
     with pytest.raises(LayoutError, match=r"^vllm 0\.33\.0 has no table for NoSuchModel") as error:
         Dialect(vllm.TABLE, "NoSuchModel")
     assert "`paramtool layouts vllm`" in error.value.hint

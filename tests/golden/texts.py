@@ -74,8 +74,6 @@ def texts() -> str:
     """The golden file."""
     pieces = list(help_texts())
     for path in sorted((ROOT / "paramtool").rglob("*.py")):
-        if path.name == TABLE:
-            continue
         lines = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in phrases(path.read_text(encoding="utf-8"))]
         if lines:
             pieces.append("\n".join([f"# {path.relative_to(ROOT)}", *lines]))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import paramtool
-from paramtool.passes.config_ties import _defaults
+from paramtool.passes.config_ties import declared
 from paramtool.passes.config_ties.patterns import NamedTie, ties
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers 5 is not installed")
@@ -104,17 +104,17 @@ def test_a_model_without_a_head_has_one_name_of_that_tie(name: str) -> None:
 
 
 def test_the_table_is_of_the_newest_version_that_the_tests_allow() -> None:
-    """So the test below is not skipped for years: a new bound asks for docs/make_tie_defaults.py."""
+    """So the test below is not skipped for years: a new bound asks for docs/make_tiedeclared.py."""
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     bound = re.search(r'"transformers>=5,<5\.(\d+)"', project)
-    assert bound and f"5.{int(bound[1]) - 1}" == _defaults.VERSION
+    assert bound and f"5.{int(bound[1]) - 1}" == declared.VERSION
 
 
 @pytest.mark.slow
 def test_what_transformers_takes_where_a_config_is_silent() -> None:
     """The table of defaults is that of the version it names."""
-    if not transformers.__version__.startswith(f"{_defaults.VERSION}."):
-        pytest.skip(f"transformers is {transformers.__version__}; the table is of {_defaults.VERSION}")
+    if not transformers.__version__.startswith(f"{declared.VERSION}."):
+        pytest.skip(f"transformers is {transformers.__version__}; the table is of {declared.VERSION}")
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for model_type in transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES:
         try:
@@ -125,7 +125,7 @@ def test_what_transformers_takes_where_a_config_is_silent() -> None:
             continue
         if isinstance(value := getattr(config, "tie_word_embeddings", None), bool):
             found[value].add(model_type)
-    assert found == {True: set(_defaults.TIED), False: set(_defaults.UNTIED)}
+    assert found == {True: set(declared.TIED), False: set(declared.UNTIED)}
 
 
 def saved(folder: Path, tie: bool, said: bool | None) -> Path:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.parts.config_facts import SIDES, from_config, row_of, tower_of
-from paramtool.parts.config_keys import ROWS, TOWERS
+from paramtool.parts.config_facts import ROWS, SIDES, TOWERS, from_config, row_of, tower_of
 from paramtool.parts.facts import WORDS
 
 CLIP = {"model_type": "clip_vision_model", "hidden_size": 1024, "num_attention_heads": 16}

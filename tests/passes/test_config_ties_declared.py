@@ -1,4 +1,4 @@
-"""`passes/config_ties/declared.py` and `_defaults.py`: what a config declares of ties, beside what a file stores."""
+"""`passes/config_ties/declared.py` and `defaults.json`: what a config declares of ties, beside what a file stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paramtool.model.checkpoint import Compound, Entry, Link, Section
 from paramtool.model.config import Config
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
-from paramtool.passes.config_ties import _defaults, declared
+from paramtool.passes.config_ties import declared
 from paramtool.passes.config_ties.declared import ClassTies, Declared
 from tests.examples import examples
 from tests.passes.made import checkpoint, view
@@ -115,7 +115,7 @@ def test_what_has_to_be_read_and_what_comes_of_it() -> None:
         (config({WORDS: True, f"text_config.{WORDS}": False}),
          (True, "tie_word_embeddings is true (text_config.tie_word_embeddings is false, which transformers 4 reads)")),
         (config({WORDS: True, f"text_config.{WORDS}": True}), (True, "tie_word_embeddings is true")),
-        (config(True, _="luke"), (None, f"not said; luke ties no output head in transformers {_defaults.VERSION}")),
+        (config(True, _="luke"), (None, f"not said; luke ties no output head in transformers {declared.VERSION}")),
     ],
 )  # fmt: skip
 def test_where_a_config_says_it(one: Config, expect: object) -> None:
@@ -123,8 +123,8 @@ def test_where_a_config_says_it(one: Config, expect: object) -> None:
     assert says(one, WTE, HEAD) == [expect]
 
 
-TYPES = [(name, True) for name in sorted(_defaults.TIED - declared.HEADLESS)]
-TYPES += [(name, False) for name in sorted(_defaults.UNTIED)] + [("nobodys-own", None)]  # type: ignore[list-item]
+TYPES = [(name, True) for name in sorted(declared.TIED - declared.HEADLESS)]
+TYPES += [(name, False) for name in sorted(declared.UNTIED)] + [("nobodys-own", None)]  # type: ignore[list-item]
 
 
 @given(st.sampled_from(TYPES))
@@ -132,16 +132,16 @@ TYPES += [(name, False) for name in sorted(_defaults.UNTIED)] + [("nobodys-own",
 def test_defaults(known: tuple[str, bool | None]) -> None:
     """An absent setting is what its model type has by default, of a known version; what is said counts before it."""
     name, default = known
-    because = f"; {str(default).lower()} is the default of {name} in transformers {_defaults.VERSION}"
+    because = f"; {str(default).lower()} is the default of {name} in transformers {declared.VERSION}"
     assert says(config(_=name), WTE, HEAD) == [(default, "not said" + ("" if default is None else because))]
     assert [says(config(said, _=name), WTE, HEAD)[0][0] for said in (True, False)] == [True, False]
 
 
 def test_defaults_that_are_known() -> None:
     """Types that everybody knows, and none is of both kinds."""
-    assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= _defaults.TIED
-    assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= _defaults.UNTIED
-    assert not _defaults.TIED & _defaults.UNTIED and declared.HEADLESS <= _defaults.TIED
+    assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= declared.TIED
+    assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= declared.UNTIED
+    assert not declared.TIED & declared.UNTIED and declared.HEADLESS <= declared.TIED
 
 
 def test_only_the_head_is_denied() -> None:

@@ -1,7 +1,7 @@
 """vLLM's modules in memory, tensor parallel size 1, as `save_sharded_state` writes them.
 
-The rows come from `vllm_0_33`, which a script makes, and from the lists below, for loading that is code.  Lines are of
-vLLM 0.33.0, `vllm/model_executor/`.
+The rows come from `vllm_0_33.json`, which a script makes, and from the lists below, for loading that is code.  Lines
+are of vLLM 0.33.0, `vllm/model_executor/`.
   queries, keys and values one below the other   layers/linear.py 1119-1160
   experts [experts, 2 width, inputs]             layers/fused_moe/unquantized_fused_moe_method.py 60-120
   `experts.routed_experts.w13_weight`            layers/fused_moe/layer.py 480, routed_experts.py 1137
@@ -10,12 +10,13 @@ vLLM 0.33.0, `vllm/model_executor/`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paramtool.dialects.tables import vllm_0_33
 from paramtool.dialects.template import Caveat, DialectTable, ModelRows, Row, general, next_tokens, of_words, padded
 from paramtool.errors import LayoutError
+from paramtool.package_data import package_data
 
 _QKV = "q[(heads head_dim) in] k[(kv_heads head_dim) in] v[(kv_heads value_dim) in]"
 _PER_GROUP = "{kv_heads: q[(group head_dim) in] k[head_dim in] v[value_dim in]}"
@@ -28,6 +29,18 @@ _KERNELS = of_words(
     "experts",
 )
 _MOE = "layers/fused_moe/unquantized_fused_moe_method.py:60"
+
+
+NAMES: Mapping[str, Any] = json.loads(package_data("dialects", "tables", "vllm_0_33.json"))
+"""Names in the models of vLLM that differ from those in transformers' files (docs/make_vllm_names.py made it).
+
+`ties`: (head, embedding, architectures that make them one parameter where the config ties them).  `groups`, whose
+loading is names and joins: (architectures, the lines of `load_weights`, renames, fused tensors, an expert's three
+weights in the file); names are without the path before them and without `.weight` or `.bias`.  `computed`:
+{architecture: where code does more}; some of them are below, by hand.  `others`: {group of models/registry.py:
+architectures in no table}.
+`digest`: SHA-256 of the lines `PATH SHA-256` of the files that were read.
+"""
 
 
 def _fused(name: str, parts: tuple[str, ...], source: str) -> Row:
@@ -54,15 +67,15 @@ def _renamed(was: str, new: str, kind: str) -> Row:
 
 
 def _generated() -> Iterator[ModelRows]:
-    for models, places, renames, fused, experts in vllm_0_33.GROUPS:
-        source = " ".join(f"models/{place}" for place in places.split())
+    for models, places, renames, fused, experts in NAMES["groups"]:
+        source = " ".join(f"models/{place}" for place in places)
         rows = [
             *(_experts(*experts) if experts else ()),
             *(_fused(name, parts, source) for name, parts in fused),
             *(_renamed(*rename) for rename in renames),
         ]
         caveats = (_KERNELS,) if experts else ()
-        yield ModelRows(tuple(models.split()), tuple(rows), caveats, layouts=_layouts(fused, experts))
+        yield ModelRows(tuple(models), tuple(rows), caveats, layouts=_layouts(fused, experts))
 
 
 def _layouts(fused: tuple[tuple[str, tuple[str, ...]], ...], experts: tuple[str, ...]) -> str:
@@ -231,7 +244,7 @@ _REFUSED = {
     name: _CHANGES
     if "A_log" in place
     else f"its loading is code that does more than join and rename ({place}): no packed mapping that the table carries"
-    for name, place in vllm_0_33.COMPUTED.items()
+    for name, place in NAMES["computed"].items()
     if not any(name in family.models for family in _BY_HAND)
 }
 
@@ -245,8 +258,8 @@ _WHY = {
 """{group of vLLM's registry: why its models have no rows}"""
 _UNREAD = {
     name: f"{_WHY.get(group, 'the table does not carry its packed mapping')} (models/registry.py, {group})"
-    for group, names in vllm_0_33.OTHERS.items()
-    for name in names.split()
+    for group, names in NAMES["others"].items()
+    for name in names
 }
 
 
@@ -254,7 +267,7 @@ def _check(config: Mapping[str, Any], made: Mapping[str, tuple[int, ...]]) -> No
     """LayoutError for a cross attention: vLLM's GPT-2 has none (models/gpt2.py 200)."""
     if name := next((one for one in made if ".crossattention." in one), ""):
         raise LayoutError(
-            f"{name!r} is of a cross attention; vLLM {vllm_0_33.VERSION} runs this model without one "
+            f"{name!r} is of a cross attention; vLLM {NAMES['version']} runs this model without one "
             "(models/gpt2.py 200: assert not config.add_cross_attention)",
             hint="transformers runs it as it is; --to transformers-5 is its form in memory",
         )
@@ -263,7 +276,7 @@ def _check(config: Mapping[str, Any], made: Mapping[str, tuple[int, ...]]) -> No
 TABLE = DialectTable(
     "vllm",
     "vLLM's modules in memory",
-    vllm_0_33.VERSION,
+    NAMES["version"],
     (*_generated(), *_BY_HAND),
     _REFUSED,
     (
@@ -281,6 +294,8 @@ TABLE = DialectTable(
     file="model-rank-0-part-0.safetensors",
     check=_check,
     unread=_UNREAD,
-    tied={name: tie[:2] for tie in vllm_0_33.TIES if tie[0] == HEAD for name in tie[2].split() if _has_head(name)},
-    embeddings={name: tie[1] for tie in vllm_0_33.TIES for name in tie[2].split()},
+    tied={
+        name: (HEAD, tied) for head, tied, names in NAMES["ties"] if head == HEAD for name in names if _has_head(name)
+    },
+    embeddings={name: tied for _, tied, names in NAMES["ties"] for name in names},
 )

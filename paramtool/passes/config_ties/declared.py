@@ -12,6 +12,7 @@ counts (`ClassTies`).  Otherwise ties are recognised by name, and the row says s
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +21,16 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
+from paramtool.package_data import package_data
 from paramtool.passes import select
-from paramtool.passes.config_ties._defaults import TIED, UNTIED, VERSION
 from paramtool.passes.config_ties.patterns import NamedTie, layers, ties
 
+_DEFAULTS = json.loads(package_data("passes", "config_ties", "defaults.json"))
+"""The default of `tie_word_embeddings` for each model type (docs/make_tie_defaults.py made it).  Those whose configs
+have no such setting, or cannot be made without arguments, are in neither list."""
+VERSION: str = _DEFAULTS["version"]
+"""The version of transformers."""
+TIED, UNTIED = frozenset(_DEFAULTS["tied"]), frozenset(_DEFAULTS["untied"])
 HEADLESS = {"csm", "luke", "pop2piano"}
 """Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
 (transformers 5.24, `_tied_weights_keys`)."""
