@@ -33,6 +33,7 @@ from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.name_lists import pairs
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
+from paramtool.formats.object_tree import sections
 from paramtool.model.alias import Alias
 from paramtool.passes import select
 
@@ -247,7 +248,7 @@ def _flag(found: Deduped) -> str:
 def _where_in(found: Deduped) -> tuple[str, str]:
     """The section of the model, and what a wrapper put before its names."""
     names = found.plan.order
-    section = next((section for section in found.checkpoint.sections if section.role == "model"), None)
+    section = next((section for section in sections(found.plan.objects) if section.role == "model"), None)
     if section is None:
         return "", select.wrapper(names)
     inside = [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]

@@ -13,6 +13,7 @@ from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.nested import flat
 from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison, bare
@@ -63,8 +64,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
     elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
         comparison.differences.append(ONLY_THERE)
     elif (mine, theirs) != (EMPTY, EMPTY):
-        trees = (one.objects if tensors else bare(one.objects) for one in (found, expected))
-        comparison.run(*trees)
+        comparison.run(*((mine, theirs) if tensors else map(bare, (mine, theirs))))
     absent = []
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
@@ -96,8 +96,9 @@ def named_objects(checkpoint: Checkpoint) -> list[str]:
 
 
 def _objects(checkpoint: Checkpoint) -> Node:
-    """The tree; an empty one where it says nothing but the names, as formats without objects do."""
-    return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects
+    """The tree in the form that all formats have; an empty one where it says nothing but the names."""
+    tree = flat(checkpoint.objects)
+    return EMPTY if is_flat(tree, tuple(checkpoint.entries)) else tree
 
 
 def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -23,7 +23,9 @@ from typing import Any
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Entry, Section
 from paramtool.model.conventions import INERT
+from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import (
+    EMPTY,
     LEFT_OUT,
     MAX_DEPTH,
     Again,
@@ -409,6 +411,8 @@ def leaf_role(name: str, inherited: str) -> str:
     ('ema', 'optimizer')
     >>> leaf_role("bn.running_mean", "model"), leaf_role("encoder.weight", "model"), leaf_role("net.ema_w", "model")
     ('buffer', 'model', 'ema')
+    >>> leaf_role("optimizer_weights/Adam/m:0", "model"), leaf_role("layers/adam/kernel", "model")
+    ('optimizer', 'model')
     """
     if inherited != "model":  # an array of NumPy's is not a weight, whatever it is called
         return inherited
@@ -418,6 +422,9 @@ def leaf_role(name: str, inherited: str) -> str:
     if last.lower().lstrip("_").startswith("ema_"):
         return "ema"
     if path and (role := _path_role(path)) != "model":
+        return role
+    top, nests, _ = name.partition(SEPARATOR)
+    if nests and (role := _part_role(top)) != "model":
         return role
     return "buffer" if last in _BUFFERS else "model"
 
@@ -481,9 +488,21 @@ def with_role(entry: Entry, role: str | None) -> Entry:
     return entry if role is None or role == entry.role else entry._replace(role=role)
 
 
-def sections(objects: Node) -> tuple[Section, ...]:
-    """The top-level keys that hold tensors, if the file is nested; if there is only one, also the keys inside it."""
+def sections(objects: Node, names: Collection[str] = ()) -> tuple[Section, ...]:
+    """The top-level keys that hold tensors, if the file is nested; if there is only one, also the keys inside it.
+
+    Where names nest at `/`, these are the top-level groups, if one of them is an optimizer's or a copy's.  `names` are
+    those of a file that has no tree.
+    """
+    if objects == EMPTY and any(SEPARATOR in name for name in names):
+        objects = complete(objects, tuple(names))
     found = _sections(objects, "")
+    if not found and isinstance(objects, Mapping) and any(map(_may_nest, objects.items)):
+        tree = nested(objects) or objects
+        assert isinstance(tree, Mapping)
+        groups = {word(key): child for key, child in tree.items if isinstance(child, Mapping)}
+        of = {key: role_of(key, "model") for key, child in groups.items() if any(tensor_names(child))}
+        return () if set(of.values()) <= {"model"} else tuple(Section(k, f"{k}{SEPARATOR}", of[k]) for k in of)
     if isinstance(objects, Mapping) and {key for key, _ in objects.items if isinstance(key, str)} >= _OPTIMIZER:
         return tuple(replace(section, role="optimizer") for section in found)
     if len(found) == 1 and isinstance(objects, Mapping):
@@ -491,6 +510,11 @@ def sections(objects: Node) -> tuple[Section, ...]:
         if found[0].role != "optimizer":
             found += _sections(inner, found[0].prefix)
     return tuple(found)
+
+
+def _may_nest(pair: tuple[Key, Node]) -> bool:
+    """Whether names can nest at `/` there."""
+    return isinstance(pair[1], Mapping) or (isinstance(pair[0], str) and SEPARATOR in pair[0])
 
 
 def _sections(objects: Node, outer: str) -> list[Section]:

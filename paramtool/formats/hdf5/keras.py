@@ -23,9 +23,8 @@ from paramtool.formats.hdf5 import _elmo, _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
-from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Entry, Section
-from paramtool.model.objects import EMPTY, Node, TensorRef
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import EMPTY
 from paramtool.model.storage import ByteRange, SourceFile
 
 NAME = "keras"
@@ -57,11 +56,7 @@ def read(path: str) -> Checkpoint:
     texts_too = dict.fromkeys(name for name in names if datasets.found[name].is_string)
     values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
-    tree, sections = _sections(list(values))
-    roles = object_tree.roles(tree)
-    entries = {
-        name: Entry(value, roles.get(name) or object_tree.leaf_role(name, "model")) for name, value in values.items()
-    }
+    entries = object_tree.with_roles({name: Entry(value) for name, value in values.items()}, EMPTY)
     modules, notes = keras_rnn.modules(entries, config)
     if (called := [order.titles[at] for at in OPTIMIZER if at in order.titles]) and not config.source:
         texts[OPTIMIZER_NAME] = "/".join(called)
@@ -70,8 +65,7 @@ def read(path: str) -> Checkpoint:
         files=(source,),
         storages=datasets.storages,
         entries=entries,
-        objects=tree,
-        sections=sections,
+        sections=object_tree.sections(EMPTY, entries),
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
@@ -158,23 +152,3 @@ class _RankedNames:
         if self.missing or lost:
             raise Defects(where, [*self.missing, *lost])
         return list(dict.fromkeys([*self.listed, *found]))
-
-
-def _sections(names: Sequence[str]) -> tuple[Node, tuple[Section, ...]]:
-    """The top-level groups as a tree and as sections, if one of them is an optimizer's; else neither."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(name.partition("/")[0], []).append(name)
-    roles = {group: object_tree.role_of(group, "model") for group in groups}
-    if set(roles.values()) <= {"model"}:
-        return EMPTY, ()
-    items: list[tuple[objects.Key, Node]] = []
-    found = []
-    for group, inside in groups.items():
-        if inside == [group]:
-            items.append((group, TensorRef(group)))
-            continue
-        prefix = f"{group}/"
-        items.append((group, objects.Mapping("dict", tuple((n.removeprefix(prefix), TensorRef(n)) for n in inside))))
-        found.append(Section(group, prefix, roles[group]))
-    return objects.Mapping("dict", tuple(items)), tuple(found)

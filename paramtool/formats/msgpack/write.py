@@ -59,10 +59,9 @@ def held(plan: Plan, source: Checkpoint) -> Node | None:
 
     A dict that lost its last tensor is left out.  Names are nested at `/`, but for those of such a file itself.
     """
-    tree = nested(source.objects, plan.objects)
+    own = {name for _, name in leaves(source.objects)} if source.format == NAME else ()
+    tree = nested(plan.objects, own)
     if not isinstance(tree, Mapping) or tree == EMPTY or not _fits(tree, (), plan):
-        return None
-    if source.format != NAME and any(SEPARATOR in part for path, _ in leaves(tree) for part in path):
         return None
     there = {path[:k] for path, _ in leaves(source.objects) for k in range(len(path))}
     return _cut(tree, (), plan, there)

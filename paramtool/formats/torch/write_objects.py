@@ -26,6 +26,7 @@ from paramtool.formats.torch._classes import (
 from paramtool.formats.torch.names import Path, names_of
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import unescaped_name
+from paramtool.model.nested import flat
 from paramtool.model.objects import (
     LEFT_OUT,
     Again,
@@ -98,9 +99,11 @@ def fit(plan: Plan, dtypes: Collection[str], how: How = AS_SAVED) -> FittedTree:
     kept = pruning.node(plan.objects, ())
     tree = _with_all(kept, plan.order)
     if not _gives(tree, plan.order):
-        if isinstance(kept, Mapping) and bool(kept.items):
-            why = "the nesting of the checkpoint, because names in it collide: tensors are written flat, by their names"
-            pruning.lose((), why)
+        tree = flat(tree)
+    if not _gives(tree, plan.order):
+        pruning.lose(
+            (), "the nesting of its tensors, which torch would call otherwise: they are written by their names"
+        )
         tree = _flat(plan.order)
     return FittedTree(
         tree,
