@@ -110,6 +110,20 @@ def complex_number(value: complex) -> Opaque:
     return Opaque("builtins.complex", (("args", Sequence("tuple", (Leaf(value.real), Leaf(value.imag)))),))
 
 
+STREAM = "_io.BytesIO"
+
+
+def content_of(node: Node) -> Leaf | None:
+    """The bytes of an `io.BytesIO`, in which libraries keep what is no tensor; None for any other object.
+
+    Its state is (bytes, position, attributes), as Modules/_io/bytesio.c gives it.
+    """
+    match node:
+        case Opaque(path, (("state", Sequence("tuple", (Leaf(bytes()) as data, Leaf(int(at)), rest))),)):
+            return data if path == STREAM and at >= 0 and rest in (Leaf(None), EMPTY) else None
+    return None
+
+
 MAX_DEPTH = 200
 """The deepest nesting that is read; a pickled module takes three levels for each of its own."""
 

@@ -203,6 +203,9 @@ def _not_in_plain_files(
         named = "; ".join(shared[:MANY]) + (f" and {plural(more, 'more set')}" if more > 0 else "")
         yield f"which names share memory (their tensors are stored more than once): {named}"
     tree = checkpoint.objects
+    items = tree.items if holds_objects and isinstance(tree, objects.Mapping) else ()
+    if streams := [objects.word(key) for key, child in items if any(map(objects.content_of, objects.walk(child)))]:
+        yield f"which bytes are an io.BytesIO: those in {some(streams, MANY)}"
     if not holds_objects and isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
         held = {objects.word(key): any(objects.tensor_names(child)) for key, child in tree.items if _has_objects(child)}
         if alone := [key for key, has_tensors in held.items() if not has_tensors]:

@@ -29,7 +29,7 @@ from paramtool.formats.dcp.metadata import (
     read_metadata,
 )
 from paramtool.formats.dcp.slice import SliceReader
-from paramtool.formats.dcp.tree import Grafts, tree_of
+from paramtool.formats.dcp.tree import Grafts, name_in, tree_of
 from paramtool.formats.files import is_folder, open_source, unreadable
 from paramtool.formats.policy import merged
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unknown, Value
@@ -206,7 +206,7 @@ class _JoinedTensors:
             return
         yield grafts.node(found.objects, name, len(place), piece.nbytes)
         for inner, entry in found.entries.items():
-            own = name if isinstance(found.objects, TensorRef) else f"{name}.{inner}"
+            own = name_in(found.objects, name, inner)
             if own in self._entries or (own in self._state.places and own != name):
                 self._defects.append(f"{own!r:.200}: is the name of two tensors")
             self._entries[own] = entry._replace(value=self._renumbered(entry.value, self._number(piece, found)))

@@ -5,7 +5,7 @@ torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,16 @@ MAX_HOLES = 1000
 """The most positions of a list that may have no value."""
 
 
+def name_in(tree: Node, name: str, inner: str) -> str:
+    """What a tensor of an object is called where the object has a name: as the object, if it is all of it.
+
+    >>> name_in(TensorRef("tensor"), "n", "tensor"), name_in(EMPTY, "n", "tensor")
+    ('n', 'n.tensor')
+    """
+    whole = dict(tree.parts).get("data") if isinstance(tree, Opaque) else tree  # an array of NumPy's
+    return name if whole == TensorRef(inner) else f"{name}.{inner}"
+
+
 class Grafts:
     """Trees of objects that become parts of one tree."""
 
@@ -46,8 +56,6 @@ class Grafts:
 
         The object has `nbytes` bytes in its file.  UnsafeError if all of them unfold to more than files of this size.
         """
-        if isinstance(tree, TensorRef):
-            return TensorRef(name)
         self._most += NODES_PER_BYTE * nbytes
         first, last, has_names = self._mark, 0, False
         todo: list[tuple[Node, int]] = [(tree, depth)]
@@ -64,23 +72,25 @@ class Grafts:
             has_names = has_names or isinstance(node, (TensorRef, Again)) or _has_tensor_keys(node)
             todo += ((child, level + 1) for child in children(node))
         self._mark = first + last
-        return _grafted(tree, name, first) if has_names or (last and first) else tree
+        if not has_names and not (last and first):
+            return tree
+        return _grafted(tree, lambda inner: name_in(tree, name, inner), name, first)
 
 
 def _has_tensor_keys(node: Node) -> bool:
     return isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items)
 
 
-def _grafted(node: Node, name: str, first: int) -> Node:
+def _grafted(node: Node, called: Callable[[str], str], name: str, first: int) -> Node:
     """A tree below a name, with the numbers of its shared objects after those of other trees."""
     match node:
         case TensorRef(inner):
-            return TensorRef(f"{name}.{inner}")
+            return TensorRef(called(inner))
         case Again(path):
             return Again(f"{name}.{path}" if path else name)
-    made = map_children(node, lambda child: _grafted(child, name, first))
+    made = map_children(node, lambda child: _grafted(child, called, name, first))
     if isinstance(made, Mapping) and _has_tensor_keys(made):
-        keys = (TensorRef(f"{name}.{key.name}") if isinstance(key, TensorRef) else key for key, _ in made.items)
+        keys = (TensorRef(called(key.name)) if isinstance(key, TensorRef) else key for key, _ in made.items)
         made = replace(made, items=tuple((key, child) for key, (_, child) in zip(keys, made.items, strict=True)))
     if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
         return replace(made, mark=made.mark + first)

@@ -77,9 +77,7 @@ class _Writing:
 
     def _archive(self, name: str, node: Node) -> SavedPiece:
         """Add the archive of the value of a name; in it, tensors have the names that a torch file gives them."""
-        own = {full: full.removeprefix(f"{name}.") for full in tensor_names(node)}
-        if isinstance(node, TensorRef):
-            own = {node.name: BARE}
+        own = {full: BARE if full == name else full.removeprefix(f"{name}.") for full in tensor_names(node)}
         targets = tuple(self._targets[full] for full in own)
         aliases = {own[t.name]: Alias(own[t.name], t.view, own[t.name], "storage", "storage", t.view) for t in targets}
         inline = {inner: self._plan.inline[full] for full, inner in own.items() if full in self._plan.inline}

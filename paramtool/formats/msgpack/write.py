@@ -22,7 +22,7 @@ from paramtool.formats.output import OutputFile, Segment, is_utf8, tensor_above
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves, nested
-from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef
+from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, TensorRef, content_of, map_children
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous
 
@@ -64,12 +64,17 @@ def held(plan: Plan, source: Checkpoint) -> Node | None:
     if not isinstance(tree, Mapping) or tree == EMPTY or not _fits(tree, (), plan):
         return None
     there = {path[:k] for path, _ in leaves(source.objects) for k in range(len(path))}
-    return _cut(tree, (), plan, there)
+    return _as_bytes(_cut(tree, (), plan, there))
+
+
+def _as_bytes(node: Node) -> Node:
+    """A tree with bytes in place of each `io.BytesIO`."""
+    return content_of(node) or map_children(node, _as_bytes)
 
 
 def _fits(node: Node, path: tuple[str, ...], plan: Plan) -> bool:
     """Whether flax's files can hold a node, and its tensors are where their names say."""
-    match node:
+    match content_of(node) or node:
         case TensorRef(name):
             return name not in plan.names or name == SEPARATOR.join(path)
         case Mapping("dict", items, None, ()):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.objects import STREAM
 
 if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
@@ -197,6 +198,7 @@ INERT = (
     }
     | {f"datetime.{name}" for name in ("date", "time", "datetime", "timedelta", "timezone")}
     | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID", "argparse.Namespace", "types.SimpleNamespace"}
+    | {STREAM}
 )
 """Classes of the standard library that only hold their arguments."""
 

@@ -15,6 +15,7 @@ from struct import unpack_from
 from typing import Any
 
 from paramtool.formats.torch._classes import FORMS, is_name
+from paramtool.model.objects import STREAM
 
 
 class Wrong(ValueError):
@@ -49,6 +50,10 @@ class CheckedOrderedDict(dict):  # type: ignore[type-arg]
 
 class CheckedArray(Loose):
     """A NumPy array, which is empty until its state is set."""
+
+
+class CheckedStream(Loose):
+    """An `io.BytesIO`, which is empty until its state is set."""
 
 
 class Class(str):
@@ -305,13 +310,16 @@ class _CheckMachine:
         args, kind = self.stack.pop(), self.stack.pop()
         if not isinstance(kind, Class) or kind not in FORMS or not FORMS[kind].new or not isinstance(args, tuple):
             raise Wrong(f"an object of {kind!r:.60} is made without its constructor")
-        self.stack.append(Loose() if kind in UNHASHABLE else Fixed())
+        self.stack.append(CheckedStream() if kind == STREAM else Loose() if kind in UNHASHABLE else Fixed())
 
     def build(self) -> None:
         state, held = self.stack.pop(), self.stack[-1]
         if isinstance(held, (CheckedArray, DTypeOf)):
             if not isinstance(state, tuple) or (isinstance(held, CheckedArray) and not _is_array(state)):
                 raise Wrong("the state of an array or a dtype is not as NumPy has it")
+        elif isinstance(held, CheckedStream):
+            if not isinstance(state, tuple) or [*map(type, state[:2])] != [bytes, int] or state[1] < 0:
+                raise Wrong("the state of an io.BytesIO is not bytes and a position")
         elif isinstance(held, CheckedOrderedDict) or (
             isinstance(held, (Fixed, Loose)) and not isinstance(held, (CheckedTensor, CheckedStorage))
         ):

@@ -22,7 +22,18 @@ from typing import Any
 from paramtool.formats.pickle.numpy_values import DTYPE, SPELLINGS
 from paramtool.formats.torch.globals import KNOWN, LAYOUT
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, complex_number
+from paramtool.model.objects import (
+    STREAM,
+    Array,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    TensorRef,
+    complex_number,
+    content_of,
+)
 
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)
 SCALARS = frozenset(f"{spelling}.scalar" for spelling in SPELLINGS)
@@ -44,8 +55,8 @@ class ClassForm:
     """The object as a dict, list, number or string; None if its data is invalid."""
     new: bool = False
     """Made by NEWOBJ, without a call of the constructor; otherwise by REDUCE."""
-    attributes: bool = False
-    """Has attributes: a dict with names as keys."""
+    state: Callable[[Node], bool] = lambda state: False
+    """Whether it can be in such a state, where a pickle gives it one: attributes are a dict with names as keys."""
     weights_only: bool = False
 
 
@@ -184,6 +195,15 @@ def _layout(args: Args) -> bool:
     return _are(str)(args) and _value(args[0]) in LAYOUTS
 
 
+def _are_attributes(state: Node) -> bool:
+    named = isinstance(state, Mapping) and state.kind == "dict" and all(isinstance(k, str) for k, _ in state.items)
+    return named and getattr(state, "attributes", None) is None
+
+
+def _is_of_stream(state: Node) -> bool:
+    return content_of(Opaque(STREAM, (("state", state),))) is not None
+
+
 # --- as plain values -----------------------------------------------------------------------------------------------
 
 
@@ -273,8 +293,8 @@ _PATHS = [
     for system in ("Posix", "Windows")
 ]
 FORMS: dict[str, ClassForm] = {
-    "argparse.Namespace": ClassForm(_nothing, _as_dict, new=True, attributes=True),
-    "types.SimpleNamespace": ClassForm(_nothing, _as_dict, attributes=True),
+    "argparse.Namespace": ClassForm(_nothing, _as_dict, new=True, state=_are_attributes),
+    "types.SimpleNamespace": ClassForm(_nothing, _as_dict, state=_are_attributes),
     "builtins.range": ClassForm(_makes(_whole_numbers, range), _as_limits),
     "builtins.xrange": ClassForm(_makes(_whole_numbers, range), _as_limits),
     "builtins.slice": ClassForm(_limits, _as_limits),
@@ -286,7 +306,8 @@ FORMS: dict[str, ClassForm] = {
     "datetime.timezone": ClassForm(_zone, _as_text),
     "decimal.Decimal": ClassForm(_makes(_are(str), _decimal), _as_first),
     "fractions.Fraction": ClassForm(_fraction, _as_text),
-    "uuid.UUID": ClassForm(_nothing, _as_text, new=True, attributes=True),
+    "uuid.UUID": ClassForm(_nothing, _as_text, new=True, state=_are_attributes),
+    STREAM: ClassForm(_nothing, content_of, new=True, state=_is_of_stream),
     "builtins.complex": ClassForm(_makes(_complex, complex), _as_it_is, weights_only=True),
     "builtins.bytearray": ClassForm(_buffer, _as_it_is, weights_only=True),
     "torch.device": ClassForm(_device, _as_it_is, weights_only=True),
@@ -332,14 +353,9 @@ def unfit(node: Opaque) -> str:
     if both or set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
         return f"{node.path} with other arguments than it takes"
     state = dict(node.parts).get("state")
-    if state is not None and not (form.attributes and _are_attributes(state)):
+    if state is not None and not form.state(state):
         return f"{node.path} with attributes that it does not have"
     return ""
-
-
-def _are_attributes(state: Node) -> bool:
-    named = isinstance(state, Mapping) and state.kind == "dict" and all(isinstance(k, str) for k, _ in state.items)
-    return named and getattr(state, "attributes", None) is None
 
 
 def _unfit_array(node: Opaque) -> str:

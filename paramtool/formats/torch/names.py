@@ -18,6 +18,7 @@ from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, a
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import (
     MAX_DEPTH,
+    STREAM,
     Again,
     Array,
     Key,
@@ -71,7 +72,7 @@ _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _SEQUENCES = SEQUENCES | {"torch.Size"}
 _CHANGING = MAPPINGS | {
     "builtins.set", "collections.deque", "builtins.bytearray", "builtins.object", "argparse.Namespace",
-    "types.SimpleNamespace",
+    "types.SimpleNamespace", STREAM,
 }  # fmt: skip
 _VALUES = (INERT - _CHANGING) | {"torch.Size", "torch.device", LAYOUT}
 """Classes of objects that never change: whether two places hold one of them or two equal ones makes no difference."""
