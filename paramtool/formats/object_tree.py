@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import base64
 import math
+from collections import abc
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from paramtool.errors import plural
-from paramtool.model.checkpoint import Entry, Section
+from paramtool.model.checkpoint import ROLES, Entry, Section
 from paramtool.model.conventions import INERT
 from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import (
@@ -42,6 +43,7 @@ from paramtool.model.objects import (
     walk,
     word,
 )
+from paramtool.model.plan import Plan
 
 MAX_ARRAY_NBYTES = 64 << 10
 """Larger arrays that are not tensors (strings, dates, records) are left out of the record, and the record says so."""
@@ -483,8 +485,38 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
     return found
 
 
+def unsaid_roles(plan: Plan) -> dict[str, list[str]]:
+    """{role: names} of a plan's tensors whose keys and names would give a reader another role.
+
+    Buffers are not told from other tensors of a model: every command treats them alike.
+    """
+    known = roles(plan.objects)
+    found: dict[str, list[str]] = {}
+    for name, one in plan.names.items():
+        told = known.get(name) or leaf_role(name, "model")
+        if one.role not in ("", told) and not {one.role, told} <= {"model", "buffer"}:
+            found.setdefault(one.role, []).append(name)
+    return found
+
+
+def with_said(entries: abc.Mapping[str, Entry], said: object) -> dict[str, Entry]:
+    """Entries with the roles that a record says, in the form of `unsaid_roles`; ValueError if it is malformed."""
+    if not isinstance(said, dict) or not all(
+        role in ROLES and isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for role, names in said.items()
+    ):
+        raise ValueError(f"has the 'roles' {said!r:.60}; expected lists of names, each under one of {', '.join(ROLES)}")
+    found = dict(entries)
+    for role, names in said.items():
+        for name in names:
+            if (entry := found.get(name)) is not None:
+                found[name] = entry._replace(role=role, link=entry.link and replace(entry.link, role=role))
+    return found
+
+
 def with_role(entry: Entry, role: str | None) -> Entry:
     """An entry with a role; the same one where that is its role already, or None."""
+    role = (entry.link and entry.link.role) or role
     return entry if role is None or role == entry.role else entry._replace(role=role)
 
 

@@ -60,7 +60,8 @@ class Alias(NamedTuple):
     requires_grad: bool = False
     """Whether the file says that it requires gradients."""
     kind: str = ""
-    """As in `Entry`."""
+    role: str = ""
+    """As in `Entry`; empty for a tensor that a pass made."""
 
     @property
     def owner(self) -> str:
@@ -232,10 +233,10 @@ def _alone(name: str, view: View, entry: Entry) -> Alias:
     """A name whose storage has no other view: it owns its bytes."""
     why = entry.link.evidence if entry.link else "storage"
     own = contiguous(name, view.dtype, view.shape)
-    return Alias(name, own, name, why, why, view, bool(entry.requires_grad), entry.kind)
+    return Alias(name, own, name, why, why, view, bool(entry.requires_grad), entry.kind, entry.role)
 
 
-_PART = Entry(NoData(DTYPES["uint8"], ()))
+_PART = Entry(NoData(DTYPES["uint8"], ()), role="")
 """The entry of a part of a compound tensor, apart from its view."""
 
 
@@ -541,7 +542,8 @@ def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping
         entry = known[name]
         why = entry.link.evidence if entry.link else "storage"
         evidence = why if marks[name] == native else "content"
-        yield Alias(name, window, first[marks[name]], evidence, why, source, bool(entry.requires_grad), entry.kind)
+        trains, alias_set = bool(entry.requires_grad), first[marks[name]]
+        yield Alias(name, window, alias_set, evidence, why, source, trains, entry.kind, entry.role)
 
 
 def _used_nbytes(views: list[View]) -> int:

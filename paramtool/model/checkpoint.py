@@ -98,9 +98,12 @@ class Link:
     """The stored tensor that an alias is a view of, by its name in the file; empty for a stored tensor."""
     by_content: bool = False
     """Whether the alias is a view of it only because the bytes are equal."""
+    role: str = ""
+    """The role of the name, where its tree and its parts do not say it."""
 
 
 GRAPH = "graph"
+ROLES = ("model", "optimizer", "ema", "buffer", GRAPH, "other")
 
 
 class Entry(NamedTuple):

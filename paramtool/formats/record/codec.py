@@ -36,7 +36,8 @@ from paramtool.model.view import View
 KEY = "paramtool.aliases"
 VERSION = 3
 """The newest version.  Each record has the lowest version that can express it, so that earlier programs can read it:
-2 if something is derived; 3 if tensors require gradients, or are torch parameters or storages, or if the tree needs it
+2 if something is derived; 3 if tensors require gradients, are torch parameters or storages, or have a role that their
+names do not say, or if the tree needs it
 (`object_tree.needs_version_3`)."""
 RESERVED = {KEY, layouts.KEY, "format"}
 """Metadata keys that are never flat pairs."""
@@ -114,12 +115,15 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
 
 
 def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
-    """torch's facts about tensors: which require gradients, and which are not plain tensors."""
+    """Facts about tensors: which require gradients, which are not plain tensors, and roles that nothing else says."""
     marks: dict[str, Any] = {}
     if trainable := [name for name, one in plan.names.items() if one.requires_grad and name in names]:
         marks["requires_grad"] = trainable
     if kinds := {name: one.kind for name, one in plan.names.items() if one.kind and name in names}:
         marks["kinds"] = kinds
+    said = {role: [name for name in held if name in names] for role, held in object_tree.unsaid_roles(plan).items()}
+    if any(said.values()):
+        marks["roles"] = {role: held for role, held in said.items() if held}
     return marks
 
 
@@ -203,7 +207,7 @@ def decode_document(
     record_checks.form(where, record)
     try:
         derived, storages = derived_views(where, stored, record.get("derived", {}))
-        entries = recorded(where, stored, derived, record)
+        entries = object_tree.with_said(recorded(where, stored, derived, record), record.get("roles", {}))
         objects = _objects(record["objects"], entries, whole) if "objects" in record else None
     except DAMAGE as error:
         raise damaged(where, error) from None

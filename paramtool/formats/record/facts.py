@@ -1,9 +1,10 @@
 """Records of facts that a format of torch has no place for: JSON text beside the tensors.
 
-    {"version": 1, ..., "layouts": {...}, "metadata": {...}}
+    {"version": 1, ..., "layouts": {...}, "metadata": {...}, "roles": {"optimizer": [...]}}
 
-`layouts` is the record of layouts, `metadata` are the strings that a safetensors input carried for its user.  A part
-that says nothing is absent.  The formats add parts of their own (`formats/torch/_record.py`, `formats/dcp/record.py`).
+`layouts` is the record of layouts, `metadata` are the strings that a safetensors input carried for its user, `roles`
+has names by roles that nothing else says.  A part that says nothing is absent.  The formats add parts of their own
+(`formats/torch/_record.py`, `formats/dcp/record.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paramtool.formats import strict_json
+from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import layouts
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
@@ -26,6 +27,8 @@ def encode(plan: Plan, own: Mapping[str, Any]) -> str:
     found = dict(own)
     if text := layouts.encode(plan.modules):
         found["layouts"] = json.loads(text)
+    if roles := object_tree.unsaid_roles(plan):
+        found["roles"] = roles
     if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
         found["metadata"] = metadata
     return json.dumps({"version": VERSION, **found}, separators=(",", ":")) if found else ""
@@ -39,16 +42,17 @@ def document(text: str) -> dict[str, Any]:
     metadata = found.get("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise ValueError("its metadata must map strings to strings")
+    object_tree.with_said({}, found.get("roles", {}))
     return found
 
 
 def applied(checkpoint: Checkpoint, where: str, found: Mapping[str, Any], links: Mapping[str, Link]) -> Checkpoint:
     """A checkpoint with the facts of its record, whose links were checked; FormatError if its layouts are damaged."""
+    linked = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
     said = {layouts.KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
-    entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
     return replace(
         checkpoint,
-        entries=entries,
+        entries=object_tree.with_said(linked, found.get("roles", {})),
         metadata=found.get("metadata", {}),
         modules=(*checkpoint.modules, *layouts.decode(where, said)),
         producer="paramtool",

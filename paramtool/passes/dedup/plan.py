@@ -68,7 +68,8 @@ def _made(name: str, entry: Entry, owner: str, alias_set: str) -> Alias:
     view = plain_window(entry.value)
     assert view is not None
     window = contiguous(owner, view.dtype, view.shape)
-    return Alias(name, window, alias_set, "storage", "storage", view, bool(entry.requires_grad), entry.kind)
+    trains = bool(entry.requires_grad)
+    return Alias(name, window, alias_set, "storage", "storage", view, trains, entry.kind, entry.role)
 
 
 def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
