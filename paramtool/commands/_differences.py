@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from collections.abc import Mapping as Dict
 
 from paramtool import errors
-from paramtool.formats.object_tree import is_flat
+from paramtool.formats.dcp.flatten import flattened
+from paramtool.formats.object_tree import complete, is_flat
 from paramtool.formats.record import optimizer as optimizer_record
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
@@ -14,7 +15,7 @@ from paramtool.formats.record import types as types_record
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
-from paramtool.model.objects import EMPTY, Mapping, Node, tensor_names, word
+from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, tensor_names, word
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison, bare
 
@@ -54,13 +55,18 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
     """
     comparison = Comparison()
     mine, theirs = _objects(found), _objects(expected)
+    if found.format == "dcp" != expected.format and isinstance(theirs, Mapping):
+        taken = flattened(complete(theirs, tuple(expected.entries)))
+        comparison.notes += (f"the output does not say {text}" for text in taken.changed)
+        theirs = _plainly(taken.tree, expected)
     if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
         held = theirs.items if isinstance(theirs, Mapping) else ()
         named = [repr(word(key)) for key, child in held if not any(tensor_names(child))]
         kinds = ", ".join(named[:5]) or "attributes and the nesting of its tensors"
-        comparison.notes.append(
-            f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
-        )
+        if holds_objects(theirs):
+            comparison.notes.append(
+                f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
+            )
     elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
         comparison.differences.append(ONLY_THERE)
     elif (mine, theirs) != (EMPTY, EMPTY):
@@ -97,7 +103,10 @@ def named_objects(checkpoint: Checkpoint) -> list[str]:
 
 def _objects(checkpoint: Checkpoint) -> Node:
     """The tree in the form that all formats have; an empty one where it says nothing but the names."""
-    tree = flat(checkpoint.objects)
+    return _plainly(flat(checkpoint.objects), checkpoint)
+
+
+def _plainly(tree: Node, checkpoint: Checkpoint) -> Node:
     return EMPTY if is_flat(tree, tuple(checkpoint.entries)) else tree
 
 
@@ -105,6 +114,7 @@ def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
     comparison = Comparison()
     says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
+    says = says and found.format != "dcp"  # torch saves tensors without these marks
     unsaid = []
     for name, entry in expected.entries.items():
         if name not in found.entries:

@@ -80,6 +80,8 @@ def left_out(objects: Node) -> Iterator[str]:
     for node in walk(objects):
         if isinstance(node, Array) and len(node.data) > MAX_ARRAY_NBYTES:
             yield f"NumPy array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
+        elif isinstance(node, Opaque) and " " in node.path and not node.parts:  # no class: the reader's words for it
+            yield f"{node.path}, which is not read"
 
 
 def left_out_before(node: Opaque) -> str:
@@ -488,13 +490,14 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
 def unsaid_roles(plan: Plan) -> dict[str, list[str]]:
     """{role: names} of a plan's tensors whose keys and names would give a reader another role.
 
-    Buffers are not told from other tensors of a model: every command treats them alike.
+    Buffers are not told from other tensors of a model, which every command treats alike, and an average alone is one.
     """
     known = roles(plan.objects)
+    alike = {"model", "buffer"} | ({"ema"} if {one.role for one in plan.names.values()} == {"ema"} else set())
     found: dict[str, list[str]] = {}
     for name, one in plan.names.items():
         told = known.get(name) or leaf_role(name, "model")
-        if one.role not in ("", told) and not {one.role, told} <= {"model", "buffer"}:
+        if one.role not in ("", told) and not {one.role, told} <= alike:
             found.setdefault(one.role, []).append(name)
     return found
 

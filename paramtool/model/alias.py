@@ -60,6 +60,7 @@ class Alias(NamedTuple):
     requires_grad: bool = False
     """Whether the file says that it requires gradients."""
     kind: str = ""
+    """As in `Entry`."""
     role: str = ""
     """As in `Entry`; empty for a tensor that a pass made."""
 

@@ -110,6 +110,25 @@ def complex_number(value: complex) -> Opaque:
     return Opaque("builtins.complex", (("args", Sequence("tuple", (Leaf(value.real), Leaf(value.imag)))),))
 
 
+def holds_objects(node: Node) -> bool:
+    """Whether there is more in a tree than tensors in containers: a value, an object or an empty container.
+
+    What a mapping has as attributes is not counted.
+    """
+    todo = [node]
+    while todo:
+        match todo.pop():
+            case Mapping(_, ((_, *_), *_) as pairs):
+                todo += (child for _, child in pairs)
+            case Sequence(_, (_, *_) as items):
+                todo += items
+            case TensorRef():
+                pass
+            case _:
+                return True
+    return False
+
+
 STREAM = "_io.BytesIO"
 
 

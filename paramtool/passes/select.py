@@ -45,8 +45,6 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     inside = subtree(tree or checkpoint.objects, found.name)
     names = set(tensor_names(inside)) or set(Ordered(checkpoint.entries).under(found.prefix))
     entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name in names}
-    if found.role == "ema":  # by itself it is a model
-        entries = {n: e._replace(role="model") if e.role == "ema" else e for n, e in entries.items()}
     chosen = replace(checkpoint, entries=entries, sections=())
     used = {int(view.storage) for _, view in chosen.windows()}
     backings = [checkpoint.storages[number].backing for number in used]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.commands.output.writer import Fitted, Keeping, Writer
+from paramtool.commands.output.writer import Fitted, Keeping, Writer, unmarked_tensors
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats.dcp import write as dcp
 from paramtool.formats.dcp.metadata import NAME
@@ -35,7 +35,8 @@ def writer(torch: Writer) -> Writer:
             head = f"{plan.source}: torch.distributed.checkpoint cannot store:"
             raise PlanError(listed(head, lost), hint="-o NAME.pt holds it; without --strict it is left out and named")
         left_out = (*inside.left_out, *shared, *found.changed)
-        return replace(inside, plan=found.plan, left_out=left_out, lost=lost, keeps_ties=not shared)
+        unsaid = tuple(unmarked_tensors(plan))
+        return replace(inside, plan=found.plan, left_out=left_out, lost=lost, keeps_ties=not shared, unsaid=unsaid)
 
     return replace(
         torch,

@@ -207,7 +207,11 @@ def _not_in_plain_files(
     if streams := [objects.word(key) for key, child in items if any(map(objects.content_of, objects.walk(child)))]:
         yield f"which bytes are an io.BytesIO: those in {some(streams, MANY)}"
     if not holds_objects and isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
-        held = {objects.word(key): any(objects.tensor_names(child)) for key, child in tree.items if _has_objects(child)}
+        held = {
+            objects.word(key): any(objects.tensor_names(child))
+            for key, child in tree.items
+            if objects.holds_objects(child)
+        }
         if alone := [key for key, has_tensors in held.items() if not has_tensors]:
             yield f"objects {some(alone, MANY)}"
         if beside := [key for key, has_tensors in held.items() if has_tensors]:
@@ -216,24 +220,15 @@ def _not_in_plain_files(
         yield f"metadata {some(texts, MANY)}"
 
 
-def _has_objects(node: objects.Node) -> bool:
-    """Whether anything in a tree is neither a tensor nor a container; what a dict has as attributes is not counted."""
-    todo = [node]
-    while todo:
-        match todo.pop():
-            case objects.Mapping(_, pairs):
-                todo += (child for _, child in pairs)
-            case objects.Sequence(_, items):
-                todo += items
-            case objects.TensorRef():
-                pass
-            case _:
-                return True
-    return False
+def unmarked_tensors(plan: Plan) -> Iterator[str]:
+    """What only a file of torch's and a record say of tensors, for people."""
+    if marked := [one.name for one in plan.names.values() if one.requires_grad or one.kind]:
+        yield f"which tensors ask for gradients or are parameters: {some(marked, MANY)}"
 
 
 def _unsaid(plan: Plan) -> Iterator[str]:
-    """What only a record says of recurrent networks, for people."""
+    """What only a record says, for people."""
+    yield from unmarked_tensors(plan)
     described = [f"{module.at or '(top)'} ({module.layout})" for module in plan.modules]
     if described:
         yield f"which layout networks have: {some(described, MANY)}; reading them again may need --from and --spec"

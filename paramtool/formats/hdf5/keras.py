@@ -23,8 +23,9 @@ from paramtool.formats.hdf5 import _elmo, _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
+from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.objects import EMPTY
+from paramtool.model.objects import EMPTY, TensorRef
 from paramtool.model.storage import ByteRange, SourceFile
 
 NAME = "keras"
@@ -57,6 +58,12 @@ def read(path: str) -> Checkpoint:
     values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
     entries = object_tree.with_roles({name: Entry(value) for name, value in values.items()}, EMPTY)
+    sections = object_tree.sections(EMPTY, entries)
+    tree = EMPTY
+    if sections:
+        below = ((one.prefix, [name for name in entries if name.startswith(one.prefix)]) for one in sections)
+        groups = ((at, tuple((name.removeprefix(at), TensorRef(name)) for name in names)) for at, names in below)
+        tree = objects.Mapping("dict", tuple((at[:-1], objects.Mapping("dict", pairs)) for at, pairs in groups))
     modules, notes = keras_rnn.modules(entries, config)
     if (called := [order.titles[at] for at in OPTIMIZER if at in order.titles]) and not config.source:
         texts[OPTIMIZER_NAME] = "/".join(called)
@@ -65,7 +72,8 @@ def read(path: str) -> Checkpoint:
         files=(source,),
         storages=datasets.storages,
         entries=entries,
-        sections=object_tree.sections(EMPTY, entries),
+        objects=object_tree.complete(tree, tuple(entries)) if sections else EMPTY,
+        sections=sections,
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
