@@ -61,7 +61,7 @@ from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.optimizer import Move, StateChoice
@@ -264,6 +264,8 @@ def _prepared(
     where = choose()
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else asked_networks(where, checkpoint, options)
+    of_graph = [name for name, entry in checkpoint.entries.items() if found and entry.role == GRAPH]
+    checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n not in of_graph})
     converted = [converted_network(checkpoint, one, options) for one in found]
     carried, where, change, found_files = _carried(path, checkpoint, converted, where, options=options, change=change)
     source, checkpoint = checkpoint, carried.checkpoint
@@ -272,7 +274,8 @@ def _prepared(
     plan, typed = fitted.plan, _casts.held(typed, fitted.plan)
     where, beside = _beside(path, source, found_files, plan, where=where, options=options)
     outputs, counts = laid_out(plan, where, options.align), Counts()
-    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
+    gone = [f"constants of its graph, which are no weights: {some(of_graph, IGNORED)}"] if of_graph else []
+    gone += [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += rearranged.warnings if rearranged else network_warnings(found)
     told += [

@@ -34,7 +34,7 @@ from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.checkpoint import GRAPH, Checkpoint, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Target
@@ -404,6 +404,7 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
     old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
     raw = beside.unwrapped(expected).names.items()
     old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
+    old |= {name for name in lacking if expected.entries[name].role == GRAPH}
     gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
     again = {module.at: remade.again(module, found, expected) for module in modules}
     targets = {one.name: one for targets in again.values() for one in targets if one.name in made}

@@ -351,7 +351,7 @@ class TestRecurrentNodes:
         """A state that the node begins with is in no module; that it is there is said."""
         node, tensors = recurrent("RNN")
         node.input.extend(["", "P"])
-        assert "the initial state is the stored 'P'" in only(tmp_path, *tensors, nodes=(node,)).notes[0]
+        assert "its initial state has the numbers of 'P'" in only(tmp_path, *tensors, nodes=(node,)).notes[0]
 
     def test_operators_of_others_are_left_alone(self, tmp_path: Path) -> None:
         """An LSTM of another domain is some other thing."""

@@ -308,6 +308,6 @@ def test_states_that_the_graph_spreads(number: float, tmp_path: Path) -> None:
         tensors.append(numpy_helper.from_array(np.full(shape, number, "f4"), name))
     spread = [helper.make_node("Unsqueeze", ["h0", "axes"], ["s1"]), helper.make_node("Expand", ["s1", "n"], ["s2"])]
     path = written(tmp_path, model(*tensors, nodes=(*spread, node)))
-    assert ["the graph computes the initial state from 'h0'" in note for note in paramtool.read(path).notes] == [
+    assert ["its initial state has the numbers of 'h0'" in note for note in paramtool.read(path).notes] == [
         True
     ] * bool(number)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
 from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import LayoutError
 from paramtool.layouts import find
+from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import Spec
 from tests.oracles.running import below, close, random, run_torch
+from tests.versions import exporting
 
 SHAPES = {"W": (1, 20, 3), "R": (1, 20, 5), "B": (1, 40)}
 WEIGHTS = {name: random(*shape, seed=k) for k, (name, shape) in enumerate(SHAPES.items())}
@@ -72,7 +79,60 @@ def test_a_state_of_one_number(value: float, told: bool, tmp_path: Path) -> None
     fill = helper.make_node("ConstantOfShape", ["s"], ["h"], value=number)
     path = saved(tmp_path, shape, fill, lstm("one", "", "h", "h"))
     report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
-    assert any("the initial state is the constant 'h'" in warning for warning in report.warnings) == told
+    assert any("its initial state has the numbers of 'h'" in warning for warning in report.warnings) == told
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("more", [{}, {"bidirectional": True}, {"num_layers": 2}], ids=["", "both", "layers"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_zeros_that_an_exporter_stores(
+    kind: str, batch: int, more: dict[str, Any], is_new: bool, tmp_path: Path
+) -> None:
+    """Both exporters of torch give a node zeros of one batch, or spread them: nothing to say, and nothing to keep."""
+    if is_new:
+        pytest.importorskip("onnxscript", reason="torch's newer exporter needs it")
+        if "dynamo" not in inspect.signature(torch.onnx.export).parameters:
+            pytest.skip("this torch has one exporter")
+    torch.manual_seed(3)
+    network = getattr(torch.nn, kind.upper())(3, 4, **more)
+    path = tmp_path / "m.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        how = {"dynamo": True, "verbose": False} if is_new else exporting()
+        torch.onnx.export(network, (torch.randn(5, batch, 3),), str(path), **how)
+    read = paramtool.read(path)
+    assert not [note for note in read.notes if "state" in note]
+    assert not [module.spec for module in read.modules if "initial_state" in module.spec]
+    output = tmp_path / "o.safetensors"
+    report = relayout_command.convert(path, output, target="torch")
+    kept = paramtool.load_file(output)
+    assert {name.rpartition(".")[0] for name in kept} == {one.at for one in report.converted}
+    flat = sorted(value.ravel().tolist() for value in kept.values())
+    assert flat == sorted(value.ravel().tolist() for value in network.state_dict().values())
+    assert not verify_command.verify(output, path).differences
+    relayout_command.convert(path, tmp_path / "n.onnx", target="onnx")
+
+
+@pytest.mark.parametrize(("h", "c", "is_state"), [(0, 0, False), (0.5, 0, True), (0, 0.5, True), (0.5, 0.5, True)])
+def test_states_of_which_one_is_zero(h: float, c: float, is_state: bool, tmp_path: Path) -> None:
+    """Both belong to the network if one has other numbers than zeros; there and back they are the same."""
+    layout, spec = find("flux.old"), Spec("lstm", 3, 4, initial_state=True)
+    made = stored(layout, layout.form(spec, {}), spec, {})
+    fill = {frozenset({"h0"}): h, frozenset({"c0"}): c}
+    arrays = {f"net.{one.name}": np.full(one.shape, fill.get(one.row.kinds(), 0.1), "f4") for one in made}
+    np.savez(tmp_path / "a.npz", **arrays)
+    relayout_command.convert(tmp_path / "a.npz", tmp_path / "b.onnx", source="flux.old", target="onnx", at=("net",))
+    assert ["initial_state" in module.spec for module in paramtool.read(tmp_path / "b.onnx").modules] == [is_state]
+    relayout_command.convert(tmp_path / "b.onnx", tmp_path / "c.npz", target="flux.old")
+    found = paramtool.load_file(tmp_path / "c.npz")
+    assert all(np.array_equal(found[name], value) for name, value in arrays.items())
+
+
+def test_a_state_that_was_no_state(findings: Path) -> None:
+    """A file of which everyone was told to pass zeros to the network."""
+    read = paramtool.read(findings / "field" / "onnx-zero-state" / "e_False.onnx")
+    assert not read.notes and [module.spec for module in read.modules] == ["lstm input=3 hidden=4"]
 
 
 @pytest.mark.parametrize("attribute", ["value", "value_ints"])

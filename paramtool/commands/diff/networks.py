@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paramtool.commands.diff.tables import REFUSED, Proposal
 from paramtool.errors import LayoutError
 from paramtool.layouts.spec import Spec, parse
-from paramtool.model.checkpoint import GRAPH, Checkpoint
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 from paramtool.passes.rnn.find import Found, NetworkRequest
 from paramtool.passes.rnn.stacking import layers_of
@@ -147,7 +147,7 @@ def _described(checkpoint: Checkpoint) -> list[Found]:
     except REFUSED:
         return []
     every = (_asked(checkpoint, NetworkRequest(layout, {}, (), lenient=True)) for layout in layouts)
-    return [_without_zero_states(one, checkpoint) for one in next(filter(None, every), [])]
+    return next(filter(None, every), [])
 
 
 def _asked(checkpoint: Checkpoint, request: NetworkRequest) -> list[Found]:
@@ -158,22 +158,6 @@ def _asked(checkpoint: Checkpoint, request: NetworkRequest) -> list[Found]:
         return find(checkpoint, request)
     except REFUSED:
         return []
-
-
-def _without_zero_states(found: Found, checkpoint: Checkpoint) -> Found:
-    """A network without first states that are constants of the graph: the node takes zeros without them, too."""
-    network = found.network
-    entries = checkpoint.entries
-    states = [own for own, name in network.tensors.items() if name in entries and entries[name].role == GRAPH]
-    if not network.spec.initial_state or not states:
-        return found
-    spec = replace(network.spec, initial_state=False)
-    try:
-        form = network.layout.form(spec, network.options)
-    except LayoutError:
-        return found
-    tensors = {own: name for own, name in network.tensors.items() if own not in states}
-    return replace(found, network=replace(network, spec=spec, form=form, tensors=tensors))
 
 
 def _with_layers(found: Sequence[Found], others: Sequence[Found] = ()) -> Iterator[Found]:

@@ -296,8 +296,10 @@ class GraphWalk:
         """Describe a recurrent node; a note if that is not possible, or if the graph computes its weights."""
         given = {name: node.given(name) for name in _rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
-        states = {name: found for name in _rnn.STATES if (found := self.state(node.given(name), prefix, scope))}
-        tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
+        states = {name: self.state(node.given(name), prefix, scope) for name in _rnn.STATES}
+        if any(is_there for _, is_there in states.values()):
+            own = {name: scope.get(node.given(name)) or self.expanded.get(prefix + node.given(name)) for name in states}
+            tensors |= {name: value for name, value in own.items() if value and self.is_for_any_batch(value, node)}
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, OnnxTensor)}
         at = prefix + node.label
@@ -312,20 +314,10 @@ class GraphWalk:
             return
         if computed:
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor has the values")
-        if batched := [value for name, value in states.items() if name not in tensors]:
-            names = ", ".join(map(repr, batched))
-            self.notes.append(f"{where}: the initial state is the stored {names}, of one batch: pass it to the network")
-        for name in _rnn.STATES:
-            source = "" if name in states else self.spread.get(prefix + node.given(name), "")
-            if source and any(_given.content(self.reader, self.found[source]) or b"?"):
-                self.notes.append(
-                    f"{where}: the graph computes the initial state from {source!r:.200}: pass it to the network"
-                )
-            filled = self.filled.get(prefix + node.given(name), ())
-            if any(any(_given.content(self.reader, one) or b"?") for one in filled):
-                self.notes.append(
-                    f"{where}: the initial state is the constant {node.given(name)!r:.200}: pass it to the network"
-                )
+        for name, (value, is_there) in states.items():
+            if is_there and name not in tensors:
+                text = f"{where}: its initial state has the numbers of {value!r:.200}: pass it to the network"
+                self.notes.append(text)
         if not prefix:
             self.runs[at] = _networks.NodeRun(node.given("X"), node.output)
         try:
@@ -346,16 +338,12 @@ class GraphWalk:
         elif name:
             self.notes.append(f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network")
 
-    def state(self, value: str, prefix: str, scope: Scope) -> str:
-        """The stored tensor that is an initial state, as it is or repeated over the batch; empty if there is none."""
-        if value in scope:
-            return scope[value]
-        source = self.expanded.get(prefix + value, "")
-        found = self.found.get(source)
-        if not isinstance(found, OnnxTensor) or len(found.shape) != 3 or found.shape[1] != 1:
-            return ""
-        data = _given.content(self.reader, found)
-        return source if data is None or any(data) else ""
+    def state(self, value: str, prefix: str, scope: Scope) -> tuple[str, bool]:
+        """What gives an initial state its numbers, and whether one is not 0: a node without a state takes zeros."""
+        key = prefix + value
+        source = scope.get(value) or self.spread.get(key, "")
+        found = [self.found[source]] if source else self.filled.get(key, [])
+        return source or value, any(any(_given.content(self.reader, one) or b"?") for one in found)
 
     def is_weight(self, name: str) -> bool:
         """Whether a tensor could be trained.
@@ -379,7 +367,8 @@ class GraphWalk:
             for name, one in plain.items()
         )  # fmt: skip
         self.operands.producer = self.producer
-        return set(constants(tensors, self.operands))
+        of_networks = {name for module in self.modules for name in module.tensors.values()}
+        return set(constants(tensors, self.operands)) - of_networks
 
     def is_zero(self, span: Span) -> bool:
         """Whether a small tensor holds nothing but zeros."""
@@ -391,7 +380,7 @@ class GraphWalk:
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""
-        found = self.found[name]
+        found = self.found.get(name)
         shape = found.shape if isinstance(found, OnnxTensor) else ()
         return len(shape) == 3 and shape[1] == 1 and (not node.whole("layout") or shape[0] == 1)
 

@@ -15,7 +15,7 @@ from paramtool.layouts.networks import Network, modules, named, network, refuse_
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Module, NoData, Unreadable
 from paramtool.model.objects import TensorRef
 from paramtool.model.view import View
 from paramtool.passes.rnn import beside
@@ -66,13 +66,14 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     LayoutError or UsageError says what was not found, what matches several networks, and which tensor in a network's
     module nothing accounts for.
     """
-    seen = beside.unwrapped(_of_models(checkpoint))
+    if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
+        raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
+    checkpoint = _of_models(checkpoint)
+    seen = beside.unwrapped(checkpoint)
     found, candidates = _find(seen.checkpoint, wanted)
     networks = [seen.in_file(one.network) for one in found]
     others = [(one.layout, one.at) for one in candidates]
     taken = {name for one in networks for name in (*one.tensors.values(), *one.raw.values())}
-    if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
-        raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
     return [
         replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, ignore=wanted.ignore)))
         for one, made in zip(found, networks, strict=True)
@@ -80,8 +81,11 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
 
 
 def _of_models(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network."""
-    entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role != "optimizer"}
+    """A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network.
+
+    Nor are the constants of a graph.
+    """
+    entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role not in ("optimizer", GRAPH)}
     return replace(checkpoint, entries=entries) if entries and len(entries) < len(checkpoint.entries) else checkpoint
 
 
