@@ -12,6 +12,7 @@ from paramtool.formats.record import optimizer as optimizer_record
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
+from paramtool.formats.record.moved import with_tensors
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
@@ -72,8 +73,10 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
     elif (mine, theirs) != (EMPTY, EMPTY):
         comparison.run(*((mine, theirs) if tensors else map(bare, (mine, theirs))))
     absent = []
-    for key in {**expected.metadata, **found.metadata}:
-        one, other = found.metadata.get(key), expected.metadata.get(key)
+    there = {name: name for name in found.entries}
+    output, source = (with_tensors(one.files[0].path, one.metadata, there) for one in (found, expected))
+    for key in {**source, **output}:
+        one, other = output.get(key), source.get(key)
         if one == other or key == "format" or key in _RECORDS:
             continue
         if one is None and not found.format.startswith(WITH_METADATA):

@@ -19,6 +19,7 @@ from paramtool.parts.schemes import module_of
 
 NAME = "adapter_config.json"
 MODULES = "target_modules"
+SAVED = "modules_to_save"
 EVERY = "all-linear"
 """PEFT's word for every linear layer, whatever it is called."""
 OF_MODULES = ("rank_pattern", "alpha_pattern", "exclude_modules")
@@ -32,11 +33,21 @@ def rewritten(folder: str, old: Iterable[str], new: Iterable[str]) -> dict[str, 
     rewritten, FormatError if it is damaged.
     """
     path = os.path.join(folder, NAME)
+    old, new = list(old), list(new)
     before, after = ({_module(name) for name in names} - {""} for names in (old, new))
-    if before == after or not os.path.isfile(path):
+    if not os.path.isfile(path):
         return {}
     config, _ = strict_json.strict_file(path, "the settings of an adapter", hf_config.MAX_NBYTES)
-    if not isinstance(config, dict) or config.get(MODULES) == EVERY:
+    if not isinstance(config, dict):
+        return {}
+    saved = [one for one in config.get(SAVED) or () if isinstance(one, str)]
+    words = [{word for name in names for word in name.split(".")[:-1]} for names in (old, new)]
+    if lost := [one for one in saved if {*one.split(".")} <= words[0] and not {*one.split(".")} <= words[1]]:
+        raise LayoutError(
+            f"{path}: {SAVED} has {some(lost, 2)}, which are not in the output",
+            hint="the file alone is written without this: name it instead of its folder, and write the config anew",
+        )
+    if before == after or config.get(MODULES) == EVERY:
         return {}
     gone = before - after
     _refuse(path, config, gone)

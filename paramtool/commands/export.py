@@ -7,10 +7,11 @@ that rename; and of those names the ones that are wanted.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
-from paramtool.commands import copied_state
+from paramtool.commands import adapter_config, copied_state
 from paramtool.commands._export_part import (
     ExportedPart,
     check_shapes,
@@ -32,6 +33,8 @@ from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import PlanError, UsageError, plural, some
+from paramtool.formats import hf_config
+from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
@@ -209,6 +212,11 @@ def _prepared(
     check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose() if chosen_place is None else chosen_place
+    if where.is_folder and is_folder(path):
+        made = adapter_config.rewritten(where_from, part.checkpoint.entries, part.entries)
+        kept = {name: file for name, file in where.sidecars.files.items() if name not in made}
+        where = where._replace(made={**where.made, **made}, sidecars=replace(where.sidecars, files=kept))
+        _refuse_named(where.sidecars.files.get(NAME), {part.old.get(new, new): new for new in part.entries})
     if where.is_of_folder and is_other_model(part):
         where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
@@ -264,6 +272,28 @@ def _as_configured(
     shapes = {name: part.wanted.shapes.get(name) for name in found.entries}
     names = replace(part.wanted, shapes=shapes, ties={})
     return replace(part, entries=found.entries, wanted=names, tied=found.tied, left_out=found.left_out), found.warnings
+
+
+def _refuse_named(config: str | None, names: Mapping[str, str]) -> None:
+    """PlanError where what a config says of quantised modules by their names would be of others after renaming."""
+    said = hf_config.whole(config).get("quantization_config") if config is not None else None
+    if not isinstance(said, dict):
+        return
+    for key in ("modules_to_not_convert", "llm_int8_skip_modules", "ignore"):
+        for one in said.get(key) or ():
+            for old, new in names.items():
+                if isinstance(one, str) and _names(one, old) != _names(one, new):
+                    raise PlanError(
+                        f"{config}: quantization_config.{key} has {one!r}, and {old!r} would be {new!r}",
+                        hint="the file alone is written without the config: name it instead of its folder",
+                    )
+
+
+def _names(one: str, name: str) -> bool:
+    """Whether a module of a config, or a pattern of compressed-tensors, is meant by the name of a tensor."""
+    if one.startswith("re:"):
+        return re.match(one[3:], name.rpartition(".")[0]) is not None
+    return f".{one}." in f".{name}."
 
 
 def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:

@@ -59,6 +59,7 @@ from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
+from paramtool.formats.record.moved import with_tensors
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
@@ -401,6 +402,8 @@ def _planned(
         kept = {n: one for n, one in outcome.untouched.items() if n not in gone and n not in typed.dequantised}
         made = outcome.made | typed.dequantised.keys()
         outcome = replace(outcome, rest=replace(outcome.rest, entries=rest), untouched=kept, made=made)
+    metadata = with_tensors(checkpoint.files[0].path, plan.metadata, {name: name for name in plan.names})
+    plan = replace(plan, metadata=metadata)
     check(plan, plan.order, checkpoint.storages)
     return plan, outcome, typed
 

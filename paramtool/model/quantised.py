@@ -42,6 +42,8 @@ ABSMAX = "absmax"
 TORCHAO = "_qdata"
 """The end of the name of codes that torchao writes into safetensors, with an entry of the header for their tensor
 (prototype/safetensors/safetensors_support.py)."""
+OF_OTHERS = ("input_scale", "output_scale", "k_scale", "v_scale")
+"""The ends of the names of scales of activations and caches: the weight is the same under others."""
 CACHES = ("k_scale", "v_scale")
 """Scales of caches, beside the modules whose weights are quantised: vLLM, compressed-tensors."""
 INDEXES = {"id", "ids", "idx", "index", "indices", "indexes", "mask", "masks", "position", "positions"}

@@ -458,3 +458,103 @@ def test_every_linear_layer_stays_every_linear_layer(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "target_modules": "all-linear"}))
     assert quick("unfuse", "m", "--layout", "qkv", "--spec", SPEC, "-o", "o", cwd=tmp_path).code == 0
     assert (tmp_path / "o/adapter_config.json").read_bytes() == path.read_bytes()
+
+
+# --- names: torchao's metadata, and configs --------------------------------------------------------------------------
+
+
+def of_torchao(path: Path) -> tuple[Tensors, list[str]]:
+    """What torchao makes of a file, and what it leaves over."""
+    from safetensors import safe_open
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torchao.prototype.safetensors.safetensors_support import unflatten_tensor_state_dict
+
+    with safe_open(path, "pt") as file:
+        made, left = unflatten_tensor_state_dict({name: file.get_tensor(name) for name in file.keys()}, file.metadata())  # noqa: SIM118
+    return made, list(left)
+
+
+@pytest.fixture
+def torchao_file(tmp_path: Path) -> Path:
+    """Attention whose weights are of eight bits beside an LSTM, as torchao writes it."""
+    pytest.importorskip("torchao", reason="torchao is not installed: pip install --group test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        model = nn.ModuleDict({"attn": Attention(ROWS), "rnn": nn.LSTM(8, 8)})
+        quantize_(model, Int8WeightOnlyConfig(version=2))
+        tensors, metadata = flatten_tensor_state_dict(model.state_dict())
+    save_file({name: one.contiguous() for name, one in tensors.items()}, tmp_path / "m.safetensors", metadata)
+    return tmp_path / "m.safetensors"
+
+
+def test_torchao_finds_renamed_tensors(torchao_file: Path, tmp_path: Path) -> None:
+    """A prefix that leaves, a module that is renamed, a network that is fused; what it would not find is refused."""
+    expected, left = of_torchao(torchao_file)
+    assert not left
+    out = tmp_path / "o.safetensors"
+    for options, names in (
+        ({"prefix": "attn."}, {name.removeprefix("attn."): name for name in expected if name.startswith("attn.")}),
+        ({"rename": ["attn.*=a.b.*"]}, {name.replace("attn.", "a.b."): name for name in expected}),
+    ):
+        paramtool.export(torchao_file, out, all_names=True, force=True, **options)  # type: ignore[arg-type]
+        made, left = of_torchao(out)
+        assert made.keys() == names.keys() and not left
+        for new, old in names.items():
+            assert type(made[new]) is type(expected[old])
+            one, other = (
+                tensor.dequantize() if hasattr(tensor, "qdata") else tensor for tensor in (made[new], expected[old])
+            )
+            assert torch.equal(one, other)
+    paramtool.convert(torchao_file, out, target="cudnn", force=True)
+    made, left = of_torchao(out)
+    assert "rnn.flat_weights" in made and "rnn.weight_ih_l0" not in made and not left
+    assert not paramtool.verify(out, torchao_file).differences
+    (tmp_path / "names.txt").write_text("attn.q._weight_qdata\n")
+    for flags in (("--all-names", "--rename", "*._weight_scale=*.s"), ("--names", "names.txt")):
+        refused(quick, "export", "m.safetensors", "-o", "x.safetensors", *flags, cwd=tmp_path, code=6,
+                says=("torchao does not find it",))  # fmt: skip
+
+
+def test_a_config_that_names_modules(tmp_path: Path) -> None:
+    """What is said of modules by name holds for them, or renaming is refused."""
+    config = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}}
+    saved(tmp_path / "m", {"model.up.weight": torch.ones(2, 2), "lm_head.weight": torch.ones(2, 2)}, config)
+    refused(quick, "export", "m", "-o", "o", "--all-names", "--rename", "lm_head.*=head.*", cwd=tmp_path, code=6,
+            says=("modules_to_not_convert has 'lm_head'",))  # fmt: skip
+    assert quick("export", "m", "-o", "o", "--all-names", "--rename", "model.*=m.*", cwd=tmp_path).code == 0
+
+
+def test_peft_finds_renamed_modules(tmp_path: Path) -> None:
+    import peft
+
+    adapted(FUSED).save_pretrained(tmp_path / "m")
+    paramtool.export(tmp_path / "m", tmp_path / "o", all_names=True, rename=["*.qkv_proj.*=*.query.*"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        peft.PeftModel.from_pretrained(Model({"query": FUSED["qkv_proj"]}), str(tmp_path / "o"))
+    path = tmp_path / "m/adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "modules_to_save": ["qkv_proj"]}))
+    refused(quick, "export", "m", "-o", "p", "--all-names", "--rename", "*.qkv_proj.*=*.query.*", cwd=tmp_path, code=5,
+            says=("modules_to_save has 'qkv_proj'",))  # fmt: skip
+
+
+def test_codes_under_other_scales_are_other_weights(tmp_path: Path) -> None:
+    """Doubled scales double the weight, fused or not; without scales it is no weight."""
+    modules = {part: fp8(out, HIDDEN) for part, out in ROWS.items()}
+    state = {f"a.{part}_proj.{suffix}": one for part, m in modules.items() for suffix, one in m.items()}
+    source = saved(tmp_path / "m.safetensors", state)
+    paramtool.fuse(source, tmp_path / "f.safetensors", layout="qkv")
+    fused = load_file(tmp_path / "f.safetensors")
+    assert paramtool.diff(source, tmp_path / "f.safetensors").is_same
+    for tensors in (state, fused):
+        doubled = {name: one * 2 if "scale" in name else one for name, one in tensors.items()}
+        bare = {name: one for name, one in tensors.items() if "scale" not in name}
+        for k, changed in enumerate((doubled, bare)):
+            found = paramtool.diff(source, saved(tmp_path / f"{k}.safetensors", changed))
+            codes = [one for one in found.tensors if one.b and one.b[0].endswith(".weight")]
+            assert codes and all(one.kind == "changed" and "the same codes" in one.how for one in codes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
 from paramtool.commands.diff.changed_layers import changed_layers
-from paramtool.commands.diff.compounds import compounds
+from paramtool.commands.diff.compounds import compounds, other_scales
 from paramtool.commands.diff.folds import folds
 from paramtool.commands.diff.graphs import stored_once
 from paramtool.commands.diff.kept_sums import kept_sums
@@ -107,9 +107,11 @@ class Comparing(Settled):
                 yield name, new
 
     def _compounds(self) -> None:
-        """Facts of tensors that several windows make up: scales, the dense shape; and signs that only one has."""
+        """Facts and scales of tensors that several windows or tensors make up, and signs that only one has."""
         for one in compounds(*self.checkpoints, self.signed, self.sides):
             if one.b:
                 self.found[one.b[0]] = one
             else:
                 self.gone.append(one)
+        for one in other_scales(*self.checkpoints, [*self.found.values()]):
+            self.found[one.b[0]] = one

@@ -6,14 +6,16 @@ by their bytes alone, different numbers would be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
+from paramtool.errors import some
+from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, pending
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, SAME, TensorDiff
+from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME, TensorDiff
 from paramtool.model.view import View
 
 MAX_VALUE = 40
@@ -53,6 +55,26 @@ def compounds(a: Checkpoint, b: Checkpoint, signed: frozenset[str], sides: Sides
             yield TensorDiff(CHANGED, (name,), (name,), how=how)
     for name in signed - b.entries.keys():
         yield TensorDiff(REMOVED, (name,), (), how="with a pending sign")
+
+
+def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> Iterator[TensorDiff]:
+    """Codes of quantised weights that are the same under scales that are not: other weights."""
+    groups = [quantised.groups(side.entries) for side in (a, b)]
+    if not any(groups):
+        return
+    same = [one for one in found if one.kind in (SAME, RENAMED, LAYOUT, CAST)]
+    alike = {name for one in same for name in one.a}, {name for one in same for name in one.b}
+    for one in same:
+        others = {
+            name
+            for side, names, there in zip(groups, (one.a, one.b), alike, strict=True)
+            for codes in names
+            for name in side.get(codes, {}).keys() - there
+            if not name.endswith(quantised.OF_OTHERS)
+        }
+        if others:
+            how = f"the same codes, and other {some(sorted(others), 2)}"
+            yield replace(one, kind=CHANGED, how=f"{one.how}, {how}" if one.how else how)
 
 
 def _facts(old: Entry, new: Compound) -> str:

@@ -1,11 +1,16 @@
-"""The record of parts where tensors get other names, or leave: a section, an export, another dialect."""
+"""What metadata say of tensors that get other names, or leave, as in a section, an export, another dialect: the record
+of parts, and the entries that torchao writes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from paramtool.errors import PlanError
+from paramtool.formats import strict_json
 from paramtool.formats.record import parts as record
+from paramtool.formats.record.damage import reading
 from paramtool.model.parts import FusedTensor, PartsRecord
 
 
@@ -19,14 +24,55 @@ def with_record(metadata: Mapping[str, str], known: PartsRecord) -> dict[str, st
 def carried_metadata(
     where: str, metadata: Mapping[str, str], renamed: Mapping[str, str], *, keeps_dialect: bool = True
 ) -> Mapping[str, str]:
-    """Metadata whose record of parts speaks of tensors that stay, `renamed` as of `carried`; the same without one.
+    """Metadata that speak of tensors that stay, `renamed` as of `carried`; the same where they speak of none.
 
-    FormatError if the record is damaged.
+    FormatError if they are damaged, PlanError as of `with_tensors`.
     """
+    metadata = with_tensors(where, metadata, renamed)
     if record.KEY not in metadata:
         return metadata
     known = carried(record.decode(where, metadata), renamed)
     return with_record(metadata, known if keeps_dialect else replace(known, dialect="", source=""))
+
+
+TENSORS = "tensor_names"
+"""torchao's list of the tensors of a file, of which each has an entry of its own with the names of its parts
+(prototype/safetensors/safetensors_support.py, `flatten_tensor_state_dict`): `0.weight` is in `0._weight_qdata`, ..."""
+PLAIN = '{"_type": "Tensor"}'
+
+
+def with_tensors(where: str, metadata: Mapping[str, str], renamed: Mapping[str, str]) -> Mapping[str, str]:
+    """Metadata whose entries of torchao's tensors are those of {old name: new name}; the same without such entries.
+
+    PlanError where the parts of a tensor would get names that torchao does not find, or only some of them stay.
+    """
+    if TENSORS not in metadata:
+        return metadata
+    entries: dict[str, str] = {}
+    known: set[str] = set()
+    with reading(f"{where}: torchao's metadata", "torchao writes them anew"):
+        tensors = {name: metadata[name] for name in strict_json.strict(metadata[TENSORS])}
+        for name, text in tensors.items():
+            module, _, word = name.rpartition(".")
+            ends = [f"_{one}" for one in strict_json.strict(text).get("_tensor_data_names", ())]
+            stored = [f"{module}._{word}{end}" for end in ends] or [name]
+            there = [renamed.get(one, "") for one in stored]
+            known.update(stored)
+            if not any(there):
+                continue
+            bases = {new.removesuffix(end) for new, end in zip(there, ends or [""], strict=True)}
+            at, _, own = bases.pop().rpartition("._") if ends else ("", "", "")
+            if ends and there != [f"{at}._{own}{end}" for end in ends]:
+                found = ", ".join(map(repr, filter(None, there)))
+                raise PlanError(
+                    f"{where}: {name!r} is a tensor of torchao's in {', '.join(map(repr, stored))}; the output would "
+                    f"have {found}, where torchao does not find it",
+                    hint="take all of its parts, and rename its module: --rename 'old.*=new.*'",
+                )
+            entries[f"{at}.{own}" if ends else there[0]] = text
+    entries |= {new: PLAIN for old, new in renamed.items() if old not in known}
+    rest = {key: text for key, text in metadata.items() if key not in tensors}
+    return {**rest, **entries, TENSORS: json.dumps(list(entries))}
 
 
 def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:

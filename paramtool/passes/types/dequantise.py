@@ -26,9 +26,7 @@ FP8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 SCALES = ("_scale_inv", "_scale")
 """What the scales are called behind the name of the codes."""
 INPUTS = "input_scale"
-"""The scale of a module's inputs, which only a module with such a weight has."""
-OTHERS = ("output_scale", "k_scale", "v_scale")
-"""Scales of outputs and of caches, which mean the same beside any weight, and stay."""
+"""The scale of a module's inputs, which only a module with such a weight has; those of outputs and of caches stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def scaled(entries: Mapping[str, Entry], packing: Packing, wanted: Iterable[str]
         others = tuple(groups.get(name, ()))
         scales = [one for one in others if one in [name + end for end in SCALES]]
         gone = tuple(one for one in others if one in scales or one.endswith(INPUTS))
-        more = [one for one in others if one not in gone and not one.endswith(OTHERS)]
+        more = [one for one in others if one not in gone and not one.endswith(quantised.OF_OTHERS)]
         codes, scale = (entries[one].value for one in (name, *(scales or [name])[:1]))
         if not isinstance(codes, View) or codes.dtype.name not in FP8:
             wrong.append(f"{name!r}: is {_told(codes)}; expected FP8 codes")
