@@ -20,7 +20,7 @@ class Image(NamedTuple):
     """What is known of a value between two layers."""
 
     channels: int = 0
-    """Of an image, flattened or not; 0 if it is none."""
+    """Of an image, flattened or not; 0 if it is none, and -1 if only a part is, or their count is unknown."""
     order: str = ""
     """`FIRST` or `LAST`: where the channels are among the axes that a flattening joins."""
     is_sure: bool = True
@@ -75,13 +75,14 @@ def moved(image: Image, axes: Sequence[int]) -> Image:
 
 
 def beside(images: Sequence[Image]) -> Image:
-    """Values side by side, by their channels; of flattened ones the parts cannot be told apart."""
-    found = [one for one in images if one.channels and not one.makers]
+    """Values side by side, by their channels; of flattened ones the parts cannot be told apart, and -1 is the count."""
+    found = [one for one in images if one.channels not in (0, 1) and not one.makers]
     if not found:
         return NOTHING
-    is_sure = len({one.order for one in found}) == 1 and len(found) == len(images)
-    is_sure &= all(one.is_sure and not one.is_flat for one in found)
-    return found[0]._replace(channels=sum(one.channels for one in found), is_sure=is_sure)
+    if any(one.is_flat for one in found) or len({one.order for one in found}) > 1:
+        return found[0]._replace(channels=-1, is_sure=False)
+    is_sure = all(one.is_sure and one.channels for one in images)
+    return found[0]._replace(channels=sum(one.channels for one in images), is_sure=is_sure)
 
 
 def first(images: Iterable[Image]) -> Image:

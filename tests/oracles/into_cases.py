@@ -493,6 +493,23 @@ REFUSED = (
 """(case, what the error or its hint says)"""
 
 
+class Beside(nn.Module):
+    """A flattened image beside other values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(27, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(torch.cat([self.c(x).flatten(1), gap(x)], 1))
+
+
+def beside_model() -> Any:
+    x = keras.Input((5, 4, 3))
+    both = k.Concatenate()([k.Flatten()(k.Conv2D(4, 3, name="c")(x)), k.GlobalAveragePooling2D()(x)])
+    return keras.Model(x, k.Dense(2, name="fc")(both))
+
+
 class Affine(nn.Module):
     """A layer of one's own."""
 

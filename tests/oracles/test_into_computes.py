@@ -91,6 +91,16 @@ def test_flattened_images(case: Case, suffix: str, tmp_path: Path) -> None:
     compare(case, tmp_path, flatten=flatten)
 
 
+def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:
+    """Which of the rows are the image's is not known; what the source has in Keras' order stays."""
+    case = Case("", into_cases.Beside, into_cases.beside_model, (3, 5, 4))
+    _, _, path, _ = saved_case(case, tmp_path)
+    for flatten, words in (("", "an image beside other values"), ("channels-first", "do not show how")):
+        with pytest.raises(LayoutError, match=words):
+            paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten=flatten)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten="channels-last")
+
+
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
 @pytest.mark.parametrize(("case", "words"), REFUSED, ids=lambda one: one.name if isinstance(one, Case) else "")
 def test_what_would_compute_something_else_is_refused(case: Case, words: str, tmp_path: Path) -> None:

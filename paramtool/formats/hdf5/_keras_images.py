@@ -29,7 +29,7 @@ def images(model: Mapping[str, Any]) -> dict[str, dict[str, Image]] | None:
         for one in walk.model(model, "", []):
             if len(one.dims) > 2:
                 walk.convolved(one, LAST)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, StopIteration, RecursionError):
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
     return walk.flow.found
 
@@ -88,7 +88,7 @@ class _Walk:
         if name in RECURRENT:
             cell = config.get("cell")
             if isinstance(cell, dict) and class_of(cell) == STACK:
-                path = next(cells_of(cell, f"{path}/cell")).path
+                path = next((one.path for one in cells_of(cell, f"{path}/cell")), path)
             self.flow.takes(path, x)
             return NOTHING
         if name == "Dense":

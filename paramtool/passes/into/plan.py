@@ -376,7 +376,8 @@ class _Planning:
         elif ours == order or not (here or self.flatten or self.usual[0] != self.usual[1]):
             return None
         elif not self.flatten:
-            self._refuse_image(both, f"an image of {image.channels} channels is flattened there, {order} in the model")
+            what = f"an image of {image.channels} channels" if image.channels > 0 else "an image beside other values"
+            self._refuse_image(both, f"{what} is flattened there, {order} in the model")
         elif not image.is_sure or image.channels < 0:
             self.wrong.append(f"{both}: an image is flattened there, and the layers before it do not show how")
             self.decides.append("put its values in order yourself, and --map it ':as-is'")
