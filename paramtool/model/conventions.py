@@ -123,7 +123,6 @@ INERT = (*COUNTERS, "position_ids", "token_type_ids", "inv_freq", "masked_bias",
 NEUTRAL = {"scale": 1, "shift": 0, "bias": 0, "mean": 0, "variance": 1}
 """{part: the value with which a layer computes what one without the part does}."""
 OWN_NAMES = frozenset(name for row in CONVENTIONS for name in row.tensors)
-LIBRARIES = {"weight": ("torch", "mxnet"), "kernel": ("keras", "tf_keras", "flax")}
 
 
 def of_kind(kind: str, library: str = "") -> tuple[Convention, ...]:

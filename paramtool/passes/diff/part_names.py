@@ -19,8 +19,6 @@ from paramtool.passes.parts.fused_names import split, variants_of
 
 _NUMBER = re.compile(r"(.*)\.([0-9]{1,18})")
 WEIGHT = "weight"
-SINGLE = {"rope": "qkv", "broadcast": "qkv"}
-"""{kind of a group whose tensors are its parts in other places: the group that names those}"""
 BARE = ("_weight", "_bias")
 """How a tensor's own name says what it is: `in_proj_weight`."""
 
