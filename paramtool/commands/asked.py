@@ -22,6 +22,9 @@ from paramtool.passes import select
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 
 if TYPE_CHECKING:
+    from paramtool.model.checkpoint import Checkpoint
+    from paramtool.passes.compat.check import Verdict
+    from paramtool.passes.compat.constraints import TieQuestion
     from paramtool.passes.parts.other_rows import SaidRows
 
 
@@ -40,6 +43,8 @@ class Asked:
     """What it says of the rows of its tensors; None where nobody knows, as of a list of names."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The config of a model of transformers."""
+    judge: Callable[[Checkpoint, Checkpoint], tuple[Verdict, tuple[TieQuestion, ...]]] | None = None
+    """The verdict on a part of a checkpoint, and on all of it, by a model that is asked itself."""
 
 
 Build = Callable[[str], tuple[Mapping[str, Wanted], Mapping[str, Wanted]]]

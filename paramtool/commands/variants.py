@@ -88,7 +88,7 @@ def variants(
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
     for one in asked:
-        if not one.wanted:
+        if not one.wanted and one.judge is None:
             raise UsageError(f"{one.against}: lists no tensor names; expected a checkpoint or a list of names")
     judged = [_with_command(_best(whole, one, only), one) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
@@ -103,6 +103,10 @@ def variants(
 
 
 Judged = tuple[Variant, Checkpoint, tuple[TieQuestion, ...]]
+BY_NAMES = (
+    "names are compared; the code of modules may take more, such as names of older versions: "
+    "paramtool.torch.variants(model, FILE) asks it"
+)
 AS_SAVED = (
     "its names are those that save_pretrained writes: from_pretrained and load_model turn them into the model's own"
 )
@@ -130,7 +134,8 @@ def _with_command(judged: Judged, asked: Asked) -> Judged:
     wanted = (asked.wanted, asked.saved)
     line = loads_with_rows(part, wanted, variant.rows) if variant.rows else loads_after(part, wanted)
     if not line:
-        return judged
+        by_names = asked.judge is None and variant.lacks and not variant.advice
+        return (replace(variant, advice=BY_NAMES), part, questions) if by_names else judged
     target = line.removeprefix(CONVERT) if line.startswith(CONVERT) else ""
     return replace(variant, convert_to=target, advice=text(line)), part, questions
 
@@ -138,7 +143,8 @@ def _with_command(judged: Judged, asked: Asked) -> Judged:
 def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:
     section = select.section_for(whole, wanted) if only is None else only
     part = whole if section is None else section_of(whole, section)
-    verdict, questions = judge(wanted, part, whole)
+    ask_it = asked.judge is not None and wanted is asked.wanted
+    verdict, questions = asked.judge(part, whole) if ask_it else judge(wanted, part, whole)  # type: ignore[misc]
     if asked.rows is not None:
         verdict = replace(verdict, rows=said_rows.clashes(part, wanted, asked.rows, asked.config))
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -30,6 +31,28 @@ def wrapper(names: Collection[str]) -> str:
     while one := next((one for one in WRAPPERS if inner and all(name.startswith(one) for name in inner)), ""):
         found, inner = found + one, [name.removeprefix(one) for name in inner]
     return found
+
+
+def compiled(names: Collection[str], wanted: Collection[str]) -> Mapping[str, str]:
+    """{name of a file: the name that is wanted} where one side has the `_orig_mod.` of torch.compile and one has not.
+
+    A block that was compiled by itself has it inside its names.  Nothing where two names would become one.
+
+    >>> compiled(["a.0._orig_mod.w", "b"], ["a.0.w", "b"]), compiled(["w"], ["_orig_mod.w"])
+    ({'a.0._orig_mod.w': 'a.0.w'}, {'w': '_orig_mod.w'})
+    """
+    if not any("_orig_mod." in name for name in (*names, *wanted)):
+        return {}
+    by_bare = {bare(name): name for name in wanted}
+    new = {name: by_bare.get(bare(name), bare(name)) for name in names if name not in wanted}
+    new = {name: other for name, other in new.items() if name != other}
+    is_clear = len(by_bare) == len(wanted) and len({*new.values(), *(set(names) - new.keys())}) == len(names)
+    return new if is_clear else {}
+
+
+def bare(name: str) -> str:
+    """A name without what torch.compile puts into it."""
+    return re.sub(r"(^|(?<=\.))_orig_mod\.", "", name)
 
 
 def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
@@ -83,9 +106,10 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
 
     If several sections hold equally many, UsageError lists them.
     """
-    asked, names = set(wanted), Ordered(checkpoint.entries if checkpoint.sections else ())
-    scores = {s.name: sum(n[len(s.prefix) :] in asked for n in names.under(s.prefix)) for s in checkpoint.sections}
-    whole = sum(n in checkpoint.entries for n in asked)
+    asked, names = set(map(bare, wanted)), Ordered(checkpoint.entries if checkpoint.sections else ())
+    held = {"": checkpoint.entries} | {s.prefix: names.under(s.prefix) for s in checkpoint.sections}
+    counts = {prefix: sum(bare(n[len(prefix) :]) in asked for n in found) for prefix, found in held.items()}
+    whole, scores = counts[""], {s.name: counts[s.prefix] for s in checkpoint.sections}
     best = max(scores.values(), default=0)
     if whole >= best:
         return None

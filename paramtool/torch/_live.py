@@ -7,23 +7,68 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.errors import ModelError, listed, plural
+from paramtool.model.checkpoint import Checkpoint, Entry, Unreadable
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 
+SHARDED = {"FullyShardedDataParallel", "DTensor"}
+"""Classes of modules and tensors that hold a part of what a file has."""
+
 
 def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and persistent buffers of a model by their names, the objects themselves."""
-    return {n: t for n, t in model.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
+    """The parameters and persistent buffers of a model by their names: the objects themselves, in torch's order.
+
+    `state_dict` is no substitute: hooks may put temporaries or other names into it.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for at, module in model.named_modules(remove_duplicate=False):
+        both = (*module._parameters.items(), *module._buffers.items())
+        kept = ((name, tensor) for name, tensor in both if name not in module._non_persistent_buffers_set)
+        found |= {f"{at}.{name}" if at else name: tensor for name, tensor in kept if tensor is not None}
+    return found
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a window on a storage, and no more: not lazy, sparse, quantised or of a library's class."""
+    known = type(tensor) in (torch.Tensor, nn.Parameter)  # a Buffer has the type torch.Tensor
+    return known and tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """ModelError that names what in a model torch could not fill with a whole tensor."""
+    for name, module in model.named_modules():
+        if type(module).__name__ in SHARDED:
+            raise ModelError(
+                f"{where}: {name or 'the model'!r} is a {type(module).__name__}, whose parameters are shards",
+                hint="load the model before it is wrapped",
+            )
+    if wrong := [f"{name!r}: {why}" for name, tensor in tensors.items() if (why := _unfit(tensor))]:
+        raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
+
+
+def _unfit(tensor: torch.Tensor) -> str:
+    """Why a model's tensor cannot be filled, or nothing."""
+    if type(tensor).__name__ in SHARDED:
+        return f"is a {type(tensor).__name__}, made of other tensors; load the model before it is sharded"
+    if is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride())).is_injective:
+        return "is expanded: several of its elements are one; make it .contiguous() first"
+    return ""
 
 
 def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
-    """Tensors as a checkpoint whose storages are theirs; those on the meta device have storages, too."""
+    """Tensors as a checkpoint whose storages are theirs; those on the meta device have storages, too.
+
+    Of tensors that are not plain, only the name is told.
+    """
     ids: dict[tuple[str, int], int] = {}
     sizes: dict[int, int] = {}
     entries: dict[str, Entry] = {}
     for name, tensor in tensors.items():
+        if not is_plain(tensor):
+            entries[name] = Entry(Unreadable(type(tensor).__name__))
+            continue
         number = ids.setdefault(_storage(tensor, len(ids)), len(ids))
         sizes[number] = tensor.untyped_storage().nbytes()
         view = View(number, dtype_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
@@ -38,10 +83,12 @@ def dtype_of(tensor: torch.Tensor) -> DType:
 
 
 def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors on the meta device that lie on their storages as others do."""
+    """Tensors on the meta device that lie on their storages as others do; what is not plain is left out."""
     bases: dict[tuple[object, torch.dtype], torch.Tensor] = {}
     found: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
+        if not is_plain(tensor):
+            continue
         key = (_storage(tensor, len(bases)), tensor.dtype)
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
         base = bases.setdefault(key, torch.empty(count, dtype=tensor.dtype, device="meta"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from shlex import quote
 
 import torch
@@ -12,7 +11,6 @@ from torch import nn
 
 from paramtool import formats
 from paramtool.commands import said_rows
-from paramtool.commands.load import refuse_dataless
 from paramtool.commands.pinned import Pin, pin
 from paramtool.commands.progress import Path
 from paramtool.commands.refuse_unlocked import refuse_unlocked
@@ -22,17 +20,18 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, listed, plural, some
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, few
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
-from paramtool.passes.compat.check import Apart, Verdict, judge
+from paramtool.passes.compat.check import Apart, Verdict
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
-from paramtool.torch._fit import check_request, refuse_unfit
-from paramtool.torch._live import described, tensors_of
-from paramtool.torch._places import Places, Tensors, places
-from paramtool.torch._saved_names import RenamedCheckpoint, config_of, is_of_transformers, renamed, saved_wanted
+from paramtool.torch._asking import Asking, Held, ask, held_of, is_extra_state, judged
+from paramtool.torch._live import described, refuse_unfit, tensors_of
+from paramtool.torch._places import Tensors, check_request, install, renewed
+from paramtool.torch._protocol import Watch, state_of
+from paramtool.torch._saved_names import RenamedCheckpoint, config_of, is_of_transformers, saved_wanted
 from paramtool.torch.tensors import batches, torch_type
 
 
@@ -109,21 +108,30 @@ def load_model(
     where = (whole := _read(path, pinned, allow_class, allow_unknown)).files[0].path
     refuse_unfit(where, model, tensors)
     check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
-    chosen, as_it_is = _part(whole, tensors, only, prefix)
-    part = (named := _as_the_model_calls_it(model, tensors, as_it_is)).part
-    present = {name: entry for name, entry in part.entries.items() if name in tensors}
-    target = places(model, tensors, _torch_types(present), assign=assign, device=device, dtype=dtype)
-    verdict, questions = judge(wanted := wanted_by(target.described()), part, whole)
-    _refuse_untied(where, pinned, part, wanted)
+    held = held_of(model, tensors, whole, only, prefix)
+    asked = ask(model, tensors, held)
+    new = renewed(tensors, _types_in(asked, tensors), assign=assign, device=device, dtype=dtype)
+    wanted = wanted_by(described({**tensors, **new}))
+    verdict, questions = judged(wanted, held, whole, asked)
+    _refuse_untied(where, pinned, held.part, wanted)
     try:
-        _refuse(where, verdict, replace(part, entries=present), strict, named=named)
+        _refuse(where, verdict, held, asked, strict)
     except ModelError as error:
-        raise _with_command(error, verdict, path, as_it_is, model=model, tensors=tensors) from None
-    _refuse_rows(path, model, whole if chosen is None else select.section(whole, chosen), prefix, named=named)
-    named.refuse(where, questions)
-    del tensors  # what is replaced goes at once
-    _put(target, replace(part, entries=present), verdict, questions, named=named)
-    return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
+        raise _with_command(error, verdict, path, held, model=model, tensors=tensors) from None
+    part = select.section(whole, held.chosen) if held.chosen else whole
+    _refuse_rows(path, model, part, prefix, named=held.named)
+    held.named.refuse(where, questions)
+    with Source(held.part) as source, torch.no_grad():
+        _prove(where, source, (held.stored(), held.named.sources), questions)
+        missing, unexpected, ignored = _put(model, tensors, new, source, held=held, asked=asked, verdict=verdict)
+    if strict and asked.is_unknown and (late := (*missing, *unexpected)):
+        raise ModelError(
+            f"{where}: what {type(model).__name__} does with it showed only while it was loaded, and {some(late, 8)} "
+            f"{'is' if len(late) == 1 else 'are'} missing or left over; everything else was written",
+            hint="strict=False takes that",
+        )
+    left = tuple(dict.fromkeys((*unexpected, *ignored)))
+    return Loaded(missing, left, held.chosen, _on_meta(model))
 
 
 def _read(path: Path, pinned: Pin | None, allow_class: Sequence[str], allow_unknown: bool) -> Checkpoint:
@@ -150,30 +158,59 @@ def _refuse_untied(where: str, pinned: Pin | None, part: Checkpoint, wanted: Map
         raise pinned.refuse(where, lines, hint=hint)
 
 
-def _torch_types(entries: Mapping[str, Entry]) -> dict[str, torch.dtype]:
-    """The types that tensors of a file have in torch."""
-    windows = ((name, plain_window(entry.value)) for name, entry in entries.items())
-    return {name: torch_type(view) for name, view in windows if view is not None}
+def _types_in(asked: Asking, tensors: Tensors) -> dict[str, torch.dtype | None]:
+    """{name of the model that gets a value: the type that the file has for it, where it is the file's own}."""
+    views = {name: plain_window(entry.value) for name, entry in asked.seen.entries.items()}
+    known = {name: torch_type(view) for name, view in views.items() if view is not None and name in tensors}
+    return dict.fromkeys(asked.filled) | known
 
 
 def _put(
-    target: Places, part: Checkpoint, verdict: Verdict, questions: Sequence[TieQuestion], *, named: RenamedCheckpoint
-) -> None:
-    """Read what the model takes of a part, once the bytes are proved, and put it where it belongs."""
-    taken = replace(part, entries={name: entry for name, entry in part.entries.items() if name not in named.made})
-    with Source(part) as source, torch.no_grad():
-        _prove(part.files[0].path, source, (taken, named.sources), questions)
-        target.keep(verdict.lacks)
-        _fill(target, source, taken, named)
-
-
-def _fill(target: Places, source: Source, taken: Checkpoint, named: RenamedCheckpoint) -> None:
-    """Read what the model takes as it is, then what is made of several tensors of the file."""
-    for batch in batches(source, taken, "cpu"):
-        target.take(batch)
-    for batch in batches(source, named.sources, "cpu"):
-        for made in named.take(batch):
-            target.take(made)
+    model: nn.Module, tensors: dict[str, torch.Tensor], new: Tensors, source: Source, *, held: Held, asked: Asking,
+    verdict: Verdict,
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:  # fmt: skip
+    """Let torch put a file into a model; what it did not find, what was left over, and what the model ignored."""
+    where = held.part.files[0].path
+    stored = held.stored() if asked.own else held.stored(tensors)
+    state, _ = state_of(source, stored, held.things if asked.own else {}, held.versions, asked.lent)
+    old = {name: tensors[name] for name in new} if asked.own else {}
+    for name in verdict.lacks:
+        if name in new and not asked.is_unknown:
+            if tensors[name].is_meta:
+                raise ModelError(
+                    f"{name!r} is on the meta device, and the file holds only names that fill a part of it",
+                    hint="model.to_empty(device='cpu') gives it memory",
+                )
+            new[name].detach().copy_(tensors[name])  # it stands on one memory with names that the file has
+    install(model, tensors, new)
+    tensors.update(new)  # what is replaced goes at once
+    watch = Watch(state)
+    try:
+        with watch:
+            found = model.load_state_dict(state, strict=False)
+    except Exception as error:
+        install(model, tensors, old)
+        ids = {id(to) for to, _ in watch.copied}
+        written = [name for name, tensor in tensors.items() if id(tensor) in ids and name not in old]
+        raise ModelError(
+            f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
+            hint=f"it changed before that: {some(written, 8)}" if written else "none of its tensors changed",
+        ) from error
+    missing, unexpected = (tuple(found[0]), tuple(found[1])) if found is not None else ((), ())
+    for batch in batches(source, held.named.sources, "cpu"):
+        for made in held.named.take(batch):
+            for name, tensor in made.items():
+                tensors[name].detach().copy_(tensor)
+    if not asked.own:
+        return verdict.lacks, verdict.unused, tuple(name for name in held.things if is_extra_state(name))
+    lacks, unused = verdict.lacks, verdict.unused
+    if asked.is_unknown:
+        known = {*(one.name for one in verdict.filled), *held.named.made}
+        lacks = tuple(name for name in missing if name not in known)
+        unused = tuple(name for name in unused if name in unexpected)
+        install(model, new, {name: old[name] for name in lacks if name in old})
+    left = (name for name in unexpected if is_extra_state(name))
+    return lacks, unused, (*left, *(name for name in watch.ignored(state) if name not in unexpected))
 
 
 def _prove(where: str, source: Source, taken: Iterable[Checkpoint], questions: Sequence[TieQuestion]) -> None:
@@ -185,35 +222,21 @@ def _prove(where: str, source: Source, taken: Iterable[Checkpoint], questions: S
         raise _tie_error(where, apart)
 
 
-def _part(whole: Checkpoint, tensors: Tensors, only: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
-    """The section that is loaded, and its names as the model calls them."""
-    prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
-    chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
-    part = whole if chosen is None else select.section(whole, chosen)
-    return chosen, select.under(part, prefix) if prefix else part
-
-
-def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> RenamedCheckpoint:
-    """A file's own names, or those that from_pretrained gives its tensors, where the model has more of these."""
-    own = sum(name in part.entries for name in tensors)
-    other = renamed(model, part, tensors) if own < len(tensors) else None
-    if other is not None and sum(name in other.part.entries for name in tensors) > own:
-        return other
-    return RenamedCheckpoint(part, {}, replace(part, entries={}))
-
-
-def _refuse(
-    where: str, verdict: Verdict, taken: Checkpoint, strict: bool, *, named: RenamedCheckpoint
-) -> None:  # fmt: skip
+def _refuse(where: str, verdict: Verdict, held: Held, asked: Asking, strict: bool) -> None:
     """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
-    _refuse_clashes(where, verdict, named)
-    refuse_dataless(taken)
-    if strict and (verdict.lacks or verdict.unused):
+    _refuse_clashes(where, verdict, held.named)
+    if asked.strange:
+        raise ModelError(
+            listed(f"{where}: {plural(len(asked.strange), 'entry')} of the model would have to be made by code:",
+                   [f"{name!r} is {what}" for name, what in asked.strange.items()]),
+            hint="torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict",
+        )  # fmt: skip
+    if strict and not asked.is_unknown and (verdict.lacks or verdict.unused):
         raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
 def _with_command(
-    error: ModelError, verdict: Verdict, path: Path, part: Checkpoint, *, model: nn.Module, tensors: Tensors
+    error: ModelError, verdict: Verdict, path: Path, held: Held, *, model: nn.Module, tensors: Tensors
 ) -> ModelError:
     """The error with the command that writes what the model loads, where one undoes a fusion or changes the dialect.
 
@@ -223,7 +246,7 @@ def _with_command(
 
     if not (verdict.lacks or verdict.shapes):
         return error
-    found = loads_after(part, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
+    found = loads_after(held.as_it_is, (wanted_by(described(tensors)), saved_wanted(model, tensors)))
     if not found:
         return error
     why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"

@@ -50,8 +50,10 @@ def as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, 
 
 def saved_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, Wanted]:
     """What files of save_pretrained hold of a model; nothing where that is just what the model has."""
-    saved = as_saved(model, without_values(own)) if is_of_transformers(model) else own
-    return wanted_by(described(saved)) if saved.keys() != own.keys() else {}
+    if not is_of_transformers(model):
+        return {}
+    saved = as_saved(model, mine := without_values(own))
+    return wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
 
 
 def saved_names(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import nn
 
@@ -10,11 +11,14 @@ from paramtool.commands import variants as variants_command
 from paramtool.commands.asked import Asked
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import Variant
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
+from paramtool.passes.compat.check import TypeClash, Verdict
+from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import wanted_by
-from paramtool.torch._fit import refuse_unfit
-from paramtool.torch._live import described, tensors_of
-from paramtool.torch._saved_names import config_of, is_of_transformers, saved_wanted
+from paramtool.torch._asking import ask, held_of, judged
+from paramtool.torch._live import described, refuse_unfit, tensors_of
+from paramtool.torch._saved_names import RenamedCheckpoint, config_of, is_of_transformers, saved_wanted
 from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
@@ -48,6 +52,18 @@ def _asked(model: nn.Module) -> Asked:
     tensors = tensors_of(model)
     refuse_unfit(label, model, tensors)
     own, saved = wanted_by(described(tensors)), saved_wanted(model, tensors)
+
+    def judge(part: Checkpoint, whole: Checkpoint) -> tuple[Verdict, tuple[TieQuestion, ...]]:
+        held = held_of(model, tensors, part, None, "")
+        held = replace(held, named=RenamedCheckpoint(held.as_it_is, {}, replace(held.as_it_is, entries={})))
+        asked = ask(model, tensors, held)
+        verdict, questions = judged(own, held, whole, asked)
+        if asked.is_unknown:
+            why = f"only loading shows what the code of {label} makes of these names"
+            verdict = replace(verdict, lacks=(), unused=(), advice=why)
+        strange = (TypeClash(name, what, "what is made without code") for name, what in asked.strange.items())
+        return replace(verdict, types=(*verdict.types, *strange)), questions
+
     if not is_of_transformers(model):
-        return Asked(label, "model", own, saved)
-    return Asked(label, "model", own, saved, rows={}, config=config_of(model))
+        return Asked(label, "model", own, saved, judge=judge)
+    return Asked(label, "model", own, saved, rows={}, config=config_of(model), judge=judge)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import mmap
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -10,12 +11,13 @@ from paramtool import formats
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
-from paramtool.engine.read.load import cannot_allocate, fill, load_buffers
+from paramtool.engine.read.load import LoadBuffer, cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import limiting
+from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import as_pairs
@@ -56,16 +58,25 @@ def load_file(
     return {name: found[name] for name in order if name in found}
 
 
-def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
-    """The tensors of one alias set after the other, each alias set in one buffer."""
+def batches(
+    source: Source, checkpoint: Checkpoint, device: str | torch.device, lent: Collection[str] = ()
+) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors of one alias set after the other, each alias set in one buffer.
+
+    Those of the names in `lent` are pages of the file where they can be, mapped privately: a name is lent to somebody
+    who copies from it and keeps nothing, since such a page is lost with the file.  All others are in memory.
+    """
     graph = alias.build(checkpoint)
     parts = {f"{name}/data": name for name in graph.pending}
+    maps: dict[str, mmap.mmap] = {}
     for part in load_buffers(graph):
-        try:
-            buffer = torch.empty(part.nbytes, dtype=torch.uint8)
-        except (MemoryError, RuntimeError):
-            raise cannot_allocate(source, part) from None
-        fill(source, part, buffer.numpy().data)
+        buffer = _pages(source, part, maps) if all(name in lent for name, _ in part.windows) else None
+        if buffer is None:
+            try:
+                buffer = torch.empty(part.nbytes, dtype=torch.uint8)
+            except (MemoryError, RuntimeError):
+                raise cannot_allocate(source, part) from None
+            fill(source, part, buffer.numpy().data)
         buffer = buffer.to(device)
         batch = {name: window(buffer, view) for name, view in part.windows}
         pending = {parts[part]: batch.pop(part) for part in [part for part in batch if part in parts]}
@@ -73,6 +84,24 @@ def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) 
         resolved = {owner: _resolved(pending[owner], checkpoint.entries[owner]) for owner in owners}
         batch |= {name: resolved[graph.pending[name]][...] for name in pending}
         yield batch
+
+
+def _pages(source: Source, part: LoadBuffer, maps: dict[str, mmap.mmap]) -> torch.Tensor | None:
+    """The bytes of an alias set where they lie in their file; None where they do not lie there as torch has them."""
+    owner = part.owner
+    backing = source.checkpoint.storages[int(owner.storage)].backing
+    if not (isinstance(backing, ByteRange) and owner.is_contiguous and part.nbytes):
+        return None
+    start = backing.start + owner.byte_start + part.byte_start
+    if any((start + view.byte_start) % view.dtype.block_bytes for _, view in part.windows):
+        return None
+    file, _ = source.place(int(owner.storage))
+    try:
+        if backing.file not in maps:
+            maps[backing.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return torch.frombuffer(maps[backing.file], dtype=torch.uint8, offset=start, count=part.nbytes)
+    except (OSError, ValueError):  # a file that cannot be mapped, or is shorter now: reading says so
+        return None
 
 
 def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:

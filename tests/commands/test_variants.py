@@ -13,7 +13,7 @@ from torch import nn
 import paramtool
 import paramtool.torch
 from paramtool.commands.variants import Variant
-from paramtool.errors import FormatError, PlanError, UsageError
+from paramtool.errors import FormatError, UsageError
 from paramtool.model.dtype import DTYPES, can_hold
 from paramtool.passes.compat.check import Apart, Filled, ShapeClash, Through, TypeClash
 
@@ -208,8 +208,8 @@ def test_models(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert len(paramtool.torch.variants([model, names(tmp_path, "weight")], path)) == 2
     assert len(paramtool.torch.variants(model, path)) == 1
-    with pytest.raises(PlanError, match="lazy"):
-        one(path, nn.LazyLinear(3))
+    lazy = nn.LazyLinear(6)
+    assert one(path, lazy).loads and nn.parameter.is_lazy(lazy.weight)
 
 
 def test_folders_and_plain_files(tmp_path: Path) -> None:

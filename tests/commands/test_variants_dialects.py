@@ -58,7 +58,8 @@ def test_names_of_a_list(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("".join(f"{name}\n" for name in state))
     (tmp_path / "more.txt").write_text("".join(f"{name}\n" for name in [*state, "ghost.weight"]))
     first, second = paramtool.variants(path, [tmp_path / "names.txt", tmp_path / "more.txt"])
-    assert (first.convert_to, second.convert_to, second.advice) == ("transformers-5", "", "")
+    assert (first.convert_to, second.convert_to) == ("transformers-5", "")
+    assert second.advice.startswith("names are compared; the code of modules may take more")
 
 
 @needs("transformers", "5", "builds the model of a config")
@@ -77,7 +78,7 @@ def test_another_shape(tmp_path: Path) -> None:
     path = in_dialect(tmp_path, "llama", "vllm")
     other = folder_of(tmp_path / "wide", {**ROUND, "intermediate_size": 7})
     (found,) = paramtool.variants(path, [other])
-    assert (found.loads, found.convert_to, found.advice) == (False, "", "")
+    assert (found.loads, found.convert_to) == (False, "") and "convert" not in found.advice
     deep = folder_of(tmp_path / "deep", {**ROUND, "num_hidden_layers": 3})
     (found,) = paramtool.variants(path, [deep])
     assert (found.loads, found.convert_to) == (False, "")

@@ -26,6 +26,7 @@ from paramtool.passes import suggest
 from paramtool.passes.compat.constraints import TieQuestion, questions
 from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 from paramtool.passes.config_ties.patterns import tied_advice
+from paramtool.passes.select import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _clashes(
                 types.append(TypeClash(name, found.dtype.name, want.kind))
             continue
         found = as_pairs(found) if want.view.dtype.name == PAIRS else found
-        if found.shape != want.view.shape:
+        if found.shape != want.view.shape and (found.shape, want.view.shape) != ((1,), ()):  # torch takes [1] for []
             shapes.append(ShapeClash(name, found.shape, want.view.shape))
         elif not can_hold(want.view.dtype, found.dtype):
             types.append(TypeClash(name, found.dtype.name, want.view.dtype.name))
@@ -226,6 +227,11 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
 
 def _advice(lacks: Sequence[str], part: Checkpoint, wanted: Mapping[str, Wanted]) -> str:
     """What to do if most names differ by a prefix, as with DistributedDataParallel and models without a head."""
+    new = compiled(part.entries, wanted) if lacks else {}
+    if count := sum(name in new.values() for name in lacks):
+        rule = "_orig_mod.*=*" if all(name.startswith("_orig_mod.") for name in new) else "*._orig_mod.*=*.*"
+        what = f"{_of(count, lacks)} another name in the file, by '_orig_mod.' of torch.compile"
+        return f"{what}: load_model finds them, and export --rename {rule!r} takes it off"
     prefix, count = suggest.prefix_before(lacks, part.entries)
     if 2 * count > len(lacks) and _fit_under(prefix, lacks, part, wanted):
         return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) strips it"

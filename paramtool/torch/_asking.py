@@ -1,0 +1,209 @@
+"""What a model makes of a file, found before anything changes: by its names, and by its own code where it has some."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from paramtool.engine.read.source import Source
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import EMPTY, Node, map_tensors, subtree, tensor_names
+from paramtool.model.objects import Mapping as MappingNode
+from paramtool.passes import select
+from paramtool.passes.compat.check import ShapeClash, TypeClash, Verdict, judge
+from paramtool.passes.compat.constraints import TieQuestion
+from paramtool.passes.compat.wanted import Wanted
+from paramtool.torch._protocol import (
+    EXTRA_STATE,
+    Answer,
+    has_own_code,
+    inside,
+    objects_in,
+    state_of,
+    tried,
+    versions_in,
+)
+from paramtool.torch._saved_names import RenamedCheckpoint, renamed
+
+Tensors = Mapping[str, torch.Tensor]
+SIZES = re.compile(r"size mismatch for (\S+): .*?torch\.Size\(\[([\d, ]*)\]\).*?torch\.Size\(\[([\d, ]*)\]\)")
+"""torch's words for a shape that does not fit (`Module._load_from_state_dict`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a file is a model's, by the names that the model has for it."""
+
+    chosen: str
+    """The section that it is; empty for the whole file."""
+    as_it_is: Checkpoint
+    """By the names that the file has, without the section and the prefix."""
+    named: RenamedCheckpoint
+    things: Mapping[str, Node]
+    """What is no tensor, or holds some."""
+    versions: Node | None
+    """The versions of modules."""
+
+    @property
+    def part(self) -> Checkpoint:
+        """All tensors."""
+        return self.named.part
+
+    def stored(self, names: Collection[str] | None = None) -> Checkpoint:
+        """Those that are read as they are; with `names`, no others."""
+        made = self.named.made
+        kept = {n: e for n, e in self.part.entries.items() if n not in made and (names is None or n in names)}
+        return replace(self.part, entries=kept)
+
+
+def is_extra_state(name: str) -> bool:
+    """Whether a name is of what a module's `get_extra_state` gave."""
+    return name.rpartition(".")[2] == EXTRA_STATE
+
+
+def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | None, prefix: str) -> Held:
+    """What of a checkpoint is a model's: a section, the names under a prefix, without what torch.compile put in."""
+    prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
+    part = whole if chosen is None else select.section(whole, chosen)
+    tree = part.objects
+    if prefix:
+        part = select.under(part, prefix)
+    new = select.compiled(part.entries, tensors)
+    part = replace(part, entries={new.get(name, name): entry for name, entry in part.entries.items()})
+
+    def renamed_to(name: str) -> str:
+        return new.get(name := name.removeprefix(prefix), name)
+
+    things = {
+        select.bare(name.removeprefix(prefix)) if new else name.removeprefix(prefix): map_tensors(node, renamed_to)
+        for name, node in objects_in(tree)
+        if name.startswith(prefix)
+    }
+    return Held(
+        chosen or "", part, _as_the_model_calls_it(model, tensors, part), things, _versions(tree, prefix, bool(new))
+    )
+
+
+def _versions(tree: Node, prefix: str, is_compiled: bool) -> Node | None:
+    """The versions of modules, by the names of these under a prefix."""
+    if prefix and (found := versions_in(subtree(tree, prefix[:-1]))) is not None:
+        return found
+    found = versions_in(tree)
+    if not isinstance(found, MappingNode) or not (prefix or is_compiled):
+        return found
+    names = ((f"{key!s}." if key else "", child) for key, child in found.items)
+    cut = ((name.removeprefix(prefix), child) for name, child in names if name.startswith(prefix))
+    bare = ((select.bare(name) if is_compiled else name, child) for name, child in cut)
+    return replace(found, items=tuple((name.removesuffix("."), child) for name, child in bare))
+
+
+def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> RenamedCheckpoint:
+    """A file's own names, or those that from_pretrained gives its tensors, where the model has more of these."""
+    own = sum(name in part.entries for name in tensors)
+    other = renamed(model, part, tensors) if own < len(tensors) else None
+    if other is not None and sum(name in other.part.entries for name in tensors) > own:
+        return other
+    return RenamedCheckpoint(part, {}, replace(part, entries={}))
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is known of the way in which a model takes a file."""
+
+    own: bool
+    """Whether the model, or what it is made of, has code of its own for it."""
+    answer: Answer | None
+    """What that code does with it; None where there is none, or where it did not show."""
+    seen: Checkpoint
+    """The tensors of the file that are copied as they are, by the names of those that they go into."""
+    filled: Collection[str]
+    """Names of the model that get a value."""
+    lent: Collection[str]
+    """Names of the file whose tensors are copied from, and not kept."""
+    strange: Mapping[str, str]
+    """What the model takes and only code could make: {name: what it is}."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether only loading shows what the model's code does."""
+        return self.own and self.answer is None
+
+
+def ask(model: nn.Module, tensors: Tensors, held: Held) -> Asking:
+    """Whether a model has code of its own for loading, and what that makes of a file."""
+    part = held.part
+    present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
+    if not has_own_code(model, tensors):
+        return Asking(False, None, present, tuple(present.entries), frozenset(held.stored().entries), {})
+    with Source(part) as source:
+        stored = held.stored()
+        state, unmade = state_of(source, stored, held.things, held.versions, frozenset(stored.entries))
+        answer = tried(model, tensors, state)
+    strange = {name: what for name, what in unmade.items() if is_extra_state(name) or name in _names(model, tensors)}
+    if answer is None:
+        return Asking(True, None, present, tuple(tensors), (), strange)
+    sources = {name: other for name, other in answer.sources.items() if other in part.entries}
+    made = {name: name for name in held.named.made}
+    seen = replace(part, entries={name: part.entries[other] for name, other in {**sources, **made}.items()})
+    lacking = set(answer.missing) - seen.entries.keys()
+    return Asking(True, answer, seen, [n for n in tensors if n not in lacking], answer.lent, strange)
+
+
+def _names(model: nn.Module, tensors: Tensors) -> Collection[str]:
+    """The names that a model gives its state."""
+    try:
+        return {*tensors, *model.state_dict()}
+    except Exception:  # whatever a module's code needs for it
+        return tensors
+
+
+def judged(
+    wanted: Mapping[str, Wanted], held: Held, whole: Checkpoint, asked: Asking
+) -> tuple[Verdict, tuple[TieQuestion, ...]]:
+    """The verdict on a model, and the questions that bytes have to decide.
+
+    Names are judged as of any variant.  Where a model has code of its own, that code says what is missing or left over,
+    and only tensors that it leaves as they are are judged; where it does not show, nothing but ties is.
+    """
+    part = held.part
+    if not asked.own:
+        return judge(wanted, part, whole)
+    parts = inside(held.things)
+    part = replace(part, entries={name: entry for name, entry in part.entries.items() if name not in parts})
+    verdict, questions = judge(wanted, part, whole)
+    if asked.answer is None:
+        return replace(verdict, shapes=(), types=()), questions
+    plain = {name: one for name, one in wanted.items() if one.view is not None}
+    fit, questions = judge(plain, asked.seen, whole)
+    filled = {one.name for one in fit.filled} | asked.seen.entries.keys()
+    left = dict.fromkeys(asked.answer.unexpected)
+    verdict = replace(
+        verdict,
+        lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
+        unused=tuple(n for n in left if n in verdict.unused or any(tensor_names(held.things.get(n, EMPTY)))),
+        filled=fit.filled,
+        types=fit.types,
+        shapes=(),
+    )
+    return replace(
+        verdict,
+        shapes=tuple(one for one in _clashes(asked.answer.error) if isinstance(one, ShapeClash)),
+        types=(*verdict.types, *(one for one in _clashes(asked.answer.error) if isinstance(one, TypeClash))),
+    ), questions
+
+
+def _clashes(error: str) -> Iterator[ShapeClash | TypeClash]:
+    """What torch says of tensors that do not fit."""
+    for line in error.split("\n\t")[1:]:
+        if found := SIZES.match(line):
+            sizes = (tuple(int(size) for size in text.split(",") if size.strip()) for text in found.groups()[1:])
+            yield ShapeClash(found[1], *sizes)
+        else:
+            name = found[1] if (found := re.search(r'named "([^"]+)"', line)) else "load_state_dict"
+            yield TypeClash(name, f"refused by torch ({line.strip()})", "what it takes")

@@ -1,0 +1,341 @@
+"""A state dict as torch's modules take it: tensors and objects of a file under their names, with the modules' versions.
+
+What a module does with it is its own code: hooks, overrides of `_load_from_state_dict`, upgrades of old versions,
+`set_extra_state`.  So torch's `load_state_dict` puts the values in, and what a model with such code makes of a file is
+found by trying it: on a copy of the model on the meta device, where a value that is put in is lost.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.multiprocessing import reductions
+from torch.overrides import TorchFunctionMode
+
+from paramtool.engine.read.source import Source
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model import objects
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable
+from paramtool.model.objects import Array, Leaf, Node, Opaque, TensorRef
+from paramtool.passes.compat.wanted import kind_of
+from paramtool.torch._live import is_plain
+from paramtool.torch.tensors import batches
+
+EXTRA_STATE = "_extra_state"
+"""The last word of the name of what `get_extra_state` gave (`_EXTRA_STATE_KEY_SUFFIX` of torch)."""
+METADATA = "_metadata"
+State = OrderedDict[str, Any]
+
+
+# --- what a file holds --------------------------------------------------------------------------------------------
+
+
+def objects_in(tree: Node, at: str = "") -> Iterator[tuple[str, Node]]:
+    """What a state dict holds beside tensors, by the names that these have in it."""
+    for key, child in tree.items if isinstance(tree, objects.Mapping) else ():
+        name = f"{at}{objects.word(key)}"
+        is_state = name.rpartition(".")[2] == EXTRA_STATE
+        if isinstance(child, objects.Mapping) and not is_state and any(objects.tensor_names(child)):
+            yield from objects_in(child, f"{name}.")
+        elif not isinstance(child, TensorRef):
+            yield name, child
+
+
+def versions_in(tree: Node) -> Node | None:
+    """The `_metadata` of a state dict, which holds the versions of its modules."""
+    attributes = tree.attributes if isinstance(tree, objects.Mapping) else None
+    return dict(attributes.items).get(METADATA) if isinstance(attributes, objects.Mapping) else None
+
+
+def inside(things: Mapping[str, Node]) -> set[str]:
+    """The names of tensors that are a part of something else."""
+    return {name for node in things.values() for name in objects.tensor_names(node)}
+
+
+def state_of(
+    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str]
+) -> tuple[State, dict[str, str]]:
+    """The state dict of a part of a file, without what only code of others could make: {its name: what that is}.
+
+    `things` are what the file holds beside tensors; `lent` as of `batches`.
+    """
+    found: dict[str, Any] = {}
+    strange: dict[str, str] = {}
+    for batch in batches(source, part, "cpu", lent):
+        found |= batch
+    for name, entry in part.entries.items():
+        if isinstance(entry.value, (NoData, Unreadable)):
+            strange[name] = kind_of(entry.value)
+        elif isinstance(entry.value, Compound) and entry.value.kind not in PENDING:
+            try:
+                found[name] = _whole(name, entry.value, found)
+            except ValueError as error:
+                strange[name] = str(error)
+        if name in found:
+            trains = bool(entry.requires_grad) and (found[name].is_floating_point() or found[name].is_complex())
+            is_parameter = entry.kind == "parameter"
+            found[name] = nn.Parameter(found[name], trains) if is_parameter else found[name].requires_grad_(trains)
+    parts = inside(things)
+    state: State = OrderedDict((name, found[name]) for name in part.entries if name in found and name not in parts)
+    known: dict[int, Any] = {}
+    for name, node in things.items():
+        try:
+            state[name] = made(node, found, known)
+        except (ValueError, TypeError, KeyError) as error:
+            strange[name] = str(error)
+    if versions is not None:
+        state._metadata = made(versions, found, known)  # type: ignore[attr-defined]
+    return state, strange
+
+
+def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A sparse or quantised tensor made of its parts; ValueError for one of a class that is not torch's own."""
+    parts = {label: found[f"{name}/{label}"] for label in value.parts}
+    facts: Any = value.facts
+    match value.kind:
+        case "sparse_coo":
+            is_coalesced = facts["coalesced"] == [True] or None
+            return torch.sparse_coo_tensor(parts["indices"], parts["values"], facts["shape"], is_coalesced=is_coalesced)
+        case "sparse_csr" | "sparse_csc" | "sparse_bsr" | "sparse_bsc" as kind:
+            indices = [part for label, part in parts.items() if label != "values"]
+            make: Any = torch.sparse_compressed_tensor
+            sparse: torch.Tensor = make(*indices, parts["values"], facts["shape"], layout=getattr(torch, kind))
+            return sparse
+        case "quantised" if "scale" in facts:
+            return torch._make_per_tensor_quantized_tensor(parts["values"], facts["scale"], facts["zero_point"])
+        case "quantised":
+            return torch._make_per_channel_quantized_tensor(
+                parts["values"], parts["scales"], parts["zero_points"], facts["axis"]
+            )
+    raise ValueError(f"a tensor of {value.kind}")
+
+
+def made(node: Node, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
+    """An object as Python has it; ValueError with its class where only code of others could make it.
+
+    `known` are those that have several places, by their marks.
+    """
+    mark = getattr(node, "mark", 0)
+    if mark and mark in known:
+        return known[mark]
+    found = _made(node, tensors, known)
+    if mark:
+        known[mark] = found
+    return found
+
+
+def _made(node: Node, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
+    match node:
+        case Leaf(value):
+            return value
+        case TensorRef(name):
+            return tensors[name]
+        case Array(dtype, shape, order, data):
+            import numpy as np
+
+            array = np.frombuffer(bytearray(data), dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+            return array if shape else array[()]
+        case objects.Sequence(kind, items, args) if kind in SEQUENCES:
+            more = (made(one, tensors, known) for one in args)
+            return SEQUENCES[kind]([made(one, tensors, known) for one in items], *more)
+        case objects.Mapping(kind, pairs, attributes) if kind in MAPPINGS:
+            mapping = MAPPINGS[kind]((_key(key, tensors, known), made(one, tensors, known)) for key, one in pairs)
+            if attributes is not None and kind != "dict":
+                vars(mapping).update(made(attributes, tensors, known))
+            return mapping
+        case Opaque(path, parts):
+            label, inner = parts[0] if parts else ("", None)
+            if not parts and isinstance(found := getattr(torch, path.removeprefix("torch."), None), torch.dtype):
+                return found
+            if (path, label) in OPAQUE and isinstance(inner, objects.Sequence):
+                return OPAQUE[path, label](*(made(one, tensors, known) for one in inner.items))
+            if path.endswith("._reconstruct") and path.startswith("numpy.") and inner is not None:
+                array = made(inner, tensors, known)
+                return array.numpy() if isinstance(array, torch.Tensor) else array
+            if path.endswith(".scalar") and path.startswith("numpy.") and isinstance(inner, Array):
+                return made(inner, tensors, known)
+            raise ValueError(f"an object of {path}")
+    raise ValueError(f"a {getattr(node, 'kind', 'container that contains itself')}")
+
+
+def _key(key: Any, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
+    return made(key, tensors, known) if isinstance(key, (objects.Sequence, Opaque, TensorRef)) else key
+
+
+def _bytes_io(data: bytes, position: int, attributes: object) -> io.BytesIO:
+    found = io.BytesIO(data)
+    found.seek(position)
+    return found
+
+
+SEQUENCES: Mapping[str, Any] = {
+    "list": list, "tuple": tuple, "torch.Size": torch.Size, "builtins.set": set, "builtins.frozenset": frozenset,
+    "collections.deque": deque,
+}  # fmt: skip
+MAPPINGS: Mapping[str, Any] = {
+    "dict": dict, "collections.OrderedDict": OrderedDict, "collections.Counter": lambda pairs: Counter(dict(pairs)),
+}  # fmt: skip
+OPAQUE: Mapping[tuple[str, str], Any] = {
+    ("builtins.complex", "args"): complex, ("builtins.bytearray", "args"): bytearray,
+    ("torch.device", "args"): torch.device, ("_io.BytesIO", "state"): _bytes_io,
+}  # fmt: skip
+"""Classes whose objects are data, the part of a node that they are made of, and what makes them."""
+
+
+# --- what a model makes of it -------------------------------------------------------------------------------------
+
+
+def has_own_code(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether code that is not nn.Module's own has a part in loading a model: of its modules, or of its tensors."""
+    if type(model).load_state_dict is not nn.Module.load_state_dict or "load_state_dict" in vars(model):
+        return True
+    return not all(map(is_plain, tensors.values())) or any(
+        module._load_state_dict_pre_hooks
+        or module._load_state_dict_post_hooks
+        or type(module)._load_from_state_dict is not nn.Module._load_from_state_dict
+        or "_load_from_state_dict" in vars(module)
+        or type(module).set_extra_state is not nn.Module.set_extra_state
+        for module in model.modules()
+    )
+
+
+CLASSES = (torch.Tensor, nn.Parameter, nn.UninitializedParameter, nn.UninitializedBuffer)
+
+
+class Watch(TorchFunctionMode):
+    """Which tensors of a state dict are copied into which, and which are used at all, while it is on."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._names = {id(one): name for name, one in state.items() if isinstance(one, torch.Tensor)}
+        self.copied: list[tuple[torch.Tensor, str]] = []
+        """(what was written to, the name of what was copied there: empty if it is none of the state dict)."""
+        self.used: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") != "__get__":  # a shape or type was asked for
+            flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+            self.used.update(self._names[id(one)] for one in flat if id(one) in self._names)
+        found = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.copy_:
+            self.copied.append((args[0], self._names.get(id(args[1]), "")))
+        return found
+
+    def ignored(self, state: State) -> list[str]:
+        """Names whose tensors nobody used or kept; `state` is emptied to see it."""
+        of: Any = reductions.StorageWeakRef
+        unused = [name for name in self._names.values() if name not in self.used and is_plain(state[name])]
+        left = {name: of(state[name].untyped_storage()) for name in unused}
+        state.clear()
+        return [name for name, kept in left.items() if kept.expired()]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What torch and a model's own code make of a state dict."""
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    error: str = ""
+    """Why torch would not load it, in its words."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """{name of the model: the name whose tensor is copied into it as it is}."""
+    lent: frozenset[str] = frozenset()
+    """Names whose tensors are copied from, and not kept."""
+
+
+def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -> Answer | None:
+    """What loading would do, found on a copy of the model without memory; None where that shows nothing.
+
+    The copy shares no tensor with the model.  It shows nothing where a model cannot be copied, where a hook belongs to
+    the model and would not follow, or where code needs values that a copy has not.
+    """
+    if _holds_on(model):
+        return None
+    try:
+        twin, names = _twin(model, tensors)
+    except Exception:  # whatever a library's class makes of being copied
+        return None
+    watch = Watch(state)
+    error = ""
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    given = OrderedDict(state)
+    given.__dict__.update(copy.deepcopy(state.__dict__))
+    try:
+        with warnings.catch_warnings(), watch:
+            warnings.simplefilter("ignore")  # that copying to the meta device does nothing
+            found = twin.load_state_dict(given, strict=False)
+        missing, unexpected = map(tuple, found)
+    except RuntimeError as raised:
+        error = str(raised)
+        of_library = any(type(one) not in CLASSES for one in tensors.values())
+        if not error.startswith("Error(s) in loading state_dict") or (of_library and "an exception occurred" in error):
+            return None
+    except Exception:
+        return None
+    into = ((names.get(id(to), ()), source) for to, source in watch.copied if source)
+    sources = {source if source in found else found[0]: source for found, source in into if found}
+    kept = {name for name, one in state.items() if isinstance(one, torch.Tensor)} - {name for _, name in watch.copied}
+    return Answer(missing, unexpected, error, sources, frozenset(state.keys() - kept))
+
+
+def _holds_on(model: nn.Module) -> bool:
+    """Whether a hook is a closure around a module: it would go on with this one where a copy is loaded."""
+    for module in model.modules():
+        for hook in (*module._load_state_dict_pre_hooks.values(), *module._load_state_dict_post_hooks.values()):
+            inner = getattr(hook, "hook", hook)
+            cells = getattr(inner, "__closure__", None) or ()
+            if any(isinstance(cell.cell_contents, nn.Module) for cell in cells):
+                return True
+    return False
+
+
+def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Module, Mapping[int, list[str]]]:
+    """A copy of a model whose tensors are on the meta device, and {id of a tensor of it: names}."""
+    memo: dict[int, Any] = {}
+    for one in (*model.parameters(), *model.buffers()):
+        if (copied := _on_meta(one, memo)) is not None:
+            memo[id(one)] = copied
+    todo = [value for module in model.modules() for key, value in vars(module).items() if key not in REGISTERED]
+    seen: set[int] = set()
+    while todo:  # tensors that are no parameters: torch copies those of inference mode and of a graph only so
+        one = todo.pop()
+        if isinstance(one, torch.Tensor):
+            memo.setdefault(id(one), one.detach().clone())
+        elif isinstance(one, (dict, list, tuple)) and id(one) not in seen:
+            seen.add(id(one))
+            todo += one.values() if isinstance(one, dict) else one
+    twin = copy.deepcopy(model, memo)
+    names: dict[int, list[str]] = {}
+    for name, one in tensors.items():
+        names.setdefault(id(memo[id(one)]), []).append(name)
+    return twin, names
+
+
+REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def _on_meta(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor | None:
+    """A tensor of the same class without memory; None for one that is copied as it is: lazy, sparse or quantised."""
+    if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided or tensor.is_quantized:
+        return None
+    kind: Any = type(tensor)
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, context = tensor.__tensor_flatten__()
+        inner = {name: _on_meta(getattr(tensor, name), memo) for name in names}
+        found: torch.Tensor = kind.__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
+        return nn.Parameter(found, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else found
+    found = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    if kind is not torch.Tensor:
+        found = torch.Tensor._make_subclass(kind, found, tensor.requires_grad)
+        found.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
+    return found

@@ -1,0 +1,181 @@
+"""`load_model` is `load_state_dict(torch.load(FILE))`: the same parameters, buffers and extra state, or it raises.
+
+It raises before the model changes, and only where torch raises, too, or where an object cannot be made without code.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramtool.torch
+from paramtool.errors import ModelError
+from tests.laws import protocols
+from tests.laws.protocols import OF_LIBRARIES, OF_TORCH
+from tests.laws.sharing import partition, raw
+
+Maker = Callable[[], nn.Module]
+EVERY = pytest.mark.parametrize("make", [*OF_TORCH.values(), *OF_LIBRARIES.values()], ids=[*OF_TORCH, *OF_LIBRARIES])
+pytestmark = pytest.mark.filterwarnings("ignore")  # of deprecated parts of torch, and of libraries
+
+
+def seeded(make: Maker, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return make()
+
+
+def words(value: Any) -> Any:
+    """A value as something that compares: tensors by class, type, shape and bytes."""
+    if isinstance(value, torch.Tensor):
+        if nn.parameter.is_lazy(value):
+            return "lazy"
+        if hasattr(value, "__tensor_flatten__"):
+            return type(value).__name__, [words(getattr(value, name)) for name in value.__tensor_flatten__()[0]]
+        if value.is_quantized:
+            return "quantised", words(value.int_repr()), value.q_scale(), value.q_zero_point()
+        plain = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
+        return value.dtype, tuple(value.shape), value.requires_grad, raw(plain)
+    if isinstance(value, io.BytesIO):
+        return words(torch.load(io.BytesIO(value.getvalue())))
+    if isinstance(value, dict):
+        return type(value), {key: words(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [words(one) for one in value]
+    return value if isinstance(value, (int, float, str, bytes, type(None), torch.dtype, torch.Size)) else type(value)
+
+
+def everything(model: nn.Module) -> dict[str, Any]:
+    """All that loading can change: parameters, buffers, extra states, and attributes that are tensors."""
+    found: dict[str, Any] = {}
+    for at, module in model.named_modules(remove_duplicate=False):
+        held = {**module._parameters, **module._buffers}
+        held |= {name: one for name, one in vars(module).items() if isinstance(one, (torch.Tensor, float))}
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            held["extra"] = module.get_extra_state()
+        if type(module).__name__ == "LinearPackedParams":
+            held["packed"] = module._weight_bias()  # type: ignore[operator]
+        if type(module).__name__ == "HQQLinear":
+            held["meta"] = module.meta
+        found |= {f"{at}.{name}": words(one) for name, one in held.items()}
+    return found
+
+
+def changed(state: Any) -> Iterator[tuple[str, Any]]:
+    """A state dict, and what else could be in a file: older, with a name less or more, of another shape."""
+    yield "as it is", state
+    first = next(iter(state))
+    yield "a name less", without_versions({name: one for name, one in state.items() if name != first}, state)
+    yield "a name more", with_versions({**state, "more": torch.ones(2)}, state)
+    yield "another shape", with_versions({**state, first: torch.ones(77, 3)}, state)
+    yield "without versions", dict(state)
+    yield "older", with_versions(dict(state), state, 1)
+    yield "older names", with_versions({f"old.{name}": one for name, one in state.items()}, state)
+    yield "without counters", {n: one for n, one in state.items() if "num_batches" not in n}
+    yield "with objects", with_versions({**state, "epoch": 3, "_extra_state": {"scale": 1.5}}, state)
+
+
+def with_versions(new: dict[str, Any], state: Any, version: int = 0) -> Any:
+    found = OrderedDict(new)
+    if hasattr(state, "_metadata"):
+        versions = {name: {**one, **({"version": version} if version else {})} for name, one in state._metadata.items()}
+        found._metadata = OrderedDict(versions)  # type: ignore[attr-defined]
+    return found
+
+
+without_versions = with_versions
+
+
+def in_torch(model: nn.Module, path: Path, **options: Any) -> str:
+    """What torch says against a file; empty where it loads it."""
+    try:
+        model.load_state_dict(torch.load(path, weights_only=False), **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@EVERY
+def test_load_model_is_load_state_dict(make: Maker, tmp_path: Path) -> None:
+    source = seeded(make, 0)
+    for what, state in changed(source.state_dict()):
+        torch.save(state, path := tmp_path / f"{what}.pt")
+        for strict in (True, False):
+            theirs, mine = seeded(make, 1), seeded(make, 1)
+            before = everything(mine)
+            assert everything(theirs) == before, "the maker follows the seed"
+            refused = in_torch(theirs, path, **({} if strict else {"strict": False}))
+            try:
+                paramtool.torch.load_model(mine, path, strict)
+            except (ModelError, paramtool.errors.UnsafeError, paramtool.errors.FormatError) as error:
+                if "while it was loaded" in str(error):  # the module's own code: what it wrote is named
+                    is_named = error.hint.startswith("it changed before that:")
+                    assert (everything(mine) != before) == is_named, (what, error)
+                else:
+                    assert everything(mine) == before, (what, error)
+                assert refused or "made by code" in str(error), (what, error)
+                continue
+            if not refused:
+                assert everything(mine) == everything(theirs), what
+
+
+@EVERY
+def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
+    """A model's own state, strictly: nothing is missing, and nothing left over."""
+    torch.save(seeded(make, 0).state_dict(), path := tmp_path / "m.pt")
+    if make is protocols.torchao:
+        pytest.skip("its tensors are made by its code")
+    theirs, mine = seeded(make, 1), seeded(make, 1)
+    if in_torch(theirs, path):
+        pytest.skip("torch does not load it strictly")
+    loaded = paramtool.torch.load_model(mine, path)
+    assert not loaded.missing
+    (variant,) = paramtool.torch.variants([seeded(make, 2)], path)
+    assert variant.loads
+
+
+def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What a model saves of its own, as it is."""
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name: one for name, one in both if name in model.state_dict()}
+
+
+WITHOUT = ("quantised Linear", "QFunctional", "filled lazy")
+PLAIN = {name: make for name, make in OF_TORCH.items() if name not in WITHOUT}
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+@pytest.mark.parametrize("how", ["assign", "meta"])
+@pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
+def test_into_new_tensors(make: Maker, how: str, dtype: torch.dtype | None, tmp_path: Path) -> None:
+    """With assign and on meta: what torch copies into a model that was made in that type, tied as it is."""
+    torch.save(seeded(make, 0).state_dict(), path := tmp_path / "m.pt")
+    theirs = seeded(make, 1)
+    if how == "assign" and make is protocols.PostHook:
+        theirs = theirs.to(torch.bfloat16)  # what the file has
+    theirs = theirs.to(dtype) if dtype is not None else theirs
+    assert not in_torch(theirs, path)
+    if how == "meta":
+        try:
+            with torch.device("meta"):
+                mine = seeded(make, 1)
+        except (NotImplementedError, RuntimeError):
+            pytest.skip("is not made on the meta device")
+    else:
+        mine = seeded(make, 1)
+    ties = partition(tensors(theirs))
+    loaded = paramtool.torch.load_model(mine, path, assign=how == "assign", dtype=dtype)
+    assert not loaded.missing
+    expected, found = dict(theirs.named_parameters()), dict(mine.named_parameters())
+    assert expected.keys() == found.keys()
+    for name, one in expected.items():
+        assert words(found[name]) == words(one), name
+    for name, buffer in tensors(theirs).items():
+        assert words(tensors(mine)[name]) == words(buffer) or name in expected, name
+    assert partition(tensors(mine)) == ties
