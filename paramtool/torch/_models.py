@@ -40,9 +40,10 @@ class Loaded(Displayed):
     """What `load_model` did not find, and what it did not need."""
 
     missing: tuple[str, ...]
-    """Names of the model that the file lacks and that no tied partner filled."""
+    """Names of the model, extra state included, that the file lacks and that no tied partner filled."""
     unexpected: tuple[str, ...]
-    """Names of the file that the model lacks, and whose memory no other name brought in."""
+    """Names of the file that the model lacks, and whose memory no other name brought in; also what was not applied:
+    extra state for which a module has no setter, and tensors that a module's own code left alone."""
     section: str
     """The section that was loaded; empty for the whole file."""
     on_meta: tuple[str, ...] = ()
@@ -94,15 +95,23 @@ def load_model(
     ones did, whatever the file shares, and need gradients just where the old ones did; an optimizer that holds old
     parameters does not know them.  `Loaded.on_meta` names buffers that are in no file and have no memory yet.
 
-    `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.
+    torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
+    holds, so that hooks, overrides and upgrades of the modules run as they do after `torch.load`.  What they would do is
+    tried on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
+    the model is loaded, and the error names the tensors that changed before.  Objects are made where that runs no code:
+    containers, numbers, strings, bytes, io.BytesIO, arrays and tensors of torch itself.
+
+    `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.  The
+    `_orig_mod.` of torch.compile inside a name is found by itself, on either side.
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
     of transformers and the file lacks its names, these become what from_pretrained makes of them.
 
     TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
-    not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
+    not fit, or where the model has tensors that cannot be filled, or takes objects that only code could make.  Both are
+    RuntimeErrors, as load_state_dict raises.
     LockError by `lock`, `locked_as` and `content_only` as of `paramtool.load_file`, and where the model does not share
     what the lock ties.  UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError,
-    `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
+    `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked that can be.
     """
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     where = (whole := _read(path, pinned, allow_class, allow_unknown)).files[0].path

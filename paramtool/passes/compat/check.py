@@ -231,7 +231,7 @@ def _advice(lacks: Sequence[str], part: Checkpoint, wanted: Mapping[str, Wanted]
     if count := sum(name in new.values() for name in lacks):
         rule = "_orig_mod.*=*" if all(name.startswith("_orig_mod.") for name in new) else "*._orig_mod.*=*.*"
         what = f"{_of(count, lacks)} another name in the file, by '_orig_mod.' of torch.compile"
-        return f"{what}: load_model finds them, and export --rename {rule!r} takes it off"
+        return f"{what}: load_model finds them, and export --all-names --rename {rule!r} takes it off"
     prefix, count = suggest.prefix_before(lacks, part.entries)
     if 2 * count > len(lacks) and _fit_under(prefix, lacks, part, wanted):
         return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) strips it"

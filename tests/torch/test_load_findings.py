@@ -1,0 +1,167 @@
+"""Files of the field that `load_model` said to have loaded, and had not, or refused: each as torch loads it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import paramtool
+import paramtool.torch
+from paramtool.errors import ModelError
+from tests.laws import protocols
+
+FIELD = Path(__file__).parents[2].parent / "shared/findings/field"
+
+
+def found(name: str) -> Path:
+    if not (path := FIELD / name).exists():
+        pytest.skip(f"no ../shared/findings/field/{name}")
+    return path
+
+
+class Copies(nn.Module):
+    """A state dict of copies, as many trainers have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(3))
+        self.register_state_dict_post_hook(Copies.copies)
+
+    @staticmethod
+    def copies(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+        state.update({name: one.detach().clone() for name, one in state.items()})
+
+
+@pytest.mark.parametrize("options", [{}, {"assign": True}, {"strict": False}, {"assign": True, "dtype": torch.float64}])
+def test_a_state_dict_of_copies(options: dict[str, Any]) -> None:
+    path = found("load-hooks/cw.pt")
+    paramtool.torch.load_model(model := Copies(), path, **options)
+    assert model.w.tolist() == [1, 1, 1] and model.w.dtype == options.get("dtype", torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_of_torchtune() -> None:
+    """NF4 weights in the model, bfloat16 in the file."""
+    path = found("load-hooks/tune.pt")
+    model = nn.Module()
+    model.w, model.lora = protocols.torchtune().base, nn.Linear(4, 4)
+    paramtool.torch.load_model(model, path)
+    saved = torch.load(path)["w"].to(torch.float32)
+    assert (model.w.to(torch.float32) - saved).abs().max() < 0.1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", ["wn", "bn"])
+def test_names_of_older_versions(kind: str, tmp_path: Path) -> None:
+    """`variants` with the model says that it loads; with a list of names, that modules may take more."""
+    path = found(f"load-protocol/{kind}_old.pt")
+    state = torch.load(path)
+    names = found(f"load-protocol/{kind}_names.txt")
+    (by_names,) = paramtool.variants(path, [names])
+    assert not by_names.loads and "modules may take more" in by_names.advice
+    theirs, mine = _fit(kind, state), _fit(kind, state)
+    theirs.load_state_dict(state)
+    (variant,) = paramtool.torch.variants([mine], path)
+    assert variant.loads
+    paramtool.torch.load_model(mine, path)
+    assert all(torch.equal(one, mine.state_dict()[name]) for name, one in theirs.state_dict().items())
+
+
+def _fit(kind: str, state: dict[str, torch.Tensor]) -> nn.Module:
+    """A model of the shapes of a state dict."""
+    if kind == "wn":
+        out, inside, size = state["conv.weight_v"].shape
+        heads = state["head.weight"].shape
+        dim = next(k for k, length in enumerate(state["conv.weight_g"].shape) if length > 1)
+        conv = parametrizations.weight_norm(nn.Conv1d(inside, out, size), dim=dim)
+        return nn.ModuleDict({"conv": conv, "head": nn.Linear(heads[1], heads[0])})
+    out, inside, *size = state["0.weight"].shape
+    first = nn.Conv2d(inside, out, tuple(size)) if size else nn.Linear(inside, out)  # type: ignore[arg-type]
+    return nn.Sequential(first, (nn.BatchNorm2d if size else nn.BatchNorm1d)(out))
+
+
+def test_the_state_of_transformer_engine() -> None:
+    """A BytesIO with scales, which `set_extra_state` reads."""
+
+    class Layer(nn.Linear):
+        scales: Any = None
+
+        def get_extra_state(self) -> Any:
+            raise NotImplementedError
+
+        def set_extra_state(self, state: Any) -> None:
+            state.seek(0)
+            self.scales = torch.load(state)
+
+    path = found("load-protocol/te.pt")
+    shapes = {name: one.shape for name, one in paramtool.torch.load_file(path).items()}
+    (rows, width), (high, low), (top, bottom) = (shapes[f"{name}.weight"] for name in ("emb", "lin", "out"))
+    emb, lin = nn.Embedding(rows, width), Layer(low, high, bias=False)
+    model = nn.ModuleDict({"emb": emb, "lin": lin, "out": nn.Linear(bottom, top, bias=False)})
+    assert paramtool.torch.load_model(model, path).unexpected == ()
+    assert lin.scales["scale_fwd"].tolist() == [1, 1, 2] or lin.scales["scale_fwd"].numel() == 3
+    plain = nn.ModuleDict({"emb": emb, "lin": nn.Linear(low, high, bias=False), "out": model["out"]})
+    assert paramtool.torch.load_model(plain, path).unexpected == ("lin._extra_state",)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_of_hqq() -> None:
+    path = found("hqq/hqn.pt")
+    built = protocols.hqq()
+    theirs, mine = (nn.ModuleDict(dict(zip("aqz", made, strict=True))) for made in (built, protocols.hqq()))
+    theirs.load_state_dict(torch.load(path, weights_only=False))
+    assert paramtool.torch.load_model(mine, path).missing == ()
+    assert torch.equal(mine["q"](x := torch.ones(2, 64)), theirs["q"](x))
+    assert torch.equal(mine["z"].weight, theirs["z"].weight)
+
+
+def test_blocks_that_were_compiled_alone(tmp_path: Path) -> None:
+    path = shutil.copy(found("compiled-blocks/blk.pt"), tmp_path / "blk.pt")
+    names = found("compiled-blocks/blk_names.txt")
+    (variant,) = paramtool.variants(path, [names])
+    assert "export --all-names --rename '*._orig_mod.*=*.*'" in variant.advice
+    paramtool.export(path, tmp_path / "plain.safetensors", rename=["*._orig_mod.*=*.*"], all_names=True)
+    assert paramtool.variants(tmp_path / "plain.safetensors", [names])[0].loads
+
+    def block() -> nn.Module:
+        return nn.ModuleDict({"attn": nn.Linear(2, 2), "mlp": nn.Linear(2, 2)})
+
+    torch.save({f"a._orig_mod.{n}": one for n, one in block().state_dict().items()}, tmp_path / "small.pt")
+    paramtool.torch.load_model(nn.ModuleDict({"a": block()}), tmp_path / "small.pt")
+    torch.save({f"a.{n}": one for n, one in block().state_dict().items()}, tmp_path / "other.pt")
+    paramtool.torch.load_model(nn.ModuleDict({"a": nn.ModuleDict({"_orig_mod": block()})}), tmp_path / "other.pt")
+    torch.save(
+        {"net": {f"a._orig_mod.{n}": one for n, one in block().state_dict().items()}, "epoch": 1}, tmp_path / "s.pt"
+    )
+    assert paramtool.torch.load_model(nn.ModuleDict({"a": block()}), tmp_path / "s.pt").section == "net"
+
+
+def test_an_object_that_only_code_makes_is_refused(tmp_path: Path) -> None:
+    class Setting(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return tmp_path  # a path: data, and of a class that is made by a call
+
+        def set_extra_state(self, state: Any) -> None:
+            raise AssertionError
+
+    torch.save(Setting(2, 2).state_dict(), tmp_path / "m.pt")
+    model = Setting(2, 2)
+    before = model.weight.clone()
+    with pytest.raises(ModelError, match=r"'_extra_state' is an object of pathlib"):
+        paramtool.torch.load_model(model, tmp_path / "m.pt")
+    assert torch.equal(model.weight, before)
+
+
+def test_no_page_of_the_file_stays(tmp_path: Path) -> None:
+    """What a module keeps of a state dict is memory of its own: the file can be written to."""
+    torch.manual_seed(0)
+    source, target = protocols.Keeping(), protocols.Keeping()
+    torch.save(source.state_dict(), path := tmp_path / "m.pt")
+    paramtool.torch.load_model(target, path)
+    path.write_bytes(b"\0" * path.stat().st_size)
+    assert torch.equal(target.table, source.table) and torch.equal(target.scale, source.scale)
