@@ -96,8 +96,8 @@ def load_model(
     parameters does not know them.  `Loaded.on_meta` names buffers that are in no file and have no memory yet.
 
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
-    holds, so that hooks, overrides and upgrades of the modules run as they do after `torch.load`.  What they would do is
-    tried on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
+    holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`.  What they would do is tried
+    on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
     the model is loaded, and the error names the tensors that changed before.  Objects are made where that runs no code:
     containers, numbers, strings, bytes, io.BytesIO, arrays and tensors of torch itself.
 
@@ -111,7 +111,7 @@ def load_model(
     RuntimeErrors, as load_state_dict raises.
     LockError by `lock`, `locked_as` and `content_only` as of `paramtool.load_file`, and where the model does not share
     what the lock ties.  UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError,
-    `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked that can be.
+    `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before all was checked that can be.
     """
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     where = (whole := _read(path, pinned, allow_class, allow_unknown)).files[0].path
