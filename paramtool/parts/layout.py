@@ -3,14 +3,34 @@
 PartLayout  one way of storing a kind of group: `qkv-per-head`
   FusedRow    a tensor of it: its usual name, a pattern, the axis along which blocks follow each other
 PartGroup   the parts of one kind of group, and what they are called in files
+
+`layouts.json` has all of them, as the fields of these classes.  The axes of a part are those of a Linear for it
+alone: q (heads head_dim) x in, k (kv_heads head_dim) x in, v (kv_heads value_dim) x in; of an expert gate and up
+[width, inputs], down [outputs, width].
+
+Sources, as its rows name them: transformers 5.23.0 (`NAME` is models/NAME/modeling_NAME.py, "map" is
+conversion_mapping.py), vLLM 0.33.0, NVIDIA-NeMo/Megatron-Bridge 067f987df ("MB" is models/conversion/param_mapping.py),
+llama.cpp conversion/, mlx-lm d78bf58e, torchtitan b5bcd76c6; of linear attention
+models/olmo_hybrid/configuration_olmo_hybrid.py 139.
+
+Known, and not there yet:
+  value heads in turn (GGUF of Qwen3.5), which also moves vectors and columns: llama.cpp `_reorder_v_heads`
+  joint inputs of KDA and BailingHybrid: vLLM `alice_ai.py` 587, `bailing_moe_v3.py` 1423
+  groups of B and C that ranks repeat: vLLM `mamba_mixer2.py` 202
+  pointwise and patch convolutions as Linears: transformers `core_model_loading.py` 399
+Experts that are split between two towers (ERNIE-4.5-VL) are in the dialects of transformers and in no layout here:
+they are two groups, and a layout describes one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
+from paramtool.package_data import package_data
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.sizes import Sizes, UnknownSize
 
@@ -109,11 +129,23 @@ def _sample(row: FusedRow) -> tuple[int, ...]:
     return rows.stored(row.name, row.content, row.along, parts, sizes=sizes).shape
 
 
+@cache
+def _tables() -> tuple[tuple[PartGroup, ...], tuple[PartLayout, ...]]:
+    found = json.loads(package_data("parts", "layouts.json"))
+    return (
+        tuple(PartGroup(**{**one, "others": tuple(map(tuple, one.get("others", ())))}) for one in found["groups"]),
+        tuple(
+            PartLayout(**{
+                **one, "tensors": tuple(FusedRow(**row) for row in one["tensors"]), "like": tuple(one.get("like", ()))
+            })
+            for one in found["layouts"]
+        ),
+    )  # fmt: skip
+
+
 def all_groups() -> tuple[PartGroup, ...]:
     """The parts of every kind of group."""
-    from paramtool.parts.tables import GROUPS
-
-    return GROUPS
+    return _tables()[0]
 
 
 def group(kind: str) -> PartGroup:
@@ -126,9 +158,7 @@ def group(kind: str) -> PartGroup:
 
 def all_part_layouts() -> tuple[PartLayout, ...]:
     """Every part layout, in the order of the documents."""
-    from paramtool.parts.tables import LAYOUTS
-
-    return LAYOUTS
+    return _tables()[1]
 
 
 def find_part_layout(name: str) -> PartLayout | None:

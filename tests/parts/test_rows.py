@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from paramtool.errors import LayoutError
 from paramtool.parts import patterns, solving
-from paramtool.parts.layout import PartLayout, all_part_layouts, group
+from paramtool.parts.layout import PartLayout, all_groups, all_part_layouts, group
 from paramtool.parts.patterns import PARTS
 from paramtool.parts.pieces import Stored, whole
 from paramtool.parts.sizes import Sizes
-from paramtool.parts.tables import GROUPS
 from paramtool.passes.parts import fuse
 from paramtool.passes.parts.find import ApartGroup, FusedGroup, GroupMember
 from tests.examples import examples
@@ -37,8 +36,8 @@ def test_every_layout_has_a_reference() -> None:
     """And every group has a layout, every part a group, every layout a source."""
     assert REFERENCES.keys() == {layout.name for layout in LAYOUTS}
     assert len({layout.name for layout in LAYOUTS}) == len(LAYOUTS)
-    assert {layout.group for layout in LAYOUTS} == {one.kind for one in GROUPS}
-    assert {term for one in GROUPS for term in one.parts} == PARTS.keys()
+    assert {layout.group for layout in LAYOUTS} == {one.kind for one in all_groups()}
+    assert {term for one in all_groups() for term in one.parts} == PARTS.keys()
     assert all(layout.models and layout.source and layout.title for layout in LAYOUTS)
 
 
