@@ -520,6 +520,16 @@ def test_torchao_finds_renamed_tensors(torchao_file: Path, tmp_path: Path) -> No
                 says=("torchao does not find it",))  # fmt: skip
 
 
+def test_a_key_of_another_program_stays(tmp_path: Path) -> None:
+    """Not every `tensor_names` is torchao's."""
+    for k, text in enumerate(("a, b", "[]", '["w"]', "3", '[["w"]]')):
+        metadata = {"tensor_names": text, "w": "no JSON"}
+        save_file({"w": torch.ones(2)}, tmp_path / f"{k}.safetensors", metadata)
+        out = tmp_path / f"{k}.out.safetensors"
+        paramtool.export(tmp_path / f"{k}.safetensors", out, all_names=True, rename=["w=v"])
+        assert paramtool.read(out).metadata.items() >= metadata.items()
+
+
 def test_a_config_that_names_modules(tmp_path: Path) -> None:
     """What is said of modules by name holds for them, or renaming is refused."""
     config = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}}

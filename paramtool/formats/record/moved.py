@@ -10,7 +10,7 @@ from dataclasses import replace
 from paramtool.errors import PlanError
 from paramtool.formats import strict_json
 from paramtool.formats.record import parts as record
-from paramtool.formats.record.damage import reading
+from paramtool.formats.record.damage import DAMAGE
 from paramtool.model.parts import FusedTensor, PartsRecord
 
 
@@ -46,33 +46,45 @@ def with_tensors(where: str, metadata: Mapping[str, str], renamed: Mapping[str, 
 
     PlanError where the parts of a tensor would get names that torchao does not find, or only some of them stay.
     """
-    if TENSORS not in metadata:
+    try:
+        tensors = {name: metadata[name] for name in strict_json.strict(metadata[TENSORS])}
+        parts = {name: strict_json.strict(text).get("_tensor_data_names", ()) for name, text in tensors.items()}
+        stored = {name: [_part(name, one) for one in parts[name]] or [name] for name in tensors}
+    except DAMAGE:  # it is another program's key
         return metadata
     entries: dict[str, str] = {}
-    known: set[str] = set()
-    with reading(f"{where}: torchao's metadata", "torchao writes them anew"):
-        tensors = {name: metadata[name] for name in strict_json.strict(metadata[TENSORS])}
-        for name, text in tensors.items():
-            module, _, word = name.rpartition(".")
-            ends = [f"_{one}" for one in strict_json.strict(text).get("_tensor_data_names", ())]
-            stored = [f"{module}._{word}{end}" for end in ends] or [name]
-            there = [renamed.get(one, "") for one in stored]
-            known.update(stored)
-            if not any(there):
-                continue
-            bases = {new.removesuffix(end) for new, end in zip(there, ends or [""], strict=True)}
-            at, _, own = bases.pop().rpartition("._") if ends else ("", "", "")
-            if ends and there != [f"{at}._{own}{end}" for end in ends]:
+    for name, text in tensors.items():
+        there = [renamed.get(one, "") for one in stored[name]]
+        if not any(there):
+            continue
+        new = there[0]
+        if parts[name]:
+            at, _, word = new.removesuffix(f"_{parts[name][0]}").rpartition("._")
+            new = f"{at}.{word}"
+            if not (at and word) or there != [_part(new, one) for one in parts[name]]:
                 found = ", ".join(map(repr, filter(None, there)))
                 raise PlanError(
-                    f"{where}: {name!r} is a tensor of torchao's in {', '.join(map(repr, stored))}; the output would "
-                    f"have {found}, where torchao does not find it",
+                    f"{where}: {name!r} is a tensor of torchao's in {', '.join(map(repr, stored[name]))}; the output "
+                    f"would have {found}, where torchao does not find it",
                     hint="take all of its parts, and rename its module: --rename 'old.*=new.*'",
                 )
-            entries[f"{at}.{own}" if ends else there[0]] = text
+        entries[new] = text
+    if entries == tensors:
+        return metadata
+    known = {one for names in stored.values() for one in names}
     entries |= {new: PLAIN for old, new in renamed.items() if old not in known}
     rest = {key: text for key, text in metadata.items() if key not in tensors}
     return {**rest, **entries, TENSORS: json.dumps(list(entries))}
+
+
+def _part(name: str, part: str) -> str:
+    """What torchao calls a part of a tensor.
+
+    >>> _part("h.0.weight", "qdata")
+    'h.0._weight_qdata'
+    """
+    module, _, word = name.rpartition(".")
+    return f"{module}._{word}_{part}"
 
 
 def carried(known: PartsRecord, renamed: Mapping[str, str]) -> PartsRecord:
