@@ -20,6 +20,7 @@ from paramtool.model.diff import (
     RENAMED,
     ROUNDED,
     SAME,
+    SAME_BYTES,
     UNDECIDED,
     Distance,
     TensorDiff,
@@ -60,7 +61,8 @@ def verdict(found: Diffed) -> str:
     if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
         return "different weights"
     if UNDECIDED in kinds:  # what only A has may be what is undecided
-        return "undecided"
+        of_bytes = all(one.how.startswith(SAME_BYTES) for one in found.tensors if one.kind in (UNDECIDED, REMOVED))
+        return "same bytes, undecided values" if of_bytes else "undecided"
     more = [text for text, holds in _said(found) if holds]
     is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in found.tensors)
     others = [", tied otherwise"] if found.ties or is_untied else []

@@ -336,6 +336,8 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
     from paramtool.commands.compare import Looking, compare
     from paramtool.engine.compare import difference
     from paramtool.engine.read.source import Source
+    from paramtool.lockfile.digests import blake3_of
+    from paramtool.passes import value_facts
 
     checkpoint = found.checkpoint
     content = compare(checkpoint, found.graph, Looking(min_equal_bytes), progress)
@@ -351,6 +353,9 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
                 if view not in known:
                     known[view] = difference.digest(source, view, advance)
                 made[name] = known[view]
+        for facts in (value_facts.known(checkpoint), value_facts.of_header(checkpoint)):
+            for name, said in facts.items():
+                made[name if name not in made else f"{name} (header)"] = blake3_of(value_facts.text(said))
     return replace(found, content=content, digests=made if digest else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.commands import config_ties
@@ -21,6 +21,7 @@ from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
     DECLARED,
+    FACTS,
     NO_DATA,
     STORAGE,
     UNREAD,
@@ -35,9 +36,10 @@ from paramtool.lockfile.lock import (
 )
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
+from paramtool.model.objects import EMPTY
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
-from paramtool.passes import objects_text
+from paramtool.passes import objects_text, value_facts
 from paramtool.passes.lock import places
 
 
@@ -125,11 +127,25 @@ def _tensors(
         if isinstance(entry.value, Compound) and name not in windows:
             facts = json.dumps([entry.value.kind, entry.value.facts], sort_keys=True, default=str)
             made.append(LockedTensor(name, COMPOUND, (), digests.blake3_of(facts)))
+            if entry.value.state != EMPTY:
+                state = digests.blake3_of(value_facts.text(value_facts.of_state(entry.value)))
+                made.append(LockedTensor(_label(f"{name} (state)", windows), FACTS, (), state))
         elif isinstance(entry.value, NoData):
             made.append(LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA))
         elif isinstance(entry.value, Unreadable):
             made.append(LockedTensor(name, UNREADABLE, (), NO_DATA))
+    for key, said in value_facts.of_header(checkpoint).items():
+        made.append(
+            LockedTensor(_label(f"{key} (header)", windows), FACTS, (), digests.blake3_of(value_facts.text(said)))
+        )
     return {one.name: one for one in sorted(made)}
+
+
+def _label(name: str, taken: Container[str]) -> str:
+    """The name of a line that no tensor has."""
+    while name in taken:
+        name += "/"
+    return name
 
 
 def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:

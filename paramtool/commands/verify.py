@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from paramtool.commands import _casts, _ties
 from paramtool.commands._differences import (
+    WITH_METADATA,
     alias_set_differences,
     alias_sets,
     following,
@@ -34,10 +35,11 @@ from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import GRAPH, Checkpoint, Entry, Module
+from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Target
+from paramtool.passes import value_facts
 from paramtool.passes.objects_differ import without
 from paramtool.passes.rnn import again as remade
 from paramtool.passes.rnn import beside
@@ -320,6 +322,7 @@ def _compared(
         differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
         targets = (*same, *weights, *parts.remade)
         differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata).cast)
+    differences += _fact_differences(found, expected, not asked.subset)
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
@@ -352,6 +355,24 @@ def _compared(
         len(cast) - len(weights),
         len(weights),
     )
+
+
+def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -> Iterator[str]:
+    """What differs of what the values of tensors depend on beside their bytes.
+
+    Of a header's entries those that both have, or with `is_whole` all that the format of the output has room for.
+    """
+    sides = "the output", "the source"
+    for name, entry in expected.entries.items():
+        values = entry.value, found.entries[name].value if name in found.entries else None
+        facts = [value_facts.of_state(value) for value in values if isinstance(value, Compound)]
+        if len(facts) == len(sides) and (how := value_facts.differences(facts[1], facts[0], sides)):
+            yield f"{name!r}: {how}"
+    theirs, has_room = value_facts.of_header(found), found.format.startswith(WITH_METADATA)
+    for key, said in value_facts.of_header(expected).items():
+        how = value_facts.differences(theirs.get(key, {}), said, sides)
+        if how and (key in theirs or (is_whole and has_room)):
+            yield f"entry {key!r} of the header: {how}"
 
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:

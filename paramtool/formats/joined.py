@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 
@@ -48,7 +49,7 @@ class FolderTensors:
             return View(number, value.dtype, value.offset, value.shape, value.strides)
         if isinstance(value, Compound):
             found = {label: self.here(file, part) for label, part in value.parts.items()}
-            return Compound(value.kind, {k: v for k, v in found.items() if isinstance(v, View)}, value.facts)
+            return replace(value, parts={k: v for k, v in found.items() if isinstance(v, View)})
         return value
 
     def take(self, file: Checkpoint, name: str, own: str = "") -> None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
 
-VERSION = 1
+VERSION = 2
+"""The newest version.  A lock has the lowest one that can express it: 2 where a tensor line has the type FACTS."""
 NAME = "paramtool.lock"
 FULL, HEADERS = "b3", "b3-headers"
 """What a content digest covers: names, types, shapes and bytes, or only what is in headers."""
@@ -29,6 +30,8 @@ UNREADABLE = "unreadable"
 """In place of an element type: a tensor that cannot be read, of which only the name is known."""
 COMPOUND = "compound"
 """In place of an element type: the facts of a tensor of several parts, which headers have, too."""
+FACTS = "facts"
+"""In place of an element type: what a subclass of tensors was saved with, or a header's entry that names tensors."""
 STORAGE, DECLARED, CONFIG, UNTIED = TIES = ("storage", "declared", "config", "untied-by-config")
 """Why names share memory: one storage, an alias record, or a config.json; and that a config.json says they do not."""
 MEMORY = (STORAGE, DECLARED)

@@ -13,6 +13,7 @@ from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
+    FACTS,
     HEADERS,
     MEMORY,
     NO_DATA,
@@ -115,9 +116,9 @@ def _check_version(head: str, path: str) -> None:
         what = "its first line is lost" if is_lock and head else "not a lock of paramtool"
         what += f": found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
         raise FormatError(what, AGAIN if is_lock else NO_LOCK).at(path, 1)
-    if int(found[1]) != VERSION:
+    if not 1 <= int(found[1]) <= VERSION:
         hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
-        what = f"a lock of version {int(found[1])}; this paramtool reads version {VERSION}"
+        what = f"a lock of version {int(found[1])}; this paramtool reads versions 1 to {VERSION}"
         raise FormatError(what, hint).at(path, 1)
 
 
@@ -305,7 +306,8 @@ class _Draft:
     def _check_hashes(self) -> None:
         """FormatError where some files have a sha256 and others none, or otherwise than the tensors that were read."""
         is_headers = self.values["content"].startswith(HEADERS)
-        was_read = any(one.digest not in (UNREAD, NO_DATA) and one.dtype != COMPOUND for one in self.tensors.values())
+        bytes_of = (one.digest for one in self.tensors.values() if one.dtype not in (COMPOUND, FACTS))
+        was_read = any(digest not in (UNREAD, NO_DATA) for digest in bytes_of)
         are_hashed = not is_headers if is_headers or was_read else bool(self.files[0].sha256)
         for file in self.files:
             if bool(file.sha256) != are_hashed:

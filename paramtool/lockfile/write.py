@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paramtool.lockfile import digests
-from paramtool.lockfile.lock import VERSION, LockedModel
+from paramtool.lockfile.lock import FACTS, VERSION, LockedModel
 from paramtool.lockfile.words import quoted, shape_text
 
-FIRST_LINE = f"# paramtool.lock, version {VERSION}: `paramtool lock` writes it, `paramtool check` reads it"
+FIRST_LINE = "# paramtool.lock, version {}: `paramtool lock` writes it, `paramtool check` reads it"
 
 
 def text(models: Iterable[LockedModel]) -> str:
     """The whole file."""
-    lines = [FIRST_LINE]
-    for model in sorted(models, key=lambda one: one.path):
+    models = sorted(models, key=lambda one: one.path)
+    has_facts = any(tensor.dtype == FACTS for model in models for tensor in model.tensors.values())
+    lines = [FIRST_LINE.format(VERSION if has_facts else 1)]
+    for model in models:
         own = list(_lines(model))
         lines += ["", *own, f"lines b3:{digests.blake3_of(chr(10).join(own))}"]
     return "".join(f"{line}\n" for line in lines)

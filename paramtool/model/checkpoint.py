@@ -35,6 +35,8 @@ class Compound:
     """Listed as `name/part`."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """Facts that the parts do not show: the dense shape, scales, the axis."""
+    state: Node = EMPTY
+    """What a subclass of tensors was saved with; a reference stands for each tensor in it."""
 
 
 SHARDED = "shards"

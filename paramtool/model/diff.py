@@ -40,6 +40,10 @@ VERDICTS = (
 )  # fmt: skip
 KINDS = tuple(one.kind for one in VERDICTS)
 SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED, _ = KINDS
+LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
+"""Verdicts of tensors whose numbers both checkpoints have."""
+SAME_BYTES = "the same bytes, and what they stand for is in one of the two only"
+"""Why a tensor is undecided that no byte shows the values of."""
 LABELS: Mapping[str, str] = {one.kind: one.label for one in VERDICTS}
 WORDS: Mapping[str, str] = {one.kind: one.words for one in VERDICTS}
 

@@ -178,7 +178,7 @@ def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace("version 1", "version 2"), r"paramtool.lock:1: a lock of version 2"),
+        (lambda text: text.replace("version 1", "version 3"), r"paramtool.lock:1: a lock of version 3"),
         (lambda text: "hello\n" + text, r":1: not a lock of paramtool"),
         (
             lambda text: text[text.index("\n") + 1 :],

@@ -6,10 +6,10 @@ changed   those of layer 2 -> qkv of layer 2, by the same windows: how many elem
 
 from __future__ import annotations
 
-from paramtool.commands.diff.settled import LED_BACK, Settled
+from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import WindowPair
-from paramtool.model.diff import CHANGED, TensorDiff
+from paramtool.model.diff import CHANGED, LED_BACK, TensorDiff
 from paramtool.model.view import View
 from paramtool.passes.diff.numbering import numberless, numbers, renumbered
 

@@ -20,7 +20,7 @@ from paramtool.commands.diff.taken import taken, taken_as_casts
 from paramtool.commands.diff.unread import unread
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.sides import WindowPair
-from paramtool.model.diff import CHANGED, RENAMED, SAME, TensorDiff
+from paramtool.model.diff import CHANGED, LED_BACK, RENAMED, SAME, TensorDiff
 
 
 class Comparing(Settled):
@@ -107,10 +107,11 @@ class Comparing(Settled):
                 yield name, new
 
     def _compounds(self) -> None:
-        """Facts and scales of tensors that several windows or tensors make up, and signs that only one has."""
-        for one in compounds(*self.checkpoints, self.signed, self.sides):
+        """What no byte shows: facts of compounds, entries of headers, and signs that only one has."""
+        for one in list(compounds(self)):
             if one.b:
-                self.found[one.b[0]] = one
+                known = self.found.get(one.b[0])
+                self.found[one.b[0]] = known if known is not None and known.kind not in LED_BACK else one
             else:
                 self.gone.append(one)
         for one in other_scales(*self.checkpoints, [*self.found.values()]):

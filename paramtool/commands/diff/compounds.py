@@ -6,20 +6,21 @@ by their bytes alone, different numbers would be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import some
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, pending
-from paramtool.model.diff import ADDED, CAST, CHANGED, LAYOUT, REMOVED, RENAMED, SAME, TensorDiff
+from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, ROUNDED, SAME, SAME_BYTES, UNDECIDED, TensorDiff
 from paramtool.model.view import View
+from paramtool.passes.value_facts import differences, known, of_header
 
-MAX_VALUE = 40
-"""Characters of a fact that are shown."""
+if TYPE_CHECKING:
+    from paramtool.commands.diff.settled import Settled
 
 
 def pending_signs(a: Checkpoint, b: Checkpoint) -> frozenset[str]:
@@ -45,15 +46,40 @@ def labelled(checkpoint: Checkpoint, without: frozenset[str]) -> dict[str, View]
     return found
 
 
-def compounds(a: Checkpoint, b: Checkpoint, signed: frozenset[str], sides: Sides) -> Iterator[TensorDiff]:
-    """A verdict on each compound whose facts differ, and on each name with another pending sign."""
+def compounds(state: Settled) -> Iterator[TensorDiff]:
+    """Verdicts on what the bytes of tensors do not show: facts of compounds, entries of headers, pending signs.
+
+    A compound is compared with the one that its parts are made of; where there is none, and all its parts are found,
+    the bytes are the same and what they stand for is undecided.
+    """
+    a, b = state.checkpoints
+    old, new = known(a), known(b)
+    owners = {f"{name}/{part}": name for name in old for part in a.entries[name].value.parts}  # type: ignore[union-attr]
+    paired = set()
+    for name, facts in new.items():
+        rows = [state.found.get(f"{name}/{part}") for part in b.entries[name].value.parts]  # type: ignore[union-attr]
+        olds = {owners.get(one.a[0], "") for one in rows if one is not None and one.a}
+        other = name if name in old else olds.pop() if len(olds) == 1 else ""
+        paired.add(other)
+        if other and (how := differences(old[other], facts)):
+            yield TensorDiff(CHANGED, (other,), (name,), how=how)
+        elif not other and all(one is not None and one.kind in LED_BACK for one in rows):
+            yield TensorDiff(UNDECIDED, (), (name,), how=SAME_BYTES)
+    gone = {one.a for one in state.gone}
+    for name in old.keys() - paired:
+        if not any((f"{name}/{part}",) in gone for part in a.entries[name].value.parts):  # type: ignore[union-attr]
+            yield TensorDiff(UNDECIDED, (name,), (), how=SAME_BYTES)
+    heads = of_header(a), of_header(b)
+    for key in {**heads[1], **heads[0]}:
+        if key not in heads[0] or key not in heads[1]:
+            sides = [(key,) if key in head else () for head in heads]
+            yield TensorDiff(UNDECIDED, sides[0], sides[1], how=f"{SAME_BYTES}: an entry of the header")
+        elif how := differences(heads[0][key], heads[1][key]):
+            yield TensorDiff(CHANGED, (key,), (key,), how=f"by the header, {how}")
     for name, entry in b.entries.items():
-        other = a.entries.get(name)
-        if name in signed:
-            yield _of_sign(name, other, entry, sides)
-        elif isinstance(entry.value, Compound) and other is not None and (how := _facts(other, entry.value)):
-            yield TensorDiff(CHANGED, (name,), (name,), how=how)
-    for name in signed - b.entries.keys():
+        if name in state.signed:
+            yield _of_sign(name, a.entries.get(name), entry, state.sides)
+    for name in state.signed - b.entries.keys():
         yield TensorDiff(REMOVED, (name,), (), how="with a pending sign")
 
 
@@ -62,7 +88,7 @@ def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> I
     groups = [quantised.groups(side.entries) for side in (a, b)]
     if not any(groups):
         return
-    same = [one for one in found if one.kind in (SAME, RENAMED, LAYOUT, CAST)]
+    same = [one for one in found if one.kind in LED_BACK and one.kind != ROUNDED]
     alike = {name for one in same for name in one.a}, {name for one in same for name in one.b}
     for one in same:
         others = {
@@ -75,30 +101,6 @@ def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> I
         if others:
             how = f"the same codes, and other {some(sorted(others), 2)}"
             yield replace(one, kind=CHANGED, how=f"{one.how}, {how}" if one.how else how)
-
-
-def _facts(old: Entry, new: Compound) -> str:
-    """What differs between the facts of two compounds, in words; "" where nothing does."""
-    if not isinstance(old.value, Compound):
-        return f"is {new.kind} in B only"
-    if old.value.kind != new.kind:
-        return f"{old.value.kind} in A, {new.kind} in B"
-    keys = sorted({*old.value.facts, *new.facts})
-    return ", ".join(
-        f"{key} is {_short(old.value.facts.get(key))} in A and {_short(new.facts.get(key))} in B"
-        for key in keys
-        if _word(old.value.facts.get(key)) != _word(new.facts.get(key))
-    )
-
-
-def _word(value: object) -> str:
-    """A value as text; a NaN equals a NaN."""
-    return repr(dict(value)) if isinstance(value, Mapping) else repr(value)
-
-
-def _short(value: object) -> str:
-    text = _word(value)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
 def _of_sign(name: str, old: Entry | None, new: Entry, sides: Sides) -> TensorDiff:

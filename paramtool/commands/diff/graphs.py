@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.commands.diff.settled import LED_BACK, Settled
+from paramtool.commands.diff.settled import Settled
 from paramtool.errors import plural
 from paramtool.model.conventions import COUNTERS
-from paramtool.model.diff import LAYOUT, RENAMED, SAME
+from paramtool.model.diff import LAYOUT, LED_BACK, RENAMED, SAME
 from paramtool.model.view import View
 
 Views = Mapping[str, View]

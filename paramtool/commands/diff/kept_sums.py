@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands.diff.explained import Explained
-from paramtool.commands.diff.settled import LED_BACK, Settled
+from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.shifted import are_one, is_floating, rounded, shift_of
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.source import Source
 from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.spec import Cell
+from paramtool.model.diff import LED_BACK
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
 

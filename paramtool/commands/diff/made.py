@@ -10,11 +10,11 @@ from paramtool.commands.diff import axes_beside, explained
 from paramtool.commands.diff.beside import NamedRun, beside, runs_of
 from paramtool.commands.diff.networks import of_networks
 from paramtool.commands.diff.parts import PartSearch
-from paramtool.commands.diff.settled import LED_BACK, MadeOf, Settled, made_of
+from paramtool.commands.diff.settled import MadeOf, Settled, made_of
 from paramtool.commands.diff.tables import Proposal, facts_of, of_dialects
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import is_constant, is_number
-from paramtool.model.diff import CHANGED, LAYOUT, RENAMED, TensorDiff
+from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, RENAMED, TensorDiff
 from paramtool.model.plan import Target
 from paramtool.model.view import View
 from paramtool.passes.diff.moves import moves_of

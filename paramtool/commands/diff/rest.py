@@ -7,14 +7,14 @@ from functools import cached_property
 
 from paramtool.commands._differences import declared_names
 from paramtool.commands.diff.same_places import NEAR, names_in_front
-from paramtool.commands.diff.settled import LED_BACK, Settled, may_be_cast
+from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.commands.diff.tied_parts import SharedNames
 from paramtool.commands.diff.ties import memory_of
 from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, RENAMED, UNDECIDED, TensorDiff
+from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
 from paramtool.model.view import View
 

@@ -14,7 +14,7 @@ from paramtool.engine.compare.axes import AxesWay
 from paramtool.engine.compare.cast_verdicts import CastPair, is_rounding, narrow
 from paramtool.engine.compare.sides import Sides, WindowPair, is_constant
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import CAST, CHANGED, LAYOUT, RENAMED, ROUNDED, SAME, Distance, TensorDiff
+from paramtool.model.diff import CHANGED, LAYOUT, LED_BACK, ROUNDED, Distance, TensorDiff
 from paramtool.model.plan import Copy, Target
 from paramtool.model.tiling import unread
 from paramtool.model.view import View, cut_at_axes, reshaped, seen_through
@@ -26,8 +26,6 @@ SURE_NBYTES = 64
 
 CUT = "cut elsewhere: "
 """In front of a map of a tensor that has more or fewer elements than the same name has in the first."""
-LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
-"""Verdicts of tensors whose numbers both checkpoints have."""
 
 
 class MadeOf(NamedTuple):

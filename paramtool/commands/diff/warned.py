@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramtool.commands.diff.settled import LED_BACK
 from paramtool.commands.diff.tied_parts import LostTie
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.cast_verdicts import ROUNDING
 from paramtool.errors import plural, some
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import CAST, LAYOUT, ROUNDED, SAME, TensorDiff
+from paramtool.model.diff import CAST, LAYOUT, LED_BACK, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.numbering import layer_place, number_words, without_number_words
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -305,7 +306,7 @@ class _JoinedTensors:
             return View(int(value.storage) + first, value.dtype, value.offset, value.shape, value.strides)
         if isinstance(value, Compound):
             parts = {label: self._renumbered(part, first) for label, part in value.parts.items()}
-            return Compound(value.kind, {k: part for k, part in parts.items() if isinstance(part, View)}, value.facts)
+            return replace(value, parts={k: part for k, part in parts.items() if isinstance(part, View)})
         return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects, FormatError
@@ -13,8 +13,8 @@ from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
 from paramtool.formats.torch import shared_params
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
-from paramtool.formats.torch.names import walk
-from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
+from paramtool.formats.torch.names import states_of, walk
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
 from paramtool.model.view import View
@@ -101,10 +101,17 @@ def checkpoint_of(
     """
     where = storages.source.path
     tree, named, escaped = walk(value, where, storages.pickle_nbytes)
+    states = states_of(named, where, storages.pickle_nbytes)
     roles = object_tree.roles(tree)
     entries: dict[str, Entry] = {}
     for name, tensor in named:
         found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
+        if isinstance(found, Compound) and name in states:
+            state, inside = states[name]
+            held = {label: one.value for label, one in inside.items()}
+            views = {k: storages.inlined(name, v) if isinstance(v, InlineView) else v for k, v in held.items()}
+            more = {k: v for k, v in views.items() if isinstance(v, View) and v not in found.parts.values()}
+            found = replace(found, parts={**found.parts, **more}, state=state)
         entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)
     escapes = ["some names collide and have their dots escaped"] if escaped else []
     checkpoint = Checkpoint(

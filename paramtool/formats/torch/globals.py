@@ -50,7 +50,7 @@ class StorageRef(NamedTuple):
 class PickledTensor:
     """A tensor as a pickle makes it."""
 
-    __slots__ = ("kind", "requires_grad", "state", "value")
+    __slots__ = ("kind", "requires_grad", "state", "value", "wrapped")
 
     def __init__(self, value: Value, requires_grad: bool | None = None, kind: str = "") -> None:
         self.value = value
@@ -59,6 +59,8 @@ class PickledTensor:
         """As of `Entry`."""
         self.state: object = None
         """Python attributes that were set on it; they may hold tensors of their own."""
+        self.wrapped: object = None
+        """What a subclass was saved with, its tensors included."""
 
     def build(self, state: object) -> None:
         """Keep attributes that are set; an empty state says nothing."""
@@ -187,6 +189,7 @@ def _pending(value: Value, metadata: object) -> Value:
 def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
     if isinstance(data, PickledTensor):
         made = PickledTensor(data.value, _flag(requires_grad), "parameter")
+        made.wrapped = data.wrapped
         made.build(state if state is not None else data.state)
         return made
     return PickledTensor(Unreadable(_unknown(data) or "a valid tensor, which its data is not"))
@@ -258,7 +261,9 @@ def _jagged(*args: object) -> PickledTensor:
 
 def _wrapped(kind: str, value: object) -> PickledTensor:
     parts = _tensors_in(value)
-    return _parts(kind, dict(parts), {}) if parts else PickledTensor(Unreadable(kind))
+    made = _parts(kind, dict(parts), {}) if parts else PickledTensor(Unreadable(kind))
+    made.wrapped = value
+    return made
 
 
 MAX_LOOKED_AT = 1000
@@ -307,10 +312,14 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
     made = make(*args)
     if isinstance(made, PickledTensor) and isinstance(made.value, NoData):
         kind, shape = _path(type_), made.value.shape
+        dtype, found = made.value.dtype.name, None
         if shard := _shards.value_of(kind, shape, state):
-            return PickledTensor(shard, made.requires_grad)
-        if parts := _tensors_in(state):
-            return _parts(kind, dict(parts), {"shape": shape, "dtype": made.value.dtype.name})
+            found = PickledTensor(shard, made.requires_grad)
+        elif parts := _tensors_in(state):
+            found = _parts(kind, dict(parts), {"shape": shape, "dtype": dtype})
+        if found is not None:
+            found.wrapped = state
+            return found
     if isinstance(made, PickledTensor):
         made.build(state)
     return made

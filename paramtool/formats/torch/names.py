@@ -15,7 +15,7 @@ from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
 from paramtool.formats.pickle.values import INERT, MAPPINGS, MAX_VALUE_NBYTES, SEQUENCES, Global, Instance, PickledSpan
 from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, array_tensor
-from paramtool.model.checkpoint import escaped_name, unescaped_name
+from paramtool.model.checkpoint import Compound, escaped_name, unescaped_name
 from paramtool.model.objects import (
     MAX_DEPTH,
     STREAM,
@@ -76,6 +76,8 @@ _CHANGING = MAPPINGS | {
 }  # fmt: skip
 _VALUES = (INERT - _CHANGING) | {"torch.Size", "torch.device", LAYOUT}
 """Classes of objects that never change: whether two places hold one of them or two equal ones makes no difference."""
+_OF_PROCESS = frozenset(("_thread_id", "_hash", "_dim_group_names"))
+"""Attributes of a DeviceMesh that are of the process that saved it (torch/distributed/device_mesh.py)."""
 Path = tuple[str, ...]
 
 
@@ -88,6 +90,8 @@ class Walk:
     shared: SharedIds
     names: Iterator[str] | None = None
     """Names to use instead of plain ones, in order; None on the first walk."""
+    is_inner: bool = False
+    """Whether the value is what a subclass of tensors was saved with."""
     tensors: list[tuple[Path, PickledTensor]] = field(default_factory=list)
     places: int = 0
     characters: int = 0
@@ -110,6 +114,10 @@ class Walk:
             value = value.value() if value.nbytes <= MAX_VALUE_NBYTES else Instance(long_value(value), (), False)
         if isinstance(value, PickledTensor):
             ref = TensorRef(self._name(path, value))
+            if self.is_inner and isinstance(value.value, Compound):
+                facts = Leaf(repr(sorted(value.value.facts.items())))
+                inside = self.node(value.wrapped, (*path, "state"))
+                return Opaque(value.value.kind, (("data", ref), ("facts", facts), ("state", inside)))
             if value.state is None:
                 return ref
             state = self.node(_attributes(value.state), (*path, "state"))
@@ -290,7 +298,8 @@ class Walk:
         if value.sequence:
             yield "items", Sequence("list", self._items(value.sequence, path))
         if isinstance(value.state, dict):
-            yield "state", Mapping("dict", self._state_pairs(value.state, path))
+            state = {k: v for k, v in value.state.items() if not (self.is_inner and k in _OF_PROCESS)}
+            yield "state", Mapping("dict", self._state_pairs(state, path))
         elif value.state is not None:
             yield "state", self.node(value.state, path)
 
@@ -385,6 +394,20 @@ def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tupl
     if escaped or BARE in names:
         tree = Walk(where, bounds, shared, iter(names)).node(value, ())
     return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], escaped
+
+
+def states_of(
+    named: Iterable[tuple[str, PickledTensor]], where: str, pickle_nbytes: int
+) -> dict[str, tuple[Node, dict[str, PickledTensor]]]:
+    """{name: (what a subclass of tensors was saved with, the tensors in it by their labels)}; UnsafeError as `walk`."""
+    wrapped = {name: tensor.wrapped for name, tensor in named if isinstance(tensor.value, Compound) and tensor.wrapped}
+    inner = Walk(where, Bounds.of(pickle_nbytes), shared_ids([*wrapped.values()]), is_inner=True)
+    found: dict[str, tuple[Node, dict[str, PickledTensor]]] = {}
+    for name, value in wrapped.items():
+        start = len(inner.tensors)
+        node = inner.node(value, ())
+        found[name] = node, {unescaped_name(path): tensor for path, tensor in inner.tensors[start:]}
+    return found
 
 
 def names_of(paths: list[Path]) -> tuple[list[str], bool]:

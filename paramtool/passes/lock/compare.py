@@ -10,6 +10,7 @@ from paramtool.errors import plural, some
 from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
+    FACTS,
     MEMORY,
     NO_DATA,
     UNREAD,
@@ -120,6 +121,9 @@ class _Judge:
 
     def _by_name(self) -> Iterator[Finding]:
         """Each tensor by its name."""
+        has_more = any(one.dtype == FACTS and name not in self.locked.tensors for name, one in self.now.tensors.items())
+        if has_more and self._are_same_files():  # an earlier paramtool knew less of the same bytes
+            return
         for name, was in self.locked.tensors.items():
             found = self.now.tensors.get(name)
             if found is None and (other := self._tied_by_config(was)):
@@ -307,6 +311,8 @@ def _difference(was: LockedTensor, found: LockedTensor) -> str:
         return ""
     if NO_DATA in (was.digest, found.digest):
         return "had no bytes, has some" if was.digest == NO_DATA else "had bytes, has none"
+    if was.dtype == FACTS:
+        return "has other attributes, or the entry of the header says something else; the lock has the digest of these"
     if was.dtype == COMPOUND:
         return "has another shape, scale, zero point or kind; the lock has the digest of these"
     return "has other numbers"

@@ -1,0 +1,241 @@
+"""What tensors of torchao, DTensors and quantised tensors are beside their bytes: no command calls two the same.
+
+Each attribute that the library reads is changed alone, in the file that the library wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import paramtool
+from paramtool.commands.diff.diff import diff
+from paramtool.commands.verify import verify
+from paramtool.model.diff import CHANGED, UNDECIDED
+
+ALLOWED: dict[str, Any] = {"force": True, "allow_unknown": True}
+W = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def judged(a: Path, b: Path) -> list[bool]:
+    """Whether each command calls the two the same."""
+    lock = a.with_suffix(".lock")
+    paramtool.lock([a], lock, **ALLOWED)
+    paramtool.lock([b], b.with_suffix(".lock"), **ALLOWED)
+    contents = [read_content(path.with_suffix(".lock")) for path in (a, b)]
+    digests = [dict(paramtool.inspect(path, digest=True).digests or {}) for path in (a, b)]
+    return [
+        diff(a, b, allow_unknown=True).is_same,
+        diff(b, a, allow_unknown=True).is_same,
+        not verify(b, a, allow_unknown=True).differences,
+        not verify(b, a, tensors_only=True, allow_unknown=True).differences,
+        contents[0] == contents[1],
+        digests[0] == digests[1],
+        is_locked(b, lock),
+        is_locked(b, lock, content_only=True),
+    ]
+
+
+def read_content(lock: Path) -> str:
+    return next(line for line in lock.read_text().splitlines() if line.startswith("content "))
+
+
+def is_locked(path: Path, lock: Path, **more: bool) -> bool:
+    text = lock.read_text()
+    again = path.with_name("again.lock")
+    model = next(line for line in text.splitlines() if line.startswith("model "))
+    moved = text.replace(model, f"model {path.name}")
+    body = moved[moved.index("model ") : moved.index("\nlines ")]
+    again.write_text(moved[: moved.index("\nlines ")] + f"\nlines b3:{blake3(body)}\n")
+    return paramtool.check([path], lock=again, allow_unknown=True, **more).exit_code == 0
+
+
+def blake3(text: str) -> str:
+    from blake3 import blake3 as function
+
+    return str(function(text.encode()).hexdigest())
+
+
+def quantised() -> dict[str, torch.Tensor]:
+    """Subclasses of torchao, each of a small layer."""
+    quantization = pytest.importorskip("torchao.quantization")
+    found = {}
+    for name in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig",
+                 "IntxWeightOnlyConfig"):  # fmt: skip
+        if config := getattr(quantization, name, None):
+            layer = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False, dtype=torch.bfloat16))
+            layer[0].weight.data.copy_(W)
+            quantization.quantize_(layer, config())
+            found[name] = layer[0].weight.detach()
+    return found
+
+
+KINDS = ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig",
+         "IntxWeightOnlyConfig"]  # fmt: skip
+
+
+def other(value: Any) -> Any:
+    """Another value of the type of one; None where none is made here."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return f"{value}2"
+        case list() | tuple():
+            return type(value)([*value[:-1], other(value[-1])]) if value and type(value) in (list, tuple) else None
+        case torch.dtype():
+            return torch.float16 if value != torch.float16 else torch.bfloat16
+        case torch.Tensor():
+            return value.clone() if value.is_quantized else (value.float() + 1).to(value.dtype)
+        case None:
+            return 3
+    return None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_attribute_of_a_subclass(kind: str, tmp_path: Path) -> None:
+    weight = quantised()[kind]
+    a, b = tmp_path / "a.pt", tmp_path / "b.pt"
+    torch.save({"w": weight}, a)
+    torch.save({"w": weight}, b)
+    assert all(judged(a, b))
+    tried = 0
+    for key, value in vars(weight).items():
+        changed = other(value)
+        if changed is None or (isinstance(value, torch.Tensor) and torch.equal(value.float(), changed.float())):
+            continue
+        setattr(weight, key, changed)
+        torch.save({"w": weight}, b)
+        setattr(weight, key, value)
+        assert not any(judged(a, b)), (key, judged(a, b))
+        tried += 1
+    assert tried >= 3
+
+
+def altered(value: Any) -> Iterator[Any]:
+    """A value of JSON with one of its leaves changed or left out, each in turn."""
+    if isinstance(value, dict):
+        for key in value:
+            yield {k: v for k, v in value.items() if k != key}
+            yield from ({**value, key: one} for one in altered(value[key]))
+    elif (changed := other(value)) is not None:
+        yield changed
+
+
+@pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig"])
+def test_each_entry_of_the_header_of_torchao(kind: str, tmp_path: Path) -> None:
+    support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support")
+    state, metadata = support.flatten_tensor_state_dict({"0.weight": quantised()[kind], "0.bias": W[0].clone()})
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    save_file(state, a, metadata)
+    save_file(state, b, metadata)
+    assert all(judged(a, b))
+    others = [{k: v for k, v in metadata.items() if k != key} for key in metadata]
+    others += [
+        {**metadata, key: json.dumps(one)} for key, text in metadata.items() for one in altered(json.loads(text))
+    ]
+    assert len(others) > 8
+    for one in others:
+        save_file(state, b, one)
+        assert not any(judged(a, b)), one
+
+
+def test_metadata_that_names_no_tensor_is_no_value(tmp_path: Path) -> None:
+    """A title, a date, the tags of a training: the weights are the same."""
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    save_file({"model.w": W}, a, {"modelspec.title": "one", "ss_tag_frequency": '{"dog": {"cat": 1}}', "format": "pt"})
+    save_file({"model.w": W}, b, {"modelspec.title": "two", "model": "x"})
+    assert diff(a, b).is_same and not diff(a, b).judge(strict=True) and not verify(b, a, tensors_only=True).differences
+
+
+def test_a_layer_that_a_header_names(tmp_path: Path) -> None:
+    """ComfyUI: one entry names the format of each layer."""
+    layers = {"format_version": "1.0", "layers": {"model.0": {"format": "float8_e4m3fn"}}}
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for path, kind in ((a, "float8_e4m3fn"), (b, "float8_e5m2")):
+        layers["layers"]["model.0"]["format"] = kind  # type: ignore[index]
+        save_file({"model.0.weight": W}, path, {"_quantization_metadata": json.dumps(layers)})
+    assert not any(judged(a, b))
+
+
+def test_bytes_whose_meaning_is_in_one_of_the_two(tmp_path: Path) -> None:
+    """The parts of a quantised tensor, and beside them nothing that says what they are."""
+    from paramtool.cli._diff_rows import verdict
+
+    weight = quantised()["Int8WeightOnlyConfig"]
+    torch.save({"w": weight}, tmp_path / "a.pt")
+    parts = {f"w.{key}": value for key, value in vars(weight).items() if isinstance(value, torch.Tensor)}
+    save_file(parts, tmp_path / "b.safetensors")
+    for pair in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
+        found = diff(*(tmp_path / name for name in pair))
+        assert not found.is_same and UNDECIDED in {one.kind for one in found.tensors}
+        assert verdict(found) == "same bytes, undecided values"
+
+
+def test_a_compound_under_another_name(tmp_path: Path) -> None:
+    weight = quantised()["Int8WeightOnlyConfig"]
+    torch.save({"m.w": weight}, tmp_path / "a.pt")
+    torch.save({"x.w": weight}, tmp_path / "b.pt")
+    assert diff(tmp_path / "a.pt", tmp_path / "b.pt").is_same
+    weight.block_size = [64, 1]
+    torch.save({"x.w": weight}, tmp_path / "b.pt")
+    found = diff(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert not found.is_same and CHANGED in {one.kind for one in found.tensors}
+
+
+def test_torchs_own_quantised_tensors(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.pt", tmp_path / "b.pt"
+    scales, zeros = torch.rand(64) + 0.5, torch.zeros(64)
+    codes: dict[str, Callable[[float, int], torch.Tensor]] = {
+        "tensor": lambda scale, zero: torch._make_per_tensor_quantized_tensor(W.to(torch.uint8), scale, zero),
+        "channel": lambda scale, zero: torch._make_per_channel_quantized_tensor(
+            W.to(torch.uint8), scales * scale, zeros + zero, 0
+        ),
+    }
+    for made in codes.values():
+        torch.save({"w": made(0.5, 3)}, a)
+        for scale, zero in ((0.25, 3), (0.5, 4)):
+            torch.save({"w": made(scale, zero)}, b)
+            assert not any(judged(a, b))
+
+
+def test_placements_of_a_dtensor(tmp_path: Path) -> None:
+    """The same bytes are rows of one whole, or columns of another."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    if dist.is_initialized():
+        pytest.skip("torch.distributed is in use")
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        meshes = [init_device_mesh("cpu", (1,)) for _ in range(2)]
+        states = [(meshes[0], [Shard(0)]), (meshes[1], [Shard(0)]), (meshes[0], [Shard(1)]), (meshes[0], [Replicate()])]
+        for k, (mesh, places) in enumerate(states):
+            torch.save({"w": distribute_tensor(W, mesh, places)}, tmp_path / f"{k}.pt")
+    finally:
+        dist.destroy_process_group()
+    assert all(judged(tmp_path / "0.pt", tmp_path / "1.pt"))
+    for k in (2, 3):
+        assert not any(judged(tmp_path / "0.pt", tmp_path / f"{k}.pt"))
+
+
+def test_a_finding(findings: Path, tmp_path: Path) -> None:
+    """Block sizes of one row and of one column: other numbers from the same bytes."""
+    at = findings / "field" / "diff-attributes"
+    a, b = (tmp_path / name for name in ("a.pt", "b.pt"))
+    a.write_bytes((at / "i8_row.pt").read_bytes())
+    b.write_bytes((at / "i8_col.pt").read_bytes())
+    assert not any(judged(a, b))
+    (one,) = (one for one in diff(a, b).tensors if one.kind != "same")
+    assert one.kind == CHANGED and "block_size is [1, 4] in A and [4, 1] in B" in one.how
