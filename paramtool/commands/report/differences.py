@@ -84,13 +84,11 @@ def change_words(one: TensorDiff) -> str:
 
 def changed(found: Diffed) -> list[TensorDiff]:
     """Changed and rounded tensors, the largest difference first."""
-    every = [one for one in found.tensors if one.kind in (CHANGED, ROUNDED)]
-    return sorted(every, key=lambda one: -_weight(one))
 
+    def weight(one: TensorDiff) -> float:  # of another shape, or of a type without numbers: first
+        return inf if one.change is None or one.change.largest is None else one.change.largest
 
-def _weight(one: TensorDiff) -> float:
-    """Of another shape, or of a type without numbers: first."""
-    return float("inf") if one.change is None or one.change.largest is None else one.change.largest
+    return sorted((one for one in found.tensors if one.kind in (CHANGED, ROUNDED)), key=weight, reverse=True)
 
 
 def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memory: int) -> list[ChangedRows]:

@@ -17,7 +17,7 @@ MAX_FINDINGS = 200
 
 def findings(found: Inspection) -> list[Row]:
     """Everything that somebody should know of a checkpoint; one row that says so if that is nothing."""
-    rows = [*_unsafe(found), *_rules(found), *_bytes(found), *_ties(found), *_notes(found)]
+    rows = list(_rows(found))
     if not any(severity in (ERROR, WARNING) for severity, _, _ in rows):
         rows.insert(0, (GOOD, "fine", "nothing unsafe, and no bytes that no tensor uses"))
     if len(rows) > MAX_FINDINGS:
@@ -29,7 +29,7 @@ def findings(found: Inspection) -> list[Row]:
     return rows
 
 
-def _unsafe(found: Inspection) -> Iterator[Row]:
+def _rows(found: Inspection) -> Iterator[Row]:
     for one in found.unsafe:
         yield ERROR, "unsafe", f"{one.path} is {'called' if one.called else 'named'} by the file; it was not run"
     for name, unknown in found.unsafe_sidecars.items():
@@ -42,15 +42,9 @@ def _unsafe(found: Inspection) -> Iterator[Row]:
             f"{', '.join(allowed[:6])}{' and more' * (len(allowed) > 6)}: data of classes that are "
             "not known, none of them imported",
         )
-
-
-def _rules(found: Inspection) -> Iterator[Row]:
-    for one in found.findings or ():
-        finding = shown(one)
+    for broken in found.findings or ():
+        finding = shown(broken)
         yield finding.severity if finding.severity in (ERROR, WARNING) else NOTE, finding.kind, finding.sentence
-
-
-def _bytes(found: Inspection) -> Iterator[Row]:
     if found.unused_nbytes:
         storages = plural(len(found.graph.unused), "storage")
         yield WARNING, "unused", f"{size(found.unused_nbytes)} of {storages} belong to no tensor: dedup leaves them out"
@@ -58,17 +52,10 @@ def _bytes(found: Inspection) -> Iterator[Row]:
         yield NOTE, "not compared", "equal bytes in separate storages were not searched for: --equal reads all tensors"
     elif found.duplicate_nbytes:
         yield WARNING, "equal", f"{size(found.duplicate_nbytes)} are stored more than once: dedup stores them once"
+    if found.config is not None and not any(one.rule == "config-ties" for one in found.findings or ()):
+        from paramtool.commands.config_ties import text
 
-
-def _ties(found: Inspection) -> Iterator[Row]:
-    if found.config is None or any(one.rule == "config-ties" for one in found.findings or ()):
-        return
-    from paramtool.commands.config_ties import text
-
-    yield from ((WARNING, "config-ties", text(row)) for row in found.config.broken)
-
-
-def _notes(found: Inspection) -> Iterator[Row]:
+        yield from ((WARNING, "config-ties", text(row)) for row in found.config.broken)
     for group in found.parts.groups if found.parts else ():
         if group.decides:
             yield NOTE, "decide", f"{group.at}: the layout of {', '.join(group.names)} is decided by {group.decides}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from math import prod
@@ -50,7 +50,9 @@ class NetworkFigure(NamedTuple):
 
 def network_figures(found: Inspection) -> Iterator[NetworkFigure]:
     """A figure for each network that `inspect` lists; without grids where its table does not give them."""
-    known = _known(found)
+    known: dict[str, Network] = {}
+    with suppress(ParamtoolError):
+        known = {one.at: one for one in described(found.checkpoint)[0]}
     for one in found.networks:
         read = known.get(one.at) or _read(found, one.at, one.layout, one.spec)
         if read is None:
@@ -68,13 +70,6 @@ def network_figures(found: Inspection) -> Iterator[NetworkFigure]:
         yield NetworkFigure(one.at, one.spec, one.layout, one.source, tuple(grids), len(tensors) - len(grids), gates)
 
 
-def _known(found: Inspection) -> Mapping[str, Network]:
-    """The networks that the file describes itself."""
-    with suppress(ParamtoolError):
-        return {one.at: one for one in described(found.checkpoint)[0]}
-    return {}
-
-
 def _read(found: Inspection, at: str, layout: str, spec: str) -> Network | None:
     """A network that names and shapes show; None where the table finds none."""
     shapes = {name: view.shape for name, view in found.checkpoint.views().items()}
@@ -87,7 +82,9 @@ def _read(found: Inspection, at: str, layout: str, spec: str) -> Network | None:
 def _grid(tensor: LayoutTensor, read: Network) -> Grid | None:
     """A tensor with a band for each cell; None where its cells are no rectangles, or too many."""
     shape = tensor.shape
-    owner = contiguous("tensor", DTYPES["float32"], _flat(shape))
+    long = [size for size in shape if size != 1]
+    rows, columns = (1, prod(shape)) if len(long) < 2 else (long[0], prod(long[1:]))
+    owner = contiguous("tensor", DTYPES["float32"], (rows, columns))
     bands = []
     for place in islice(tensor.places(contiguous("tensor", DTYPES["float32"], shape)), MAX_BANDS + 1):
         left, top, right, bottom = part_of(place.view, owner)
@@ -96,14 +93,7 @@ def _grid(tensor: LayoutTensor, read: Network) -> Grid | None:
     area = sum((one.right - one.left) * (one.bottom - one.top) for one in bands)
     if len(bands) > MAX_BANDS or not prod(shape) or abs(area - 1) > 1e-6:
         return None
-    rows, columns = owner.shape
     return Grid(tensor.name, str(list(shape)), rows, columns, tuple(bands))
-
-
-def _flat(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Rows and columns: the first axis longer than 1, and all others."""
-    long = [size for size in shape if size != 1]
-    return (1, prod(shape)) if len(long) < 2 else (long[0], prod(long[1:]))
 
 
 def _named(place: Place, read: Network) -> tuple[str, str]:
@@ -113,13 +103,9 @@ def _named(place: Place, read: Network) -> tuple[str, str]:
     cells = [cell for _, cell in place.terms]
     kinds = " + ".join(KIND_WORDS.get(cell.kind, cell.kind) for cell in cells)
     one = cells[0]
-    layer = f", layer {one.layer}{' reverse' if one.direction else ''}" if _is_whole(read) else ""
+    is_whole = len(read.tensors) == 1 and read.spec.layers * read.spec.directions > 1
+    layer = f", layer {one.layer}{' reverse' if one.direction else ''}" if is_whole else ""
     return f"{one.gate or ''} {kinds}".strip() + layer, tint_of(one.gate, read)
-
-
-def _is_whole(read: Network) -> bool:
-    """Whether one tensor holds several layers or directions."""
-    return len(read.tensors) == 1 and read.spec.layers * read.spec.directions > 1
 
 
 def tint_of(gate: str, read: Network) -> str:

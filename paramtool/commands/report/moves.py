@@ -10,7 +10,7 @@ from paramtool.commands.report.sharing import NUMBERS
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.ribbons import Ribbon
 from paramtool.errors import plural
-from paramtool.model.diff import LineMove, LinePlace, TensorDiff
+from paramtool.model.diff import LinePlace, TensorDiff
 
 OWN_TINTS = len(SERIES) - 1
 """Things of one figure that have a tint each."""
@@ -47,14 +47,10 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
             made.setdefault(tuple(sorted({move.old for move in one.moves})), []).append(one)
     alike: dict[object, list[list[TensorDiff]]] = {}
     for diffs in made.values():
-        if len(diffs) > 1 or not _is_whole(diffs[0].moves):
+        first = diffs[0].moves[0]
+        if len(diffs) > 1 or len(diffs[0].moves) > 1 or not first.length == first.here.of == first.there.of:
             alike.setdefault(_numberless(diffs), []).append(diffs)
     return [_figure(same[0], len(same) - 1) for same in alike.values()]
-
-
-def _is_whole(moves: Sequence[LineMove]) -> bool:
-    """Whether one whole tensor became another."""
-    return len(moves) == 1 and moves[0].length == moves[0].here.of == moves[0].there.of
 
 
 def _numberless(diffs: Iterable[TensorDiff]) -> object:

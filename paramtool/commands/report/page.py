@@ -87,7 +87,13 @@ def _bytes(found: Inspection, tensors: Sequence[StoredTensor]) -> Markup:
     if not total:
         return paragraph("No tensor has bytes.", "lead")
     bar = stacked(
-        (_part_label(role, mark), nbytes, TINTS.get(role, "blank"), mark, f"{size(nbytes)}, {_share(nbytes, total)}")
+        (
+            "unused" if role == UNUSED else ROLE_WORDS.get(role, role) + (f", {mark}" if mark else ""),
+            nbytes,
+            TINTS.get(role, "blank"),
+            mark,
+            f"{size(nbytes)}, {100 * nbytes / total:.1f} %",
+        )
         for (role, mark), nbytes in counted.items()
     )
     label = f"{size(total)} of tensors: " + ", ".join(f"{one.label} {one.words}" for one in bar)
@@ -100,16 +106,6 @@ def _bytes(found: Inspection, tensors: Sequence[StoredTensor]) -> Markup:
         treemap(root, "Bytes by module"),
         folded("The same as a table", module_table(root)),
     ))  # fmt: skip
-
-
-def _part_label(role: str, mark: str) -> str:
-    if role == UNUSED:
-        return "unused"
-    return ROLE_WORDS.get(role, role) + (f", {mark}" if mark else "")
-
-
-def _share(nbytes: int, total: int) -> str:
-    return f"{100 * nbytes / total:.1f} %" if total else "0 %"
 
 
 def module_table(root: TreemapNode) -> Markup:
@@ -140,19 +136,16 @@ def _sharing(found: Inspection, groups: Sequence[SharedGroup], equal: Sequence[S
     )
     drawn = [*groups[:MAX_GROUPS], *equal[:MAX_GROUPS]]
     hidden = len(groups) + len(equal) - len(drawn)
-    table_rows = list(islice(rows(found), MAX_ROWS + 1))
+    made = list(islice(rows(found), MAX_ROWS + 1))
+    columns = (Column("Name", is_name=True), Column("Stored tensor", is_name=True), Column("Is"), Column("Evidence"))
+    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(made) > MAX_ROWS else ""
     return joined((
         paragraph(f"{lines}  {equal_words}" if drawn else f"No names share memory.  {equal_words}", "lead"),
         joined(figure(wired(one.owner, one.words, one.wires), caption(one)) for one in drawn),
         paragraph(f"{plural(hidden, 'more group')} of names are not drawn.") if hidden > 0 else EMPTY,
-        folded("The same as a table", _sharing_table(table_rows)) if table_rows else EMPTY,
+        folded("The same as a table", table(columns, made[:MAX_ROWS], f"Names that are views of other tensors{cut}"))
+        if made else EMPTY,
     ))  # fmt: skip
-
-
-def _sharing_table(made: Sequence[tuple[str, str, str, str]]) -> Markup:
-    columns = (Column("Name", is_name=True), Column("Stored tensor", is_name=True), Column("Is"), Column("Evidence"))
-    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(made) > MAX_ROWS else ""
-    return table(columns, made[:MAX_ROWS], f"Names that are views of other tensors{cut}")
 
 
 def _buffers(blocks: Sequence[StorageRuler]) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, P
 from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
 from paramtool.commands.report.facts import fact_list, fact_table
-from paramtool.commands.report.sides import both
 from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.errors import OutputError, plural
@@ -91,7 +90,7 @@ def report(
             *_differences(
                 found, second, memory=memory, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
             ),
-            *both(made, page_of.sections(second)),
+            *_both(made, page_of.sections(second)),
         ]
     text = page(_title(found, second), _head(found, second), made, _foot(found, second))
     content = text.encode("utf-8", "backslashreplace")
@@ -163,6 +162,20 @@ def _differences(
     if a.section is not None:
         first, second = section_of(first, a.section), section_of(second, a.section)
     return compared.sections(found, (first, second), (a.graph, b.graph), memory)
+
+
+def _both(a: Iterable[PageSection], b: Iterable[PageSection]) -> Iterator[PageSection]:
+    """The sections of two checkpoints: those of A, each followed by that of B where it says something else."""
+    mine, theirs = ({one.id: one for one in side} for side in (a, b))
+    for name in page_of.SECTION_IDS:
+        first, second = mine.get(name), theirs.get(name)
+        if first is not None and second is not None and first.body == second.body:
+            yield first._replace(title=f"{first.title} (A and B)")
+            continue
+        if first is not None:
+            yield first._replace(title=f"{first.title} (A{' only' if second is None else ''})")
+        if second is not None:
+            yield PageSection(f"{name}-b", f"{second.title} (B{' only' if first is None else ''})", second.body)
 
 
 def _title(found: Inspection, other: Inspection | None) -> str:
