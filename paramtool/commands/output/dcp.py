@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.commands.output.writer import Fitted, Keeping, Writer, unmarked_tensors
-from paramtool.errors import PlanError, UsageError, listed
+from paramtool.commands.output.writer import Fitted, Keeping, Writer, refuse_lost, unmarked_tensors
+from paramtool.errors import UsageError
 from paramtool.formats.dcp import write as dcp
 from paramtool.formats.dcp.metadata import NAME
 from paramtool.formats.folder.weight_names import WeightsName
@@ -31,9 +31,7 @@ def writer(torch: Writer) -> Writer:
         found = _fitted(inside.plan)
         shared = [f"which names share memory (their tensors are stored more than once): {one}" for one in found.parted]
         lost = (*inside.lost, *shared, *found.changed)
-        if lost and keeping.strict:
-            head = f"{plan.source}: torch.distributed.checkpoint cannot store:"
-            raise PlanError(listed(head, lost), hint="-o NAME.pt holds it; without --strict it is left out and named")
+        refuse_lost(plan, "torch.distributed.checkpoint", lost, keeping)
         left_out = (*inside.left_out, *shared, *found.changed)
         unsaid = tuple(unmarked_tensors(plan))
         return replace(inside, plan=found.plan, left_out=left_out, lost=lost, keeps_ties=not shared, unsaid=unsaid)

@@ -133,10 +133,7 @@ def plain(
         shared = tuple(parted(plan, links))
         tree = held(plan, checkpoint)
         lost = tuple(_not_in_plain_files(plan, checkpoint, shared, tree is not None))
-        if lost and keeping.strict:
-            head = f"{plan.source}: {name} files cannot store:"
-            hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
-            raise PlanError(listed(head, lost), hint=hint)
+        refuse_lost(plan, f"{name} files", lost, keeping)
         apart = replace(
             separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=()
         )
@@ -162,6 +159,13 @@ def plain(
         only_layout=only_layout,
         caveats=caveats,
     )
+
+
+def refuse_lost(plan: Plan, what: str, lost: tuple[str, ...], keeping: Keeping) -> None:
+    """PlanError if an output, which people call `what`, does not hold everything, and nothing may be left out."""
+    if lost and keeping.strict:
+        head = f"{plan.source}: {what} cannot store:"
+        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
 
 
 def _lacking(plan: Plan, refused: Mapping[str, str]) -> Plan:

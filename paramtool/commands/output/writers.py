@@ -9,11 +9,11 @@ from shlex import quote
 
 from paramtool.commands.output import dcp
 from paramtool.commands.output.onnx_models import ONNX
-from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
+from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain, refuse_lost
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
-from paramtool.errors import PlanError, UsageError, listed, some
+from paramtool.errors import UsageError, some
 from paramtool.formats import table
 from paramtool.formats.hdf5 import write as hdf5_write
 from paramtool.formats.msgpack import write as msgpack_write
@@ -31,9 +31,7 @@ from paramtool.model.plan import Plan
 def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects go into the metadata, but for what that cannot hold."""
     lost = (*safetensors.left_out_objects(plan), *torch_write.memory_formats(plan, checkpoint))
-    if lost and keeping.strict:
-        head = f"{plan.source}: safetensors cannot store:"
-        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
+    refuse_lost(plan, "safetensors", lost, keeping)
     return Fitted(plan, (*lost, *safetensors.objects_left_out_before(plan)), lost=lost)
 
 

@@ -5,7 +5,7 @@ torch.distributed.checkpoint keeps a tuple for each value: keys of dicts as stri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from paramtool.model.objects import (
     TensorRef,
     children,
     map_children,
+    map_tensors,
 )
 
 MIN_NODES = 100_000
@@ -74,24 +75,18 @@ class Grafts:
         self._mark = first + last
         if not has_names and not (last and first):
             return tree
-        return _grafted(tree, lambda inner: name_in(tree, name, inner), name, first)
+        return _grafted(map_tensors(tree, lambda inner: name_in(tree, name, inner)), name, first)
 
 
 def _has_tensor_keys(node: Node) -> bool:
     return isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items)
 
 
-def _grafted(node: Node, called: Callable[[str], str], name: str, first: int) -> Node:
+def _grafted(node: Node, name: str, first: int) -> Node:
     """A tree below a name, with the numbers of its shared objects after those of other trees."""
-    match node:
-        case TensorRef(inner):
-            return TensorRef(called(inner))
-        case Again(path):
-            return Again(f"{name}.{path}" if path else name)
-    made = map_children(node, lambda child: _grafted(child, called, name, first))
-    if isinstance(made, Mapping) and _has_tensor_keys(made):
-        keys = (TensorRef(called(key.name)) if isinstance(key, TensorRef) else key for key, _ in made.items)
-        made = replace(made, items=tuple((key, child) for key, (_, child) in zip(keys, made.items, strict=True)))
+    if isinstance(node, Again):
+        return Again(f"{name}.{node.path}" if node.path else name)
+    made = map_children(node, lambda child: _grafted(child, name, first))
     if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
         return replace(made, mark=made.mark + first)
     return made
