@@ -21,7 +21,7 @@ from paramtool.formats.record.optimizer import RecordedNames
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.nested import SEPARATOR, flat, leaves, nested
+from paramtool.model.nested import SEPARATOR, leaves, nested
 from paramtool.model.objects import Node, subtree, tensor_names
 from paramtool.model.optimizer import Binding, Move, MovedState, StateChoice
 from paramtool.model.plan import Plan, Requirement, Target
@@ -222,9 +222,9 @@ def finished(plan: Plan, outcome: Outcome, carried: Carried) -> tuple[Plan, Outc
     plan = replace(plan, requires=(*plan.requires, *carried.requires)) if carried.requires else plan
     if state is None:
         return plan, outcome
-    objects = plan.objects
-    if flat(source.objects) != source.objects:
-        objects = nested(objects, {name for _, name in leaves(source.objects)}) or objects
+    objects, old = plan.objects, {name: path for path, name in leaves(source.objects)}
+    if all(path == tuple(name.split(SEPARATOR)) for name, path in old.items()):  # as in files of flax
+        objects = nested(objects, old) or objects
     for section in dict.fromkeys(binding.optimizer.section for binding in state.bindings):
         before = subtree(source.objects, section) if section else source.objects
         objects = tree.changed(objects, section, lambda node, before=before: tree.sorted_as(node, before))  # type: ignore[misc]

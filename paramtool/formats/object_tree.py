@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import math
 from collections import abc
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,9 +24,8 @@ from typing import Any
 from paramtool.errors import plural
 from paramtool.model.checkpoint import ROLES, Entry, Section
 from paramtool.model.conventions import INERT
-from paramtool.model.nested import SEPARATOR, nested
+from paramtool.model.nested import SEPARATOR
 from paramtool.model.objects import (
-    EMPTY,
     LEFT_OUT,
     MAX_DEPTH,
     Again,
@@ -523,21 +522,9 @@ def with_role(entry: Entry, role: str | None) -> Entry:
     return entry if role is None or role == entry.role else entry._replace(role=role)
 
 
-def sections(objects: Node, names: Collection[str] = ()) -> tuple[Section, ...]:
-    """The top-level keys that hold tensors, if the file is nested; if there is only one, also the keys inside it.
-
-    Where names nest at `/`, these are the top-level groups, if one of them is an optimizer's or a copy's.  `names` are
-    those of a file that has no tree.
-    """
-    if objects == EMPTY and any(SEPARATOR in name for name in names):
-        objects = complete(objects, tuple(names))
+def sections(objects: Node) -> tuple[Section, ...]:
+    """The top-level keys that hold tensors, if the file is nested; if there is only one, also the keys inside it."""
     found = _sections(objects, "")
-    if not found and isinstance(objects, Mapping) and any(map(_may_nest, objects.items)):
-        tree = nested(objects) or objects
-        assert isinstance(tree, Mapping)
-        groups = {word(key): child for key, child in tree.items if isinstance(child, Mapping)}
-        of = {key: role_of(key, "model") for key, child in groups.items() if any(tensor_names(child))}
-        return () if set(of.values()) <= {"model"} else tuple(Section(k, f"{k}{SEPARATOR}", of[k]) for k in of)
     if isinstance(objects, Mapping) and {key for key, _ in objects.items if isinstance(key, str)} >= _OPTIMIZER:
         return tuple(replace(section, role="optimizer") for section in found)
     if len(found) == 1 and isinstance(objects, Mapping):
@@ -547,9 +534,11 @@ def sections(objects: Node, names: Collection[str] = ()) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def _may_nest(pair: tuple[Key, Node]) -> bool:
-    """Whether names can nest at `/` there."""
-    return isinstance(pair[1], Mapping) or (isinstance(pair[0], str) and SEPARATOR in pair[0])
+def groups(names: Iterable[str]) -> tuple[Section, ...]:
+    """The top-level groups of names that nest at `/` as sections, if one of them is an optimizer's or a copy's."""
+    tops = dict.fromkeys(name.partition(SEPARATOR)[0] for name in names if SEPARATOR in name)
+    of = {top: role_of(top, "model") for top in tops}
+    return () if set(of.values()) <= {"model"} else tuple(Section(top, f"{top}{SEPARATOR}", of[top]) for top in of)
 
 
 def _sections(objects: Node, outer: str) -> list[Section]:

@@ -63,6 +63,7 @@ def nested(tree: Node, but: Collection[str] = ()) -> Node | None:
     >>> [*leaves(nested(Mapping("dict", (("a/b", TensorRef("a/b")),))))]
     [(('a', 'b'), 'a/b')]
     """
+    but = {*but, *(name for path, name in leaves(tree) if path == tuple(name.split(SEPARATOR)))}
     tree = flat(tree, but)
     if not isinstance(tree, Mapping):
         return tree

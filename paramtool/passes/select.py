@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Ordered, Unreadable
-from paramtool.model.nested import SEPARATOR, nested
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Assembled, Cast
 from paramtool.passes.compat.wanted import plain_window
@@ -64,9 +63,8 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
         hint = f"do you mean {' or '.join(map(repr, near))}?" if near else ""
         raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}", hint)
     cut = len(found.prefix)
-    tree = nested(checkpoint.objects) if found.prefix.endswith(SEPARATOR) else checkpoint.objects
-    inside = subtree(tree or checkpoint.objects, found.name)
-    names = set(tensor_names(inside)) or set(Ordered(checkpoint.entries).under(found.prefix))
+    inside = subtree(checkpoint.objects, found.name)
+    names = set(tensor_names(inside))
     entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name in names}
     chosen = replace(checkpoint, entries=entries, sections=())
     used = {int(view.storage) for _, view in chosen.windows()}

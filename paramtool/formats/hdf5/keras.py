@@ -58,7 +58,7 @@ def read(path: str) -> Checkpoint:
     values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
     entries = object_tree.with_roles({name: Entry(value) for name, value in values.items()}, EMPTY)
-    sections = object_tree.sections(EMPTY, entries)
+    sections = object_tree.groups(entries)
     tree = EMPTY
     if sections:
         below = ((one.prefix, [name for name in entries if name.startswith(one.prefix)]) for one in sections)

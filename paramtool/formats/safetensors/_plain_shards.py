@@ -83,7 +83,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         storages={n: storage for n, storage in storages.items() if n in used} | dict(names.storages),
         entries=object_tree.with_roles(names.entries, tree),
         objects=tree,
-        sections=object_tree.sections(tree, names.entries),
+        sections=object_tree.sections(tree),
         metadata={**metadata, **names.leftover},
         index_metadata=own_metadata(said.metadata, names.entries),
         producer="paramtool",

@@ -50,7 +50,7 @@ def read(path: str) -> Checkpoint:
         storages={**storages, **names.storages} if names.storages else storages,
         entries=object_tree.with_roles(names.entries, objects),
         objects=objects,
-        sections=object_tree.sections(objects, names.entries),
+        sections=object_tree.sections(objects),
         metadata=names.leftover,
         modules=layouts.decode(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",

@@ -162,7 +162,7 @@ def _merge(
         storages=storages if plain is None else plain,
         entries={n: object_tree.with_role(e, roles.get(n)) for n, e in _order(entries, weight_map).items()},
         objects=tree,
-        sections=object_tree.sections(tree, entries),
+        sections=object_tree.sections(tree),
         metadata=metadata,
         index_metadata=own_metadata(index_metadata, entries),
         producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
