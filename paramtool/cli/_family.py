@@ -12,6 +12,7 @@ from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrap
 from paramtool.commands import dedup_many
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.dedup_many import Family
+from paramtool.passes import select
 
 MANY = 8
 """How many inputs a report lists; --verbose and --json list all."""
@@ -58,7 +59,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     yield ("not done", "slices, transposes and casts of tensors were not searched for")
     if found.written:
         first = found.members[0]
-        yield ("load it", whole(load_line(first.folder, first.wrapper)), wrapped(first.wrapper))
+        yield ("load it", whole(load_line(first.folder, first.order)), wrapped(select.wrapper(first.order)))
         yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))
 
 

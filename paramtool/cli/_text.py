@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import click
 
 from paramtool.cli._paths import EachPath, Path
 from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
+from paramtool.commands.adapter_config import NAME as ADAPTER_CONFIG
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
+from paramtool.passes import select
 
 _TORCH = "The suffix sets the format: .safetensors; .pt, .pth, .bin or .ckpt for torch"
 _FOLDER = "A folder becomes a folder."
@@ -56,13 +59,21 @@ EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "o
 """{how evidence begins: the same in short}, the strongest first."""
 
 
-def load_line(path: str, prefix: str = "", section: str = "") -> str:
-    """The line of Python that loads a file into a model.
+def load_line(path: str, names: Collection[str], section: str = "", *, is_plain: bool = False) -> str:
+    """The line of Python that loads a file, or a folder that is written, into a model; `names` are those in it.
 
-    >>> print(load_line("a.safetensors", prefix="module."))
+    PEFT gives the tensors of an adapter other names than its files have (`get_peft_model_state_dict`, 0.21).  It opens
+    the folder itself where `is_plain` says that every name is stored.
+
+    >>> print(load_line("a.safetensors", ["module.weight"]))
     paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
     """
-    said = {"only": section, "prefix": prefix}
+    is_folder = os.path.isfile(os.path.join(path, ADAPTER_CONFIG))
+    if is_folder and is_plain:
+        return f"peft.PeftModel.from_pretrained(base, {path!r})"
+    if is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
+        return f"peft.set_peft_model_state_dict(model, paramtool.torch.load_file({path!r}))"
+    said = {"only": section, "prefix": select.wrapper(names)}
     more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
     return f"paramtool.torch.load_model(model, {path!r}{more})"
 

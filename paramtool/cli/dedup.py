@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import click
@@ -230,8 +230,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if found.written and found.format == "torch":
         yield ("load it", whole(f"torch.load({found.output!r}, weights_only={not found.needs})"), "mmap=True works too")
     elif found.written:
-        section, prefix = _where_in(found)
-        yield ("load it", whole(load_line(found.output, prefix, section)), wrapped(prefix))
+        section, inside = _where_in(found)
+        line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
+        yield ("load it", whole(line), wrapped(select.wrapper(inside)))
         plain = f"{os.path.splitext(found.output)[0].removesuffix('.dedup')}.plain.safetensors"
         yield ("export", whole(f"paramtool export {quoted(found.output)} --all-names -o {quoted(plain)}"),
                "for programs without paramtool")  # fmt: skip
@@ -245,14 +246,13 @@ def _flag(found: Deduped) -> str:
     return "--subset" if lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
-def _where_in(found: Deduped) -> tuple[str, str]:
-    """The section of the model, and what a wrapper put before its names."""
+def _where_in(found: Deduped) -> tuple[str, Sequence[str]]:
+    """The section of the model, and the names in it."""
     names = found.plan.order
     section = next((section for section in sections(found.plan.objects) if section.role == "model"), None)
     if section is None:
-        return "", select.wrapper(names)
-    inside = [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
-    return section.name, select.wrapper(inside)
+        return "", names
+    return section.name, [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
 
 
 def _derived(found: Deduped) -> Iterator[_render.Row]:
