@@ -12,7 +12,6 @@ from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrap
 from paramtool.commands import dedup_many
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.dedup_many import Family
-from paramtool.passes import select
 
 MANY = 8
 """How many inputs a report lists; --verbose and --json list all."""
@@ -59,7 +58,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     yield ("not done", "slices, transposes and casts of tensors were not searched for")
     if found.written:
         first = found.members[0]
-        yield ("load it", whole(load_line(first.folder, first.order)), wrapped(select.wrapper(first.order)))
+        yield ("load it", whole(load_line(first.folder, [f"{first.wrapper}weight"])), wrapped(first.wrapper))
         yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paramtool.cli import _render
 from paramtool.cli._display import most
 from paramtool.cli._table import TableCell, brief, elidable, whole
-from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
+from paramtool.cli._text import count, evidence_in_short, exported, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
@@ -372,8 +372,7 @@ def _next_of_output(found: Inspection, path: str) -> Iterator[_render.Row]:
     if any(_is_fused(one.layout) for one in found.networks):
         yield ("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")
     else:
-        yield ("next", whole(f"paramtool export {path} --all-names -o {_beside(found, 'plain')}"),
-               "for programs without paramtool")  # fmt: skip
+        yield from exported("next", path, _beside(found, "plain"), found.checkpoint)
 
 
 def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
@@ -386,13 +385,15 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
     if _is_fused(source):
         return [("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")]
     many = plural(len(found.networks), "network")
-    if source == "torch":
-        return [("next", whole(f"paramtool fuse {path} --layout cudnn"), f"stores {many} as one buffer each")]
-    if source == "torch.cell":
-        return []
     is_said = all(one.source != "names and shapes" for one in found.networks)
     from paramtool.commands.networks import can_convert
 
+    if source == "torch":
+        if not can_convert(found.checkpoint, None, "cudnn"):
+            return []
+        return [("next", whole(f"paramtool fuse {path} --layout cudnn"), f"stores {many} as one buffer each")]
+    if source == "torch.cell":
+        return []
     if not can_convert(found.checkpoint, None if is_said else source, "torch"):
         return [("next", whole(f"paramtool guess {path}"), "names the facts that a conversion needs")]
     words = "" if is_said else f" --from {quoted(source)}"

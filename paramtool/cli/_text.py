@@ -11,10 +11,12 @@ import click
 from paramtool.cli._paths import EachPath, Path
 from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
+from paramtool.cli._table import whole
 from paramtool.commands.adapter_config import NAME as ADAPTER_CONFIG
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
 
 _TORCH = "The suffix sets the format: .safetensors; .pt, .pth, .bin or .ckpt for torch"
@@ -59,8 +61,10 @@ EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "o
 """{how evidence begins: the same in short}, the strongest first."""
 
 
-def load_line(path: str, names: Collection[str], section: str = "", *, is_plain: bool = False) -> str:
-    """The line of Python that loads a file, or a folder that is written, into a model; `names` are those in it.
+def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bool = False) -> str:
+    """The line of Python that loads a file, or a folder that is written, into a model.
+
+    `names` are those of the model, in the section `only` of the file.
 
     PEFT gives the tensors of an adapter other names than its files have (`get_peft_model_state_dict`, 0.21).  It opens
     the folder itself where `is_plain` says that every name is stored.
@@ -73,9 +77,18 @@ def load_line(path: str, names: Collection[str], section: str = "", *, is_plain:
         return f"peft.PeftModel.from_pretrained(base, {path!r})"
     if is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
         return f"peft.set_peft_model_state_dict(model, paramtool.torch.load_file({path!r}))"
-    said = {"only": section, "prefix": select.wrapper(names)}
+    said = {"only": only, "prefix": select.wrapper(names)}
     more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
     return f"paramtool.torch.load_model(model, {path!r}{more})"
+
+
+def exported(label: str, path: str, output: str, checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
+    """The row with the command that makes a file for programs without paramtool, where that does not grow too large."""
+    from paramtool.commands.export import MAX_EXPANDED_NBYTES
+
+    views = checkpoint.views().values()
+    if all(view.nbytes <= max(MAX_EXPANDED_NBYTES, view.byte_stop - view.byte_start) for view in views):
+        yield (label, whole(f"paramtool export {path} --all-names -o {output}"), "for programs without paramtool")
 
 
 def wrapped(prefix: str) -> str:

@@ -20,6 +20,7 @@ from paramtool.cli._text import (
     OUTPUT_FILE,
     Size,
     came_along,
+    exported,
     load_line,
     named,
     opens,
@@ -234,8 +235,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         line = load_line(found.output, inside, section, is_plain=not found.plan.aliases)
         yield ("load it", whole(line), wrapped(select.wrapper(inside)))
         plain = f"{os.path.splitext(found.output)[0].removesuffix('.dedup')}.plain.safetensors"
-        yield ("export", whole(f"paramtool export {quoted(found.output)} --all-names -o {quoted(plain)}"),
-               "for programs without paramtool")  # fmt: skip
+        yield from exported("export", quoted(found.output), quoted(plain), found.checkpoint)
     if found.written:
         yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 

@@ -73,8 +73,8 @@ class FamilyMember:
     """The section of the input that was taken."""
     left_out: tuple[str, ...]
     """What its folder does not hold, each with the reason."""
-    order: tuple[str, ...] = ()
-    """Its names, in order."""
+    wrapper: str = ""
+    """What all its names begin with because a module stood around the model when it was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,5 +361,5 @@ def _member(work: ManyWork, number: int, target: str, options: DedupOptions, *, 
             *lost,
             *others.left,
         ),
-        order=tuple(plan.order),
+        wrapper=select.wrapper(plan.order),
     )
