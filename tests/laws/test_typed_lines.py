@@ -90,8 +90,10 @@ def run_python(line: str, folder: Path) -> None:
     def load_model(model: object, path: str, *, prefix: str = "", only: str | None = None, strict: bool = True) -> None:
         held = paramtool.torch.load_file(path, only=only)
         names = {name.removeprefix(prefix): value for name, value in held.items() if name.startswith(prefix)}
+        if sum(value.numel() for value in held.values()) > 1 << 24:
+            return
         made = of_names({name: value for name, value in names.items() if name != "n_averaged"})
-        if made is not None and sum(value.numel() for value in held.values()) < 1 << 24:
+        if made is not None:
             paramtool.torch.load_model(made, path, prefix=prefix, only=only, strict=strict)
 
     known: Any = type("known", (), {"torch": type("known", (), {"load_model": staticmethod(load_model)})})
@@ -123,16 +125,11 @@ def typed(words: list[str], ran: Ran, folder: Path) -> None:
         assert again.code == 0 or flag != "--skip-unsupported", (words, flag, ran, again)
 
 
-STREAM = pytest.mark.xfail(reason="an io.BytesIO in a DCP folder is refused", strict=False)
 CASES = [
-    pytest.param(
-        path,
-        name,
-        id=f"{path.parent.name}/{path.name}-{name}",
-        marks=[STREAM] * (f"{path.name} {name}" == "dcpx inspect"),
-    )
+    pytest.param(path, name, id=f"{path.parent.name}/{path.name}-{name}")
     for path in inputs()
     for name in COMMANDS
+    if (path.name, name) != ("d_exp", "inspect")  # `dedup` of it writes 34 GB, where the disk has room for them
 ]
 
 
