@@ -12,12 +12,11 @@ from paramtool.cli._paths import EachPath, Path
 from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
 from paramtool.cli._table import whole
-from paramtool.commands.adapter_config import NAME as ADAPTER_CONFIG
+from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.passes import select
 
 _TORCH = "The suffix sets the format: .safetensors; .pt, .pth, .bin or .ckpt for torch"
 _FOLDER = "A folder becomes a folder."
@@ -72,7 +71,10 @@ def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bo
     >>> print(load_line("a.safetensors", ["module.weight"]))
     paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
     """
-    is_folder = os.path.isfile(os.path.join(path, ADAPTER_CONFIG))
+    from paramtool.commands.adapter_config import NAME
+    from paramtool.passes import select
+
+    is_folder = os.path.isfile(os.path.join(path, NAME))
     if is_folder and is_plain:
         return f"peft.PeftModel.from_pretrained(base, {path!r})"
     if is_folder or (names and all(name.startswith("base_model.model.") for name in names)):
@@ -84,8 +86,6 @@ def load_line(path: str, names: Collection[str], only: str = "", *, is_plain: bo
 
 def exported(label: str, path: str, output: str, checkpoint: Checkpoint) -> Iterator[tuple[str, ...]]:
     """The row with the command that makes a file for programs without paramtool, where that does not grow too large."""
-    from paramtool.commands.export import MAX_EXPANDED_NBYTES
-
     views = checkpoint.views().values()
     if all(view.nbytes <= max(MAX_EXPANDED_NBYTES, view.byte_stop - view.byte_start) for view in views):
         yield (label, whole(f"paramtool export {path} --all-names -o {output}"), "for programs without paramtool")

@@ -27,8 +27,8 @@ from paramtool.cli._text import (
     verify_line,
 )
 from paramtool.commands import export as export_command
-from paramtool.commands.export import MAX_EXPANDED_NBYTES
 from paramtool.commands.name_lists import pairs
+from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported

@@ -32,6 +32,7 @@ from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 from paramtool.errors import PlanError, UsageError, plural, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
@@ -77,7 +78,6 @@ AS_SAVED = (
     "the names are those that save_pretrained gives them, as in the input: from_pretrained turns them into the model's "
     "own, other loaders do not"
 )
-MAX_EXPANDED_NBYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from paramtool.model.display import size as size
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+MAX_EXPANDED_NBYTES = 1 << 30
+"""What one expanded tensor may grow to, if nothing else is said (`--max-bytes` of `export`)."""
 
 
 def parse_size(text: str) -> int:
