@@ -21,7 +21,7 @@ from paramtool.formats.folder.copies import starts_differ
 from paramtool.formats.folder.weight_names import STEMS, Weights
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, ShardPiece, Value
-from paramtool.model.dtype import DType
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import View, contiguous_strides
 
 _NUMBER = re.compile(r"(?i)(.*rank\D?)(\d+)(.*)|(.*?)(\d+)(\D*)")
@@ -147,7 +147,7 @@ def _together(joined: FolderTensors, held: list[tuple[Checkpoint, Value]]) -> Vi
         if not isinstance(value, Compound):
             return "is no part of a tensor in some of the files"
         shapes.add(value.facts["shape"])  # type: ignore[arg-type]  # as `_shards.value_of` sets it
-        dtypes.update(part.dtype for part in value.parts.values())
+        dtypes.update([DTYPES[name]] if (name := str(value.facts["dtype"])) else ())
         for piece in _said(value) or ():
             assert isinstance(piece, ShardPiece)
             part = value.parts[piece.part]

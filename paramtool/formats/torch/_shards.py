@@ -42,6 +42,7 @@ def value_of(kind: str, shape: tuple[int, ...], state: object) -> Compound | Non
     views = {label: value for label, one in held.items() if isinstance(value := getattr(one, "value", None), View)}
     if len(views) < len(held) or len({view.dtype for view in views.values()}) > 1:
         return None
+    facts: dict[str, object] = {"shape": shape, "dtype": next((view.dtype.name for view in views.values()), "")}
     try:
         found = _dtensor(shape, state, views) if name == "DTensor" else _sharded_tensor(shape, state, views)
         for one in found:
@@ -50,8 +51,8 @@ def value_of(kind: str, shape: tuple[int, ...], state: object) -> Compound | Non
                 raise ValueError(f"its part is {list(one.sizes)} at {list(one.here)} of {list(shape)}")
     except (AttributeError, KeyError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error) if type(error) is ValueError else "it does not say where it is, in a form that is known"
-        return Compound(kind, views, {"shape": shape, SHARDED: reason})
-    return Compound(kind, views, {"shape": shape, SHARDED: tuple(found)})
+        return Compound(kind, views, {**facts, SHARDED: reason})
+    return Compound(kind, views, {**facts, SHARDED: tuple(found)})
 
 
 def _sharded_tensor(shape: tuple[int, ...], state: Any, views: Mapping[str, View]) -> list[ShardPiece]:
