@@ -51,7 +51,21 @@ def test_every_parameter_has_a_name_and_a_type(name: str) -> None:
 # --- options ------------------------------------------------------------------------------------------------------
 
 OF_CONVERT = dict.fromkeys(
-    ("as_is", "dtype", "keep_float32", "allow_overflow", "into", "map", "format", "untie", "tie"), ""
+    (
+        "as_is",
+        "dtype",
+        "keep_float32",
+        "allow_overflow",
+        "dequantise",
+        "into",
+        "map",
+        "flatten",
+        "partial",
+        "format",
+        "untie",
+        "tie",
+    ),
+    "",
 )
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
