@@ -15,9 +15,14 @@ Everything is imported on first use, so that importing the package costs nothing
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+# `python -m paramtool`: nothing is imported from the current folder, which may hold a stranger's numpy.py.  What is
+# imported above was imported before.
+if getattr(sys, "argv", [])[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 

@@ -44,7 +44,7 @@ MAX_SAID = 2000
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder of the package: the keeper imports the same one."""
 MAIN = "import sys; sys.path[:] = {path!r}; from paramtool.formats import sandbox; sandbox.keep({number}, {module!r})"
-"""The keeper's program.  It searches the same paths for modules as this process; it does not add the current folder."""
+"""The keeper's program.  It searches the same paths for modules as this process, but never the current folder."""
 HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
@@ -173,7 +173,7 @@ class Keeper:
     def __init__(self, module: str) -> None:
         self.owner = os.getpid()
         self.channel, theirs = socket.socketpair()
-        path = list(dict.fromkeys([*sys.path, ROOT]))
+        path = list(dict.fromkeys([*(one for one in sys.path if one not in ("", os.getcwd())), ROOT]))
         program = MAIN.format(path=path, number=theirs.fileno(), module=module)
         with theirs:
             self.process = subprocess.Popen(

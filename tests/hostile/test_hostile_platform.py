@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,17 @@ def test_without(function: str, command: str, folder: Path, monkeypatch: pytest.
     assert "internal error" not in ran.err
     if (out := folder / "out.safetensors").exists():
         assert paramtool.load_file(out).keys() >= {"a", "b", "t", "c"}
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
+    """A downloaded folder may hold a numpy.py or an h5py.py, and `python -m` has it on its path."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file["w"] = [1.0, 2.0]
+    for name in ("numpy", "h5py", "click", "json", "typing", "signal", "blake3"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w')\nraise SystemExit(99)\n")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for words in (["-m", "paramtool", "dedup", "w.h5", "-o", "x.safetensors"], ["-m", "paramtool", "inspect", "w.h5"]):
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("ran-")]
