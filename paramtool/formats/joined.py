@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
+from operator import mul
 
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Assembled, Backing, Inline, Part, Storage
 from paramtool.model.tiling import are_disjoint
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View, contiguous, contiguous_strides
 
 Shape = tuple[int, ...]
 
@@ -57,32 +58,35 @@ class FolderTensors:
         entry = file.entries[name]
         self.entries[own or name] = entry._replace(value=self.here(file, entry.value))
 
-    def join(self, name: str, shape: Shape, pieces: Sequence[tuple[Checkpoint, View]]) -> None:
+    def join(self, name: str, dtype: DType, shape: Shape, pieces: Sequence[tuple[Checkpoint, View]]) -> None:
         """Add a tensor whose elements, row by row, are in the vectors of several files."""
-        dtype = pieces[0][1].dtype
         ends = accumulate((view.numel for _, view in pieces), initial=0)
         parts = [
             (contiguous(-1, dtype, view.shape, at), file, view) for at, (file, view) in zip(ends, pieces, strict=False)
         ]
         self.entries[name] = Entry(self._assembly(dtype, shape, parts))
 
-    def assembled(self, dtype: DType, shape: Shape, parts: Sequence[tuple[View, Checkpoint, View]]) -> View:
-        """A tensor of boxes: windows on the whole, which is storage -1, each with a file and where it is there.
+    def assembled(self, dtype: DType, shape: Shape, parts: Sequence[tuple[Shape, Shape, Checkpoint, View]]) -> View:
+        """A tensor of boxes, each with the index of its first element, its shape, a file and where it is there.
 
         Tensors of the same boxes share their storage.  ValueError unless each element is in exactly one.
         """
-        numel, count = prod(shape), sum(box.numel for box, _, _ in parts)
+        strides = contiguous_strides(shape)
+        boxes = [
+            (View(-1, dtype, sum(map(mul, start, strides)), sizes, strides), file, view)
+            for start, sizes, file, view in parts
+            if prod(sizes)
+        ]
+        numel, count = prod(shape), sum(box.numel for box, _, _ in boxes)
         if count < numel:
             raise ValueError(f"its parts have {count} of {plural(numel, 'element')}: what a rank saved is missing")
-        if count > numel or not are_disjoint(box for box, _, _ in parts):
+        if count > numel or not are_disjoint(box for box, _, _ in boxes):
             raise ValueError(f"its parts overlap; expected each of {plural(numel, 'element')} once")
-        if not numel:
-            return contiguous(self._new(0, Inline(b"")), dtype, shape)
-        if len(parts) == 1:
-            return self._there(*parts[0][1:])
-        key = dtype, shape, tuple((box, self._there(file, view)) for box, file, view in parts)
-        if key not in self._assembled:
-            self._assembled[key] = self._assembly(dtype, shape, parts)
+        if len(boxes) == 1:
+            return self._there(*boxes[0][1:])
+        key = dtype, shape, tuple((box, self._there(file, view)) for box, file, view in boxes)
+        if not numel or key not in self._assembled:
+            self._assembled[key] = self._assembly(dtype, shape, boxes)
         return self._assembled[key]
 
     def _there(self, file: Checkpoint, view: View) -> View:
@@ -91,9 +95,6 @@ class FolderTensors:
         return found
 
     def _assembly(self, dtype: DType, shape: Shape, parts: Sequence[tuple[View, Checkpoint, View]]) -> View:
-        backing = Assembled(tuple(Part(box, self._there(file, view)) for box, file, view in parts))
+        pieces = tuple(Part(box, self._there(file, view)) for box, file, view in parts)
+        backing = Assembled(pieces) if prod(shape) else Inline(b"")
         return contiguous(self._new(dtype.nbytes(prod(shape)), backing), dtype, shape)
-
-    def add_empty(self, name: str, shape: Shape, like: View) -> None:
-        """Add a tensor without elements."""
-        self.entries[name] = Entry(contiguous(self._new(0, Inline(b"")), like.dtype, shape))

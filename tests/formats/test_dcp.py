@@ -295,9 +295,9 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         r"'model.0.weight': no file has it at \[4, 0\]",
     ),
     "a chunk is missing": (
-        lambda m: m.state_dict_metadata["model.0.weight"].chunks.pop(), "its chunks have 20 of 35 elements"
+        lambda m: m.state_dict_metadata["model.0.weight"].chunks.pop(), "its parts have 20 of 35 elements"
     ),
-    "chunks overlap": (lambda m: _moved(m, (3, 0)), "its chunks overlap"),
+    "chunks overlap": (lambda m: _moved(m, (3, 0)), "its parts overlap"),
     "a chunk outside": (lambda m: _moved(m, (6, 0)), r"\[3, 5\] at \[6, 0\], outside of its shape \[7, 5\]"),
     "beyond the file": (lambda m: _info(m, offset=10**9), "ends at byte"),
     "inside another": (lambda m: _info(m, offset=1), "model.0.weight"),

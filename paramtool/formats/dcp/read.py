@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
-from typing import Any
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, MissingFileError, UnsafeError, plural, some
 from paramtool.formats import object_tree
@@ -32,12 +30,12 @@ from paramtool.formats.dcp.metadata import (
 from paramtool.formats.dcp.slice import SliceReader
 from paramtool.formats.dcp.tree import Grafts, name_in, tree_of
 from paramtool.formats.files import is_folder, open_source, unreadable
+from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unknown, Value
+from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unknown, Value
 from paramtool.model.objects import EMPTY, Node, TensorRef
-from paramtool.model.storage import Assembled, Inline, Part, SourceFile, Storage
-from paramtool.model.tiling import are_disjoint
-from paramtool.model.view import View, contiguous, contiguous_strides
+from paramtool.model.storage import SourceFile
+from paramtool.model.view import View
 
 
 def read(path: str) -> Checkpoint:
@@ -154,11 +152,7 @@ class _JoinedTensors:
         self._state = state
         self._pieces = pieces
         self._defects = pieces.defects
-        self._storages: dict[int, Storage] = {}
-        self._first: dict[SavedPiece, int] = {}
-        """The number of the first storage of an archive."""
-        self._assembled: dict[object, int] = {}
-        self._entries: dict[str, Entry] = {}
+        self._joined = FolderTensors()
 
     def checkpoint(
         self, unknown: tuple[Unknown, ...], notes: tuple[str, ...], empty: tuple[tuple[int, Place], ...]
@@ -188,8 +182,8 @@ class _JoinedTensors:
         return Checkpoint(
             format="dcp",
             files=(self._metadata, *self._pieces.files),
-            storages=self._storages,
-            entries=object_tree.with_roles(self._entries, tree),
+            storages=self._joined.storages,
+            entries=object_tree.with_roles(self._joined.entries, tree),
             objects=tree,
             sections=object_tree.sections(tree),
             producer="torch.distributed.checkpoint",
@@ -206,11 +200,11 @@ class _JoinedTensors:
         if found is None:
             return
         yield grafts.node(found.objects, name, len(place), piece.nbytes)
-        for inner, entry in found.entries.items():
+        for inner in found.entries:
             own = name_in(found.objects, name, inner)
-            if own in self._entries or (own in self._state.places and own != name):
+            if own in self._joined.entries or (own in self._state.places and own != name):
                 self._defects.append(f"{own!r:.200}: is the name of two tensors")
-            self._entries[own] = entry._replace(value=self._renumbered(entry.value, self._number(piece, found)))
+            self._joined.take(found, inner, own)
 
     # --- tensors -------------------------------------------------------------------------------------------------
 
@@ -219,44 +213,28 @@ class _JoinedTensors:
         chunks = [chunk for chunk in saved.chunks if prod(chunk.sizes)]
         if not prod(saved.shape):
             chunks = [chunk for chunk in saved.chunks if chunk.sizes == saved.shape][:1]
-        elif not self._tiles(name, saved, chunks):
+        held = [one for chunk in chunks if (one := self._held(name, saved, chunk)) is not None]
+        if len(held) < len(chunks):
             return False
-        held = [self._held(name, saved, chunk) for chunk in chunks]
-        entries = [entry for entry in held if entry is not None]
-        if len(entries) < len(held):
-            return False
-        if len(chunks) == 1:
-            self._entries[name] = entries[0]
-        elif not chunks:
-            self._add_empty(name, saved)
-        elif (storage := self._assembly(name, saved, chunks, entries)) is not None:
-            self._entries[name] = entries[0]._replace(value=contiguous(storage, saved.dtype, saved.shape))
-        return name in self._entries
-
-    def _add_empty(self, name: str, saved: SavedTensor) -> None:
-        """Add a tensor without elements."""
+        if len(held) == 1 and chunks[0].sizes == saved.shape:
+            self._joined.take(held[0], next(iter(held[0].entries)), name)
+            return True
         try:
-            self._entries[name] = Entry(contiguous(self._new(0, Inline(b"")), saved.dtype, saved.shape))
-        except ValueError as error:
-            self._defects.append(f"{name!r:.200}: {error}")
-
-    def _tiles(self, name: str, saved: SavedTensor, chunks: list[SavedChunk]) -> bool:
-        """Whether each element is in exactly one chunk; anything else is a defect."""
-        count, numel = sum(prod(chunk.sizes) for chunk in chunks), prod(saved.shape)
-        try:
-            if count < numel:
-                what = f"its chunks have {count} of {plural(numel, 'element')}: what a rank saved is missing"
-            elif count > numel or not are_disjoint(_box(saved, chunk) for chunk in chunks):
-                what = f"its chunks overlap; expected each of {plural(numel, 'element')} once"
-            else:
-                return True
+            entries = [next(iter(found.entries.values())) for found in held]
+            parts = [
+                (chunk.offsets, chunk.sizes, found, entry.value)
+                for chunk, found, entry in zip(chunks, held, entries, strict=True)
+                if isinstance(entry.value, View)
+            ]
+            value = self._joined.assembled(saved.dtype, saved.shape, parts)
         except ValueError as error:  # a packed type that is cut inside a row, or numbers without bound
-            what = f"its chunks cannot be joined: {error}"
-        self._defects.append(f"{name!r:.200}: {what}")
-        return False
+            self._defects.append(f"{name!r:.200}: {error}")
+            return False
+        self._joined.entries[name] = entries[0]._replace(value=value) if entries else Entry(value)
+        return True
 
-    def _held(self, name: str, saved: SavedTensor, chunk: SavedChunk) -> Entry | None:
-        """A chunk as its archive has it; None if it was not read, or is something else."""
+    def _held(self, name: str, saved: SavedTensor, chunk: SavedChunk) -> Checkpoint | None:
+        """The archive of a chunk; None if it was not read, or is something else."""
         found = self._pieces.found.get(chunk.piece)
         if found is None:
             return None
@@ -269,45 +247,11 @@ class _JoinedTensors:
         elif chunk.sizes != saved.shape and not (isinstance(value, View) and value.is_injective):
             what = "a tensor that is not plain"
         else:
-            entry = next(iter(found.entries.values()))
-            return entry._replace(value=self._renumbered(value, self._number(chunk.piece, found)))
+            return found
         where = f"bytes {chunk.piece.start}-{chunk.piece.start + chunk.piece.nbytes} of {chunk.piece.file!r}"
         expected = f"{saved.dtype.name} {list(chunk.sizes)}"
         self._defects.append(f"{name!r:.200}: {where} hold {what}; `{NAME}` says {expected}")
         return None
-
-    def _assembly(self, name: str, saved: SavedTensor, chunks: list[SavedChunk], entries: list[Entry]) -> int | None:
-        """The storage of a tensor of several chunks; names that have the same chunks share it."""
-        key = saved.dtype, saved.shape, tuple((chunk.offsets, chunk.piece) for chunk in chunks)
-        if key not in self._assembled:
-            boxes = [_box(saved, chunk) for chunk in chunks]
-            parts = [Part(box, e.value) for box, e in zip(boxes, entries, strict=True) if isinstance(e.value, View)]
-            self._assembled[key] = self._new(saved.dtype.nbytes(prod(saved.shape)), Assembled(tuple(parts)))
-        return self._assembled[key]
-
-    # --- storages ------------------------------------------------------------------------------------------------
-
-    def _new(self, nbytes: int, backing: Any) -> int:
-        number = len(self._storages)
-        self._storages[number] = Storage(number, nbytes, backing)
-        return number
-
-    def _number(self, piece: SavedPiece, found: Checkpoint) -> int:
-        """The number that the first storage of an archive has here."""
-        if piece not in self._first:
-            self._first[piece] = len(self._storages)
-            for key in range(len(found.storages)):
-                self._new(found.storages[key].nbytes, found.storages[key].backing)
-        return self._first[piece]
-
-    def _renumbered(self, value: Value, first: int) -> Value:
-        """A value of an archive on the storages of the checkpoint."""
-        if isinstance(value, View):
-            return View(int(value.storage) + first, value.dtype, value.offset, value.shape, value.strides)
-        if isinstance(value, Compound):
-            parts = {label: self._renumbered(part, first) for label, part in value.parts.items()}
-            return replace(value, parts={k: part for k, part in parts.items() if isinstance(part, View)})
-        return value
 
 
 def _facts(value: Value | None) -> tuple[str | None, tuple[int, ...]]:
@@ -315,10 +259,3 @@ def _facts(value: Value | None) -> tuple[str | None, tuple[int, ...]]:
     if isinstance(value, (View, NoData)):
         return value.dtype.name, value.shape
     return None, ()
-
-
-def _box(saved: SavedTensor, chunk: SavedChunk) -> View:
-    """A chunk as a window on the whole tensor, which is storage -1."""
-    strides = contiguous_strides(saved.shape)
-    offset = sum(start * step for start, step in zip(chunk.offsets, strides, strict=True))
-    return View(-1, saved.dtype, offset, chunk.sizes, strides)

@@ -87,10 +87,8 @@ def _join_frozen(
             findings.add(f"{key!r}: rank {one.rank} does not have its {plural(one.numel, 'element')}")
             return
         pieces.append((models[one.rank].file, piece(view, 0, one.numel)))
-    if pieces:
-        joined.join(name, shape, pieces)
-    elif views[0] is not None:
-        joined.add_empty(name, shape, views[0])
+    if views[0] is not None:
+        joined.join(name, views[0].dtype, shape, pieces)
 
 
 def _tie(model: ModelStates, joined: FolderTensors, findings: Findings) -> None:

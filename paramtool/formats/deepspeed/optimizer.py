@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Map
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
-from math import prod
 
 from paramtool.errors import plural
 from paramtool.formats.deepspeed.flat import Fragments, Shape
@@ -105,7 +104,7 @@ def _words(nodes: Sequence_[Node]) -> str:
 
 def alone(joined: FolderTensors, at: str, file: Checkpoint, view: View) -> None:
     """Add a tensor of one element with bytes of its own: parameters do not share their steps."""
-    joined.join(at, view.shape, [(file, View(view.storage, view.dtype, view.offset, (1,), (1,)))])
+    joined.join(at, view.dtype, view.shape, [(file, View(view.storage, view.dtype, view.offset, (1,), (1,)))])
 
 
 def _reaches(flat: FlatGroups, group: int, rank: int, numel: int) -> bool:
@@ -131,10 +130,8 @@ def _join(
         for one in flat.fragments[name]
         if (view := views[one.rank]) is not None
     ]
-    if prod(shape):
-        joined.join(at, shape, pieces)
-    elif (first := views[0]) is not None:
-        joined.add_empty(at, shape, first)
+    if first := next(filter(None, views), None):
+        joined.join(at, first.dtype, shape, pieces)
 
 
 # The tree

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
 
 from paramtool.errors import MAX_LISTED, Defects, plural, some
 from paramtool.formats.folder.copies import starts_differ
@@ -22,7 +21,7 @@ from paramtool.formats.folder.weight_names import STEMS, Weights
 from paramtool.formats.joined import FolderTensors
 from paramtool.model.checkpoint import SHARDED, Checkpoint, Compound, Entry, ShardPiece, Value
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.view import View, contiguous_strides
+from paramtool.model.view import View
 
 _NUMBER = re.compile(r"(?i)(.*rank\D?)(\d+)(.*)|(.*?)(\d+)(\D*)")
 _RANK_IN_STEM = re.compile(r"(?i)[_.-]*(world_?size_?\d+)?[_.-]*rank\D?\d+")
@@ -159,13 +158,7 @@ def _together(joined: FolderTensors, held: list[tuple[Checkpoint, Value]]) -> Vi
     if len(shapes) > 1 or len(dtypes) > 1:
         return "has other types or shapes in other files"
     (shape,), (dtype,) = shapes, dtypes
-    strides = contiguous_strides(shape)
-    parts = []
-    for (here, sizes), (checkpoint, view) in boxes.items():
-        if prod(sizes):
-            start = sum(at * step for at, step in zip(here, strides, strict=True))
-            parts.append((View(-1, dtype, start, sizes, strides), checkpoint, view))
     try:
-        return joined.assembled(dtype, shape, parts)
+        return joined.assembled(dtype, shape, [(*box, *place) for box, place in boxes.items()])
     except ValueError as error:
         return str(error)
