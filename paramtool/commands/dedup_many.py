@@ -170,7 +170,7 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
         work.check_names()
         if options.dry_run:
             for plan, source in zip(work.plans, sources, strict=True):
-                source.check_inflated(plan.sources())
+                source.check_inflated(plan.targets)
         else:
             (written,) = carry_out(work.gathered(), [work], options, progress)
     return replace(

@@ -66,7 +66,7 @@ def values(
     warnings = allow(checkpoint)
     into, more = planned(checkpoint, model, options, networks)
     with Source(checkpoint) as source:
-        source.check_inflated({int(v.storage) for t in into.targets.values() for c in t.copies for _, v in c.terms})
+        source.check_inflated(into.targets.values())
         prove(into.requires, source)
         arrays = {name: computed(target, source) for name, target in into.targets.items()}
         source.settle()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import UnsafeError, UsageError
 
 USUAL_NBYTES = 32 * 10**9
 USUAL_PER_FILE_BYTE = 16
@@ -68,10 +68,10 @@ class Budget:
         self._spent = 0
 
     def spend(self, where: str, nbytes: int) -> None:
-        """Count bytes before they are made; FormatError where they exceed the limit."""
+        """Count bytes before they are made; UnsafeError where they exceed the limit."""
         self._spent += nbytes
         if self._spent > self._most:
-            raise FormatError(
+            raise UnsafeError(
                 f"{where}: {self._spent} bytes would be inflated or calculated; the limit is {self._most}",
                 hint=f"--max-inflated {self._spent} allows it (max_inflated in Python), if the file is trusted",
             )

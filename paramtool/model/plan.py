@@ -194,10 +194,6 @@ class Plan(Displayed):
         plain = {name: one._replace(requires_grad=False, kind="") for name, one in self.names.items()}
         return replace(self, names=plain)
 
-    def sources(self) -> set[int]:
-        """The storages of the source that it reads."""
-        return {int(view.storage) for target in self.targets for copy in target.copies for view in copy.sources}
-
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, what is derived, and the aliases."""
         if self.source:

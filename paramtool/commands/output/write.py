@@ -99,7 +99,7 @@ class Work:
     def rehearse(self) -> None:
         """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
         with Source(self.checkpoint) as source:
-            source.check_inflated(self.plan.sources())
+            source.check_inflated(self.plan.targets)
             prove(self.plan.requires, source)
             count(self.plan.targets, source, self.counts)
         self.judge(self.counts)

@@ -26,6 +26,7 @@ from paramtool.errors import FormatError
 from paramtool.formats.files import read_at, read_bytes
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import Budget
+from paramtool.model.plan import Target
 from paramtool.model.storage import (
     Assembled,
     ByteRange,
@@ -163,12 +164,22 @@ class Source:
         self._charged.add(storage.id)
         self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
 
-    def check_inflated(self, storage_ids: Iterable[int]) -> None:
-        """FormatError if reading some storages would inflate or calculate more than is allowed; reads nothing."""
+    def check_inflated(self, targets: Iterable[Target]) -> None:
+        """UnsafeError if filling targets would inflate, calculate or repeat more than is allowed; reads nothing."""
+        targets = list(targets)
+        self.check_repeated(targets)
         if isinstance(self.checkpoint.storages, Ranges):  # plain bytes
             return
-        for storage_id in storage_ids:
+        for storage_id in {int(view.storage) for target in targets for copy in target.copies for view in copy.sources}:
             self._charge(self.checkpoint.storages[storage_id])
+
+    def check_repeated(self, targets: Iterable[Target]) -> None:
+        """UnsafeError if windows that repeat their bytes, by a stride of 0, would become more than is allowed."""
+        for target in targets:
+            for copy in target.copies:
+                for _, view in copy.terms:
+                    if (more := view.nbytes - (view.byte_stop - view.byte_start)) > 0:
+                        self._budget.spend(f"{self.checkpoint.files[0].path}: {target.name!r:.200}", more)
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError if the file is too short.  No CRC is checked."""

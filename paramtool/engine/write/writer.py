@@ -46,9 +46,11 @@ def write(
     """Write every file of an output to its temporary place, in one pass over the source, flushed to the disk.
 
     `counts` gets what casts do to the numbers of each tensor.
-    OutputError if writing fails; FormatError if the source is damaged.
+    OutputError if writing fails; FormatError if the source is damaged, UnsafeError if it expands beyond the limit.
     """
     outputs = list(outputs)
+    for output in outputs:
+        source.check_repeated(output.targets)
     staged.watch(source.hand_over())
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
