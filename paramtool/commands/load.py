@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
-from paramtool.commands.pinned import pin
+from paramtool.commands.pinned import Pin, pin
 from paramtool.commands.progress import Path
 from paramtool.engine.read.load import arrays
 from paramtool.engine.read.source import Source
@@ -46,28 +46,32 @@ def load_file(
     `read`.
     """
     pinned = pin(lock, locked_as, content_only)
-    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if pinned is not None:
-        from paramtool.commands.refuse_unlocked import refuse_unlocked
-
-        refuse_unlocked(pinned, path, checkpoint)
-    if only is not None:
-        checkpoint = select.section(checkpoint, only)
-    refuse_dataless(checkpoint)
+    checkpoint = with_data(read_locked(path, pinned, only, allow_class, allow_unknown))
     with Source(checkpoint) as source:
         return arrays(source, alias.build(checkpoint))
 
 
-def _why(value: NoData | Unreadable) -> str:
-    return value.why if isinstance(value, NoData) else f"needs {value.needs}"
+def read_locked(
+    path: Path, pinned: Pin | None, only: str | None, allow_class: Sequence[str], allow_unknown: bool
+) -> Checkpoint:
+    """A section of a checkpoint, or all of it; LockError where the file is not the one of a lock."""
+    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    if pinned is not None:
+        from paramtool.commands.refuse_unlocked import refuse_unlocked
+
+        refuse_unlocked(pinned, path, whole)
+    return whole if only is None else select.section(whole, only)
 
 
-def refuse_dataless(checkpoint: Checkpoint) -> None:
-    """FormatError where a tensor has no data in the file."""
-    where = checkpoint.files[0].path
-    empty = {n: _why(e.value) for n, e in checkpoint.entries.items() if isinstance(e.value, (NoData, Unreadable))}
+def with_data(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint; FormatError where a tensor has no data in the file."""
+    empty = []
+    for name, entry in checkpoint.entries.items():
+        if isinstance(value := entry.value, (NoData, Unreadable)):
+            empty.append(f"{name!r} ({value.why if isinstance(value, NoData) else f'needs {value.needs}'})")
     if empty:
-        shown = ", ".join(f"{name!r} ({why})" for name, why in list(empty.items())[:5])
         raise FormatError(
-            f"{where}: {plural(len(empty), 'tensor')} without data: {shown}", hint="only=... loads another part"
+            f"{checkpoint.files[0].path}: {plural(len(empty), 'tensor')} without data: {', '.join(empty[:5])}",
+            hint="only=... loads another part",
         )
+    return checkpoint

@@ -17,7 +17,7 @@ from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes import select
 from paramtool.passes.compat.check import ShapeClash, TypeClash, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
-from paramtool.passes.compat.wanted import Wanted
+from paramtool.passes.compat.wanted import Wanted, plain_window
 from paramtool.torch._protocol import (
     EXTRA_STATE,
     Answer,
@@ -29,6 +29,7 @@ from paramtool.torch._protocol import (
     versions_in,
 )
 from paramtool.torch._saved_names import RenamedCheckpoint, renamed
+from paramtool.torch.tensors import torch_type
 
 Tensors = Mapping[str, torch.Tensor]
 SIZES = re.compile(r"size mismatch for (\S+): .*?torch\.Size\(\[([\d, ]*)\]\).*?torch\.Size\(\[([\d, ]*)\]\)")
@@ -41,6 +42,10 @@ class Held:
 
     chosen: str
     """The section that it is; empty for the whole file."""
+    section: Checkpoint
+    """That section, by the file's own names."""
+    prefix: str
+    """What they have before the model's; with its dot, or empty."""
     as_it_is: Checkpoint
     """By the names that the file has, without the section and the prefix."""
     named: RenamedCheckpoint
@@ -70,7 +75,7 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     """What of a checkpoint is a model's: a section, the names under a prefix, without what torch.compile put in."""
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
     chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
-    part = whole if chosen is None else select.section(whole, chosen)
+    section = part = whole if chosen is None else select.section(whole, chosen)
     tree = part.objects
     if prefix:
         part = select.under(part, prefix)
@@ -85,9 +90,8 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
         for name, node in objects_in(tree)
         if name.startswith(prefix)
     }
-    return Held(
-        chosen or "", part, _as_the_model_calls_it(model, tensors, part), things, _versions(tree, prefix, bool(new))
-    )
+    named = _as_the_model_calls_it(model, tensors, part)
+    return Held(chosen or "", section, prefix, part, named, things, _versions(tree, prefix, bool(new)))
 
 
 def _versions(tree: Node, prefix: str, is_compiled: bool) -> Node | None:
@@ -122,8 +126,8 @@ class Asking:
     """What that code does with it; None where there is none, or where it did not show."""
     seen: Checkpoint
     """The tensors of the file that are copied as they are, by the names of those that they go into."""
-    filled: Collection[str]
-    """Names of the model that get a value."""
+    types: Mapping[str, torch.dtype | None]
+    """{name of the model that gets a value: the type that the file has for it, where it is the file's own}."""
     lent: Collection[str]
     """Names of the file whose tensors are copied from, and not kept."""
     strange: Mapping[str, str]
@@ -140,19 +144,26 @@ def ask(model: nn.Module, tensors: Tensors, held: Held) -> Asking:
     part = held.part
     present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
     if not has_own_code(model, tensors):
-        return Asking(False, None, present, tuple(present.entries), frozenset(held.stored().entries), {})
+        return Asking(False, None, present, _types(tensors, present, ()), frozenset(held.stored().entries), {})
     with Source(part) as source:
         stored = held.stored()
         state, unmade = state_of(source, stored, held.things, held.versions, frozenset(stored.entries))
         answer = tried(model, tensors, state)
     strange = {name: what for name, what in unmade.items() if is_extra_state(name) or name in _names(model, tensors)}
     if answer is None:
-        return Asking(True, None, present, tuple(tensors), (), strange)
+        return Asking(True, None, present, _types(tensors, present, tensors), (), strange)
     sources = {name: other for name, other in answer.sources.items() if other in part.entries}
     made = {name: name for name in held.named.made}
     seen = replace(part, entries={name: part.entries[other] for name, other in {**sources, **made}.items()})
     lacking = set(answer.missing) - seen.entries.keys()
-    return Asking(True, answer, seen, [n for n in tensors if n not in lacking], answer.lent, strange)
+    types = _types(tensors, seen, [name for name in tensors if name not in lacking])
+    return Asking(True, answer, seen, types, answer.lent, strange)
+
+
+def _types(tensors: Tensors, seen: Checkpoint, filled: Collection[str]) -> dict[str, torch.dtype | None]:
+    views = {name: plain_window(entry.value) for name, entry in seen.entries.items() if name in tensors}
+    known = {name: torch_type(view) for name, view in views.items() if view is not None}
+    return dict.fromkeys((*filled, *views)) | known
 
 
 def _names(model: nn.Module, tensors: Tensors) -> Collection[str]:

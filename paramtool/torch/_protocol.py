@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 import warnings
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from typing import Any
@@ -21,10 +22,12 @@ from torch.multiprocessing import reductions
 from torch.overrides import TorchFunctionMode
 
 from paramtool.engine.read.source import Source
+from paramtool.formats.pickle.numpy_values import SPELLINGS
+from paramtool.formats.torch.write import pickled
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable
-from paramtool.model.objects import Array, Leaf, Node, Opaque, TensorRef
+from paramtool.model.objects import Node, TensorRef
 from paramtool.passes.compat.wanted import kind_of
 from paramtool.torch._live import is_plain
 from paramtool.torch.tensors import batches
@@ -85,14 +88,13 @@ def state_of(
             found[name] = nn.Parameter(found[name], trains) if is_parameter else found[name].requires_grad_(trains)
     parts = inside(things)
     state: State = OrderedDict((name, found[name]) for name in part.entries if name in found and name not in parts)
-    known: dict[int, Any] = {}
     for name, node in things.items():
         try:
-            state[name] = made(node, found, known)
+            state[name] = Objects(node, found).load()
         except (ValueError, TypeError, KeyError) as error:
             strange[name] = str(error)
     if versions is not None:
-        state._metadata = made(versions, found, known)  # type: ignore[attr-defined]
+        state._metadata = Objects(versions, found).load()  # type: ignore[attr-defined]
     return state, strange
 
 
@@ -118,76 +120,29 @@ def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> tor
     raise ValueError(f"a tensor of {value.kind}")
 
 
-def made(node: Node, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
-    """An object as Python has it; ValueError with its class where only code of others could make it.
+class Objects(pickle.Unpickler):
+    """Makes an object of a file as Python has it; ValueError with its class where only code of others could make it."""
 
-    `known` are those that have several places, by their marks.
-    """
-    mark = getattr(node, "mark", 0)
-    if mark and mark in known:
-        return known[mark]
-    found = _made(node, tensors, known)
-    if mark:
-        known[mark] = found
-    return found
+    def __init__(self, tree: Node, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(pickled(tree)))
+        self.tensors = tensors
 
-
-def _made(node: Node, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
-    match node:
-        case Leaf(value):
-            return value
-        case TensorRef(name):
-            return tensors[name]
-        case Array(dtype, shape, order, data):
-            import numpy as np
-
-            array = np.frombuffer(bytearray(data), dtype).reshape(shape, order=order)  # type: ignore[call-overload]
-            return array if shape else array[()]
-        case objects.Sequence(kind, items, args) if kind in SEQUENCES:
-            more = (made(one, tensors, known) for one in args)
-            return SEQUENCES[kind]([made(one, tensors, known) for one in items], *more)
-        case objects.Mapping(kind, pairs, attributes) if kind in MAPPINGS:
-            mapping = MAPPINGS[kind]((_key(key, tensors, known), made(one, tensors, known)) for key, one in pairs)
-            if attributes is not None and kind != "dict":
-                vars(mapping).update(made(attributes, tensors, known))
-            return mapping
-        case Opaque(path, parts):
-            label, inner = parts[0] if parts else ("", None)
-            if not parts and isinstance(found := getattr(torch, path.removeprefix("torch."), None), torch.dtype):
-                return found
-            if (path, label) in OPAQUE and isinstance(inner, objects.Sequence):
-                return OPAQUE[path, label](*(made(one, tensors, known) for one in inner.items))
-            if path.endswith("._reconstruct") and path.startswith("numpy.") and inner is not None:
-                array = made(inner, tensors, known)
-                return array.numpy() if isinstance(array, torch.Tensor) else array
-            if path.endswith(".scalar") and path.startswith("numpy.") and isinstance(inner, Array):
-                return made(inner, tensors, known)
+    def find_class(self, module: str, name: str) -> Any:
+        path = f"{module}.{name}".replace("__builtin__", "builtins")
+        if path not in CLASSES and not (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
             raise ValueError(f"an object of {path}")
-    raise ValueError(f"a {getattr(node, 'kind', 'container that contains itself')}")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self.tensors[pid] if isinstance(pid, str) else self.tensors[pid[0]].numpy()
 
 
-def _key(key: Any, tensors: Mapping[str, torch.Tensor], known: dict[int, Any]) -> Any:
-    return made(key, tensors, known) if isinstance(key, (objects.Sequence, Opaque, TensorRef)) else key
-
-
-def _bytes_io(data: bytes, position: int, attributes: object) -> io.BytesIO:
-    found = io.BytesIO(data)
-    found.seek(position)
-    return found
-
-
-SEQUENCES: Mapping[str, Any] = {
-    "list": list, "tuple": tuple, "torch.Size": torch.Size, "builtins.set": set, "builtins.frozenset": frozenset,
-    "collections.deque": deque,
+CLASSES = {
+    "builtins.set", "builtins.frozenset", "builtins.complex", "builtins.bytearray", "_codecs.encode",
+    "_io.BytesIO", "collections.OrderedDict", "collections.Counter", "collections.deque", "torch.Size", "torch.device",
+    "numpy.ndarray", "numpy.dtype", *(f"{one}.{name}" for one in SPELLINGS for name in ("_reconstruct", "scalar")),
 }  # fmt: skip
-MAPPINGS: Mapping[str, Any] = {
-    "dict": dict, "collections.OrderedDict": OrderedDict, "collections.Counter": lambda pairs: Counter(dict(pairs)),
-}  # fmt: skip
-OPAQUE: Mapping[tuple[str, str], Any] = {
-    ("builtins.complex", "args"): complex, ("builtins.bytearray", "args"): bytearray,
-    ("torch.device", "args"): torch.device, ("_io.BytesIO", "state"): _bytes_io,
-}  # fmt: skip
-"""Classes whose objects are data, the part of a node that they are made of, and what makes them."""
+"""Those whose objects are data."""
 
 
 # --- what a model makes of it -------------------------------------------------------------------------------------
@@ -205,9 +160,6 @@ def has_own_code(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
         or type(module).set_extra_state is not nn.Module.set_extra_state
         for module in model.modules()
     )
-
-
-CLASSES = (torch.Tensor, nn.Parameter, nn.UninitializedParameter, nn.UninitializedBuffer)
 
 
 class Watch(TorchFunctionMode):
@@ -277,7 +229,8 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
         missing, unexpected = map(tuple, found)
     except RuntimeError as raised:
         error = str(raised)
-        of_library = any(type(one) not in CLASSES for one in tensors.values())
+        known = (torch.Tensor, nn.Parameter, nn.UninitializedParameter, nn.UninitializedBuffer)
+        of_library = any(type(one) not in known for one in tensors.values())
         if not error.startswith("Error(s) in loading state_dict") or (of_library and "an exception occurred" in error):
             return None
     except Exception:

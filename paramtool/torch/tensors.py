@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from paramtool import formats
-from paramtool.commands.load import refuse_dataless
+from paramtool.commands.load import read_locked, with_data
 from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.engine.read.load import LoadBuffer, cannot_allocate, fill, load_buffers
@@ -19,7 +18,6 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
-from paramtool.passes import select
 from paramtool.passes.compat.wanted import as_pairs
 
 
@@ -44,14 +42,7 @@ def load_file(
     FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
     """
     pinned = pin(lock, locked_as, content_only)
-    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if pinned is not None:
-        from paramtool.commands.refuse_unlocked import refuse_unlocked
-
-        refuse_unlocked(pinned, path, checkpoint)
-    if only is not None:
-        checkpoint = select.section(checkpoint, only)
-    refuse_dataless(checkpoint)
+    checkpoint = with_data(read_locked(path, pinned, only, allow_class, allow_unknown))
     with Source(checkpoint) as source:
         found = {name: tensor for batch in batches(source, checkpoint, device) for name, tensor in batch.items()}
     order = dict.fromkeys([*checkpoint.entries, *(name for name, _ in checkpoint.windows())])

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from paramtool.errors import PlanError, listed, plural, some
 from paramtool.formats.output import OutputFile, Segment
@@ -31,7 +31,7 @@ from paramtool.formats.pickle.values import RENAMED_TYPES
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
 from paramtool.formats.sniff import TORCH_RECORD
 from paramtool.formats.torch import _check, _record
-from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of
+from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of, unfit
 from paramtool.formats.torch.globals import STORAGE_DTYPES
 from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, FittedTree, How, fit
 from paramtool.formats.zip.write import ALIGNMENT, archive
@@ -325,9 +325,9 @@ def _strides(view: View) -> tuple[int, ...]:
 class _Pickling:
     """From the tree to values for the pickle; storages are numbered as they are met."""
 
-    def __init__(self, places: Mapping[str, _StoragePlace], plan: Plan) -> None:
+    def __init__(self, places: Mapping[str, _StoragePlace], plan: Any) -> None:
         self.places = places
-        self.plan = plan
+        self.plan: Plan = plan
         self.numbers: dict[_WrittenStorage, int] = {}
         self.open: dict[str, object] = {}
         """The containers around, by their places."""
@@ -494,6 +494,25 @@ class _Pickling:
         """The dtype that a string says all of; in records of versions 1 and 2 it may lack the order of bytes."""
         text = text if text[0] in "<>|=" else f"|{text}"
         return Call(Name("numpy", "dtype"), (text[1:], False, True), state=state_of(text))
+
+
+class _Objects(_Pickling):
+    """Objects alone: tensors are persistent ids, their names; those that are arrays of NumPy, in a tuple."""
+
+    def tensor(self, name: str) -> object:
+        return Persistent(name)
+
+    def array(self, node: Opaque) -> Call | Persistent:  # type: ignore[override]
+        data = dict(node.parts)["data"]
+        return Persistent((data.name,)) if isinstance(data, TensorRef) else super().array(node)
+
+
+def pickled(tree: Node) -> bytes:
+    """The pickle of a tree; ValueError with the class where only code of others could make it."""
+    for node in objects.walk(tree):
+        if isinstance(node, Opaque) and unfit(node):
+            raise ValueError(f"an object of {node.path}")
+    return dumps(_Objects({}, None).value(tree, ()))
 
 
 def _name(path: str) -> Name:
