@@ -389,7 +389,7 @@ def _planned(
             converted,
             options.keep_names,
             options.skip_unsupported,
-            split_content=where.writer.aliases_equal_bytes,
+            split_content=where.writer.splits_equal_bytes,
             merges=where.writer.is_graph,
         )
     plan, outcome = finished(plan, outcome, carried)

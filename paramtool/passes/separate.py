@@ -54,12 +54,11 @@ def _alone(one: Alias, owner: Target, is_whole: bool) -> Target:
     return whole(one.name, view)
 
 
-def parted(plan: Plan, links: bool = False) -> Iterator[str]:
-    """Names that share memory in a plan and not in what `separate` makes of it, for people."""
-    kept = separate(plan, links).names
+def parted(plan: Plan, apart: Plan) -> Iterator[str]:
+    """Names that share memory in a plan and not in what `separate` made of it, for people."""
     together: dict[str, list[str]] = {}
     for name, one in plan.names.items():
         together.setdefault(one.alias_set, []).append(name)
     for names in together.values():
-        if len({kept[name].owner for name in names}) > 1:
+        if len({apart.names[name].owner for name in names}) > 1:
             yield " and ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

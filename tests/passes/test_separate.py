@@ -41,8 +41,8 @@ def test_links_join_whole_tensors_of_one_alias_set() -> None:
     made = separate(PLAN, links=True)
     check(made, MADE.entries, MADE.storages)
     assert [one.name for one in made.aliases] == ["tied"]
-    assert list(parted(PLAN, links=True)) == ["'w' and 'tied' and 'turned' and 1 more"]
-    assert list(parted(PLAN)) == ["'w' and 'tied' and 'turned' and 1 more"]
+    assert list(parted(PLAN, separate(PLAN, links=True))) == ["'w' and 'tied' and 'turned' and 1 more"]
+    assert list(parted(PLAN, separate(PLAN))) == ["'w' and 'tied' and 'turned' and 1 more"]
 
 
 def test_equal_content_is_no_link() -> None:

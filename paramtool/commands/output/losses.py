@@ -13,6 +13,7 @@ from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path
 from paramtool.errors import UnsafeError, listed, some
 from paramtool.formats.policy import format_unknown
+from paramtool.formats.safetensors import write as safetensors
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -37,7 +38,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
     called = [u for u in checkpoint.unknown if u.called]
     held = [u.path for u in checkpoint.unknown if not u.called]
     warnings = [f"called by the source, not run, and left out: {u.path}{u.arguments}" for u in called]
-    if held and writer_for(output or "").keeps_foreign_objects:
+    if held and writer_for(output or "").sharing == "record":
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
     return [*warnings, *_separated_warnings(checkpoint)]
 
@@ -115,5 +116,5 @@ def name_warnings(where: Destination) -> Iterator[str]:
 
 def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:
     """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = writer.taken_flat_pairs(plan)
+    taken = safetensors.taken_flat_pairs(plan) if writer.sharing == "record" else ()
     return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from paramtool import layouts
-from paramtool.commands.output.writer import Fitted, Keeping, check_held, plain
+from paramtool.commands.output.writer import Fitted, Keeping, plain
 from paramtool.errors import LayoutError, PlanError, listed, plural
 from paramtool.formats import table
 from paramtool.formats.onnx import write as onnx
@@ -41,9 +41,8 @@ def _fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     return replace(fitted, plan=replace(fitted.plan, modules=plan.modules), left_out=left_out)
 
 
-def lay_out(plan: Plan, name: str) -> tuple[OutputFile, ...]:
+def _lay_out(plan: Plan, name: str) -> tuple[OutputFile, ...]:
     """The model, and before it the file with its data if it has one; `name` is what the model's file is called."""
-    check_held(plan, _PLAIN.name, _refusals)
     targets = {target.name: target for target in plan.targets}
     held = {name: targets[one.owner] for name, one in plan.names.items()}
     beside = name if onnx.is_external(separate(plan).targets) else ""
@@ -125,12 +124,12 @@ _PLAIN, _LINKING = (
     plain(
         name="ONNX",
         suffixes=table.find("onnx").written,
-        lay_out=lambda plan: lay_out(plan, ""),
+        lay_out=_lay_out,
         refusals=_refusals,
         links=links,
         only_layout=LAYOUT,
     )
     for links in (False, True)
 )
-ONNX = replace(_PLAIN, fit=_fit, lay_out_as=lay_out, is_graph=True)
+ONNX = replace(_PLAIN, fit=_fit, is_graph=True)
 """The writer of models that are made; with --into a model that is given is filled instead."""

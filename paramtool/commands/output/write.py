@@ -26,7 +26,7 @@ from paramtool.engine.write.places import NOTHING, check_beside
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.engine.write.writer import make_folder, write
-from paramtool.errors import OutputError, ParamtoolError, UnreadableError, listed
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UsageError, listed
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
@@ -41,15 +41,15 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_size is not None and plan.targets:
         outputs = safetensors.lay_out_sharded(plan, where.max_shard_size, where.name, align)
-    elif where.writer.lay_out_as is not None and align == safetensors.ALIGN:
-        outputs = where.writer.lay_out_as(plan, os.path.basename(where.path))
+    elif align == safetensors.ALIGN:
+        outputs = where.writer.lay_out(plan, os.path.basename(where.path))
+    elif where.writer.sharing == "record":
+        outputs = safetensors.lay_out(plan, align)
     else:
-        outputs = where.writer.lay_out(plan, align)
-        if where.is_folder:
-            outputs = tuple(replace(out, name=where.name.file) for out in outputs)
-    if where.is_folder and where.name.stem.endswith("/"):
-        outputs = tuple(replace(out, name=f"{where.name.stem}{out.name}") for out in outputs)
+        raise UsageError(f"{where.writer.name} files have an alignment of their own", hint="--align is for safetensors")
     if where.is_folder:
+        inside = where.name.stem if where.name.stem.endswith("/") else ""
+        outputs = tuple(replace(out, name=f"{inside}{out.name or where.name.file}") for out in outputs)
         outputs = where.placed([*(OutputFile(name, (content,)) for name, content in where.made.items()), *outputs])
         check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
     else:
@@ -139,12 +139,12 @@ class Work:
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
         old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
-        known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
+        known = {target.name for target in self.plan.targets} if self.writer.sharing == "record" else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
         new = {name for name in self.made - {*known} if isinstance(written.entries[name].value, View)}
         yield from by_target(written, self.checkpoint, [one for one in self.plan.targets if one.name in new])
-        if self.writer.sharing == "record":
+        if self.writer.sharing in ("record", "memory"):
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         else:
             yield from self._differences_of_links(written)

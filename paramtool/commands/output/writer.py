@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance
-from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.errors import PlanError, listed, plural, some
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.output import OutputFile
-from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
@@ -61,37 +60,24 @@ class Writer:
     """As people say it."""
     suffixes: tuple[str, ...]
     """Names that end so are of this format."""
-    lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
-    """One file for a plan, its tensor data beginning at a multiple of the second argument, in bytes."""
+    lay_out: Callable[[Plan, str], tuple[OutputFile, ...]]
+    """The files for a plan, given what the output is called: the last is the output, the others go beside it."""
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
     """Of {name: dtype}, {name: why the format has no form for it}."""
     fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
     """The plan with what of its objects the format holds; PlanError where that is too little."""
-    taken_flat_pairs: Callable[[Plan], Iterable[str]]
-    """Aliases for which the metadata has no room for a flat pair."""
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
     """What somebody else's code finds wrong in a file that was written."""
     needs: tuple[str, ...]
     """What that code and the writing import."""
-    compares_values: bool
-    """Whether that code compares the values of stored tensors with their source."""
-    aliases_equal_bytes: bool
-    """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
-    holds_derived: bool
-    """Whether tensors that are calculated on load can be recorded."""
-    keeps_foreign_objects: bool
-    """Whether objects of unknown classes are kept as plain data."""
-    sharing: str = "record"
-    """How names share what is stored: `record`, any view; `links`, whole tensors alone; empty, not at all."""
+    sharing: str = ""
+    """How names share what is stored: `record`, any view, by a record, which also says what is calculated on load and
+    of which class objects are; `memory`, any view, as all names on one run of bytes do when loaded; `objects`, whole
+    tensors, and the objects have theirs; `links`, whole tensors, without objects; empty, not at all."""
     only_layout: str = ""
     """The layout that every recurrent network has in such files; empty if there are several."""
-    lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None
-    """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output, the
-    others go beside it."""
     folder: WeightsName | None = None
     """The files of formats that are folders: the one that is opened, and those beside it."""
-    holds_objects: bool = False
-    """Whether a format that does not share any view by a record holds objects, and a record of the rest."""
     is_graph: bool = False
     """Whether it holds what computes with the tensors, too."""
     caveats: Callable[[Plan], Iterable[str]] = lambda plan: ()
@@ -100,14 +86,19 @@ class Writer:
     @property
     def is_plain(self) -> bool:
         """Whether it holds tensors and their names alone, and neither a record nor objects."""
-        return self.sharing != "record" and not self.holds_objects
+        return self.sharing in ("links", "")
+
+    @property
+    def splits_equal_bytes(self) -> bool:
+        """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+        return self.sharing not in ("record", "objects")
 
 
 def plain(
     *,
     name: str,
     suffixes: tuple[str, ...],
-    lay_out: Callable[[Plan], tuple[OutputFile, ...]],
+    lay_out: Callable[[Plan, str], tuple[OutputFile, ...]],
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]],
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]] = lambda *args: (),
     needs: tuple[str, ...] = (),
@@ -123,20 +114,17 @@ def plain(
     that shape.  `held` gives the tree of a plan where the format can hold it.
     """
 
-    def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
-        if align != ALIGN:
-            raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
+    def laid_out(plan: Plan, output: str) -> tuple[OutputFile, ...]:
         check_held(plan, name, refusals, unfit)
-        return lay_out(plan)
+        return lay_out(plan, output)
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
-        shared = tuple(parted(plan, links))
+        apart = separate(plan, links)
+        shared = tuple(parted(plan, apart))
         tree = held(plan, checkpoint)
         lost = tuple(_not_in_plain_files(plan, checkpoint, shared, tree is not None))
         refuse_lost(plan, f"{name} files", lost, keeping)
-        apart = replace(
-            separate(plan, links), objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=()
-        )
+        apart = replace(apart, objects=tree or objects.EMPTY, metadata={}, index_metadata={}, modules=())
         refused = _refused(apart, refusals, unfit) if keeping.skip and not keeping.strict else {}
         apart = _lacking(apart, refused)
         gone = (*lost, *(f"tensor {tensor!r:.200}: {reason}" for tensor, reason in refused.items()))
@@ -148,13 +136,8 @@ def plain(
         lay_out=laid_out,
         refusals=refusals,
         fit=fit,
-        taken_flat_pairs=lambda plan: (),
         differences=differences,
         needs=needs,
-        compares_values=False,
-        aliases_equal_bytes=True,
-        holds_derived=False,
-        keeps_foreign_objects=False,
         sharing="links" if links else "",
         only_layout=only_layout,
         caveats=caveats,

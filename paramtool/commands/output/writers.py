@@ -57,40 +57,25 @@ def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance)
     return by_zipfile(path, advance)
 
 
-def _torch_file(plan: Plan, align: int) -> tuple[OutputFile, ...]:
-    """Every member of a torch file begins at a multiple of 64 bytes, as torch has it, whatever is asked."""
-    if align != safetensors.ALIGN:
-        raise UsageError("a torch file has an alignment of its own, 64 bytes", hint="--align is for safetensors")
-    return torch_write.lay_out(plan)
-
-
 SAFETENSORS = Writer(
     name="safetensors",
     suffixes=table.find("safetensors").written,
-    lay_out=safetensors.lay_out,
+    lay_out=lambda plan, name: safetensors.lay_out(plan),
     refusals=safetensors.refusals,
     fit=_fit_safetensors,
-    taken_flat_pairs=safetensors.taken_flat_pairs,
     differences=_by_safetensors,
     needs=("safetensors",),
-    compares_values=True,
-    aliases_equal_bytes=False,
-    holds_derived=True,
-    keeps_foreign_objects=True,
+    sharing="record",
 )
 TORCH = Writer(
     name="torch",
     suffixes=table.find("torch").written,
-    lay_out=_torch_file,
+    lay_out=lambda plan, name: torch_write.lay_out(plan),
     refusals=torch_write.refusals,
     fit=_fit_torch,
-    taken_flat_pairs=lambda plan: (),
     differences=_by_zipfile,
     needs=("zipfile", "concurrent.futures"),
-    compares_values=False,
-    aliases_equal_bytes=True,
-    holds_derived=False,
-    keeps_foreign_objects=False,
+    sharing="memory",
 )
 
 
@@ -108,7 +93,7 @@ MANY = 3
 NPZ = plain(
     name="npz",
     suffixes=table.find("npz").written,
-    lay_out=numpy_write.lay_out,
+    lay_out=lambda plan, name: numpy_write.lay_out(plan),
     refusals=numpy_write.refusals,
     differences=_by_zipfile,
     needs=("zipfile",),
@@ -117,21 +102,21 @@ NPZ = plain(
 MXNET = plain(
     name="MXNet",
     suffixes=table.find("mxnet").written,
-    lay_out=mxnet_write.lay_out,
+    lay_out=lambda plan, name: mxnet_write.lay_out(plan),
     refusals=mxnet_write.refusals,
     unfit=mxnet_write.unfit,
 )
 MSGPACK = plain(
     name="msgpack",
     suffixes=table.find("msgpack").written,
-    lay_out=msgpack_write.lay_out,
+    lay_out=lambda plan, name: msgpack_write.lay_out(plan),
     refusals=msgpack_write.refusals,
     held=msgpack_write.held,
 )
 HDF5 = plain(
     name="HDF5",
     suffixes=table.find("keras").written,
-    lay_out=hdf5_write.lay_out,
+    lay_out=lambda plan, name: hdf5_write.lay_out(plan),
     refusals=hdf5_write.refusals,
     unfit=hdf5_write.unfit,
     links=True,
