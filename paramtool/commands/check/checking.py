@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
@@ -12,7 +12,7 @@ from paramtool.commands import inspect as inspecting
 from paramtool.commands.check.policy import Policy, Settings
 from paramtool.commands.check.report import CheckedFile, OtherModelError
 from paramtool.commands.check.settings import AskedRule, asked_rules
-from paramtool.commands.check.targets import MANY, CheckTarget, beside, inside
+from paramtool.commands.check.targets import MANY, CheckTarget, beside, inside, unsafe_files
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Progress
@@ -54,6 +54,8 @@ class Checking:
     progress: Progress
     locked_files: LockedFiles | None = None
     """Which paths are files of a model of the lock; None without a lock."""
+    looked_at: set[str] = field(default_factory=set)
+    """Files whose pickles were looked at."""
 
     def joined(self, targets: Sequence[CheckTarget]) -> Sequence[CheckTarget]:
         """Targets with each model of the lock once in place of its files."""
@@ -77,7 +79,15 @@ class Checking:
         if len(inner) > isinstance(found.error, UnsafeError):  # an unsafe model of one file is the folder's
             yield from (self.file(CheckTarget(path)) for path in inner)
         else:
+            inner = []
             yield found
+        if target.error is None and is_folder(target.path) and not self.allow_unknown:
+            known = {os.path.normpath(path) for path in (*inner, *self.looked_at)}
+            said = found.error.message if isinstance(found.error, UnsafeError) else ""
+            allowed = (*self.allow_class, *self.policy.of(target.path).get("allow-class", ()))
+            for path in unsafe_files(target.path, known, allowed):
+                if os.path.basename(path) not in said:
+                    yield self.file(CheckTarget(path))
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
@@ -181,7 +191,7 @@ class Checking:
         kinds = [one.rule.kind for one in asked]
         if needs_config := any(kind.needs_config for kind in kinds):
             _refuse_no_config(path)
-        return inspecting.inspect(
+        found = inspecting.inspect(
             path,
             equal=any(kind.needs_content for kind in kinds),
             min_equal_bytes=1,
@@ -190,6 +200,11 @@ class Checking:
             allow_unknown=self.allow_unknown,
             progress=self.progress,
         )
+        beside = (os.path.join(path, name) for name in found.unsafe_sidecars)
+        self.looked_at.update(
+            os.path.normpath(one) for one in (*(file.path for file in found.checkpoint.files), *beside)
+        )
+        return found
 
     def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:
         """Models of the lock that were not checked."""
