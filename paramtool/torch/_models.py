@@ -240,7 +240,7 @@ def _refuse(
         message = listed(f"{where}: {count} not fit the model:", wrong)
     elif asked.strange:
         message = listed(
-            f"{where}: {plural(len(asked.strange), 'entry')} of the model would have to be made by code:",
+            f"{where}: {plural(len(asked.strange), 'entry', 'entries')} of the model would have to be made by code:",
             [f"{name!r} is {what}" for name, what in asked.strange.items()],
         )
         hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"

@@ -216,17 +216,17 @@ def test_placements_of_a_dtensor(tmp_path: Path) -> None:
     """The same bytes are rows of one whole, or columns of another."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
         pytest.skip("torch.distributed is in use")
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
-        meshes = [init_device_mesh("cpu", (1,)) for _ in range(2)]
-        states = [(meshes[0], [Shard(0)]), (meshes[1], [Shard(0)]), (meshes[0], [Shard(1)]), (meshes[0], [Replicate()])]
-        for k, (mesh, places) in enumerate(states):
-            torch.save({"w": distribute_tensor(W, mesh, places)}, tmp_path / f"{k}.pt")
+        meshes = [init_device_mesh("cpu", (2,)) for _ in range(2)]
+        states = [(meshes[0], Shard(0)), (meshes[1], Shard(0)), (meshes[0], Shard(1)), (meshes[0], Replicate())]
+        for k, (mesh, place) in enumerate(states):
+            torch.save({"w": DTensor.from_local(W, mesh, [place], run_check=False)}, tmp_path / f"{k}.pt")
     finally:
         dist.destroy_process_group()
     assert all(judged(tmp_path / "0.pt", tmp_path / "1.pt"))
