@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, map_tensors, subtree, tensor_names
 from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes import select
-from paramtool.passes.compat.check import ShapeClash, TypeClash, Verdict, judge
+from paramtool.passes.compat.check import TypeClash, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted, plain_window
 from paramtool.torch._protocol import (
@@ -32,8 +32,6 @@ from paramtool.torch._saved_names import RenamedCheckpoint, renamed
 from paramtool.torch.tensors import torch_type
 
 Tensors = Mapping[str, torch.Tensor]
-SIZES = re.compile(r"size mismatch for (\S+): .*?torch\.Size\(\[([\d, ]*)\]\).*?torch\.Size\(\[([\d, ]*)\]\)")
-"""torch's words for a shape that does not fit (`Module._load_from_state_dict`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,11 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
         for name, node in objects_in(tree)
         if name.startswith(prefix)
     }
-    named = _as_the_model_calls_it(model, tensors, part)
+    named = RenamedCheckpoint(part, {}, replace(part, entries={}))  # or as from_pretrained does, where that fits better
+    own = sum(name in part.entries for name in tensors)
+    other = renamed(model, part, tensors) if own < len(tensors) else None
+    if other is not None and sum(name in other.part.entries for name in tensors) > own:
+        named = other
     return Held(chosen or "", section, prefix, part, named, things, _versions(tree, prefix, bool(new)))
 
 
@@ -105,15 +107,6 @@ def _versions(tree: Node, prefix: str, is_compiled: bool) -> Node | None:
     cut = ((name.removeprefix(prefix), child) for name, child in names if name.startswith(prefix))
     bare = ((select.bare(name) if is_compiled else name, child) for name, child in cut)
     return replace(found, items=tuple((name.removesuffix("."), child) for name, child in bare))
-
-
-def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> RenamedCheckpoint:
-    """A file's own names, or those that from_pretrained gives its tensors, where the model has more of these."""
-    own = sum(name in part.entries for name in tensors)
-    other = renamed(model, part, tensors) if own < len(tensors) else None
-    if other is not None and sum(name in other.part.entries for name in tensors) > own:
-        return other
-    return RenamedCheckpoint(part, {}, replace(part, entries={}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,10 @@ def ask(model: nn.Module, tensors: Tensors, held: Held) -> Asking:
         stored = held.stored()
         state, unmade = state_of(source, stored, held.things, held.versions, frozenset(stored.entries))
         answer = tried(model, tensors, state)
-    strange = {name: what for name, what in unmade.items() if is_extra_state(name) or name in _names(model, tensors)}
+    names = {*tensors}
+    with suppress(Exception):  # whatever a module's code needs for it
+        names.update(model.state_dict())
+    strange = {name: what for name, what in unmade.items() if is_extra_state(name) or name in names}
     if answer is None:
         return Asking(True, None, present, _types(tensors, present, tensors), (), strange)
     sources = {name: other for name, other in answer.sources.items() if other in part.entries}
@@ -164,14 +160,6 @@ def _types(tensors: Tensors, seen: Checkpoint, filled: Collection[str]) -> dict[
     views = {name: plain_window(entry.value) for name, entry in seen.entries.items() if name in tensors}
     known = {name: torch_type(view) for name, view in views.items() if view is not None}
     return dict.fromkeys((*filled, *views)) | known
-
-
-def _names(model: nn.Module, tensors: Tensors) -> Collection[str]:
-    """The names that a model gives its state."""
-    try:
-        return {*tensors, *model.state_dict()}
-    except Exception:  # whatever a module's code needs for it
-        return tensors
 
 
 def judged(
@@ -193,28 +181,18 @@ def judged(
     plain = {name: one for name, one in wanted.items() if one.view is not None}
     fit, questions = judge(plain, asked.seen, whole)
     filled = {one.name for one in fit.filled} | asked.seen.entries.keys()
-    left = dict.fromkeys(asked.answer.unexpected)
-    verdict = replace(
-        verdict,
-        lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
-        unused=tuple(n for n in left if n in verdict.unused or any(tensor_names(held.things.get(n, EMPTY)))),
-        filled=fit.filled,
-        types=fit.types,
-        shapes=(),
-    )
+    lines = asked.answer.error.split("\n\t")[1:]
+    sizes = {f"size mismatch for {one.name}": one for one in verdict.shapes}
+    refused = (line.strip() for line in lines if line.partition(":")[0] not in sizes)
+    named = [((one + '"load_state_dict"').split('"')[1], f"refused by torch ({one})") for one in refused]
     return replace(
         verdict,
-        shapes=tuple(one for one in _clashes(asked.answer.error) if isinstance(one, ShapeClash)),
-        types=(*verdict.types, *(one for one in _clashes(asked.answer.error) if isinstance(one, TypeClash))),
-    ), questions
-
-
-def _clashes(error: str) -> Iterator[ShapeClash | TypeClash]:
-    """What torch says of tensors that do not fit."""
-    for line in error.split("\n\t")[1:]:
-        if found := SIZES.match(line):
-            sizes = (tuple(int(size) for size in text.split(",") if size.strip()) for text in found.groups()[1:])
-            yield ShapeClash(found[1], *sizes)
-        else:
-            name = found[1] if (found := re.search(r'named "([^"]+)"', line)) else "load_state_dict"
-            yield TypeClash(name, f"refused by torch ({line.strip()})", "what it takes")
+        lacks=tuple(name for name in dict.fromkeys(asked.answer.missing) if name not in filled),
+        unused=tuple(
+            name for name in dict.fromkeys(asked.answer.unexpected)
+            if name in verdict.unused or any(tensor_names(held.things.get(name, EMPTY)))
+        ),
+        filled=fit.filled,
+        shapes=tuple(sizes[at] for line in lines if (at := line.partition(":")[0]) in sizes),
+        types=(*fit.types, *(TypeClash(name, why, "what it takes") for name, why in named)),
+    ), questions  # fmt: skip

@@ -44,17 +44,16 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tenso
                 f"{where}: {name or 'the model'!r} is a {type(module).__name__}, whose parameters are shards",
                 hint="load the model before it is wrapped",
             )
-    if wrong := [f"{name!r}: {why}" for name, tensor in tensors.items() if (why := _unfit(tensor))]:
+    wrong = []
+    for name, tensor in tensors.items():
+        if (kind := type(tensor).__name__) in SHARDED:
+            wrong.append(f"{name!r}: is a {kind}, made of other tensors; load the model before it is sharded")
+        elif is_plain(tensor):
+            view = View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride()))
+            if not view.is_injective:
+                wrong.append(f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first")
+    if wrong:
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
-
-
-def _unfit(tensor: torch.Tensor) -> str:
-    """Why a model's tensor cannot be filled, or nothing."""
-    if type(tensor).__name__ in SHARDED:
-        return f"is a {type(tensor).__name__}, made of other tensors; load the model before it is sharded"
-    if is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride())).is_injective:
-        return "is expanded: several of its elements are one; make it .contiguous() first"
-    return ""
 
 
 def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:

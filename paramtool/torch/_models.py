@@ -28,7 +28,7 @@ from paramtool.torch._asking import Asking, Held, ask, held_of, is_extra_state, 
 from paramtool.torch._live import described, refuse_unfit, tensors_of
 from paramtool.torch._places import check_request, install, renewed
 from paramtool.torch._protocol import Watch, state_of
-from paramtool.torch._saved_names import config_of, is_of_transformers, saved_wanted
+from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches
 
 
@@ -122,8 +122,14 @@ def load_model(
     verdict, questions = judged(wanted, held, whole, asked)
     if pinned is not None and not pinned.content_only:
         _refuse_untied(where, pinned, held.part, wanted)
-    _refuse(path, whole, strict, model=model, wanted=wanted, held=held, asked=asked, verdict=verdict)
-    held.named.refuse(where, questions)
+    _refuse(path, whole, strict, model=model, held=held, asked=asked, verdict=verdict)
+    for question in questions:
+        if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
+            raise ModelError(
+                f"{where}: the model ties {question.name!r} and {question.other!r}, and {made_of[0]!r} is not in the "
+                "file: transformers makes it of others; whether the two are equal cannot be told before loading",
+                hint="from_pretrained opens it; or save it again without the tie",
+            )
     with Source(held.part) as source, torch.no_grad():
         for storage in {view.storage for one in (held.stored(), held.named.sources) for _, view in one.windows()}:
             source.prove_later(int(storage))
@@ -201,7 +207,7 @@ def _refuse_untied(where: str, pinned: Pin, part: Checkpoint, wanted: Mapping[st
 
 
 def _refuse(
-    path: Path, whole: Checkpoint, strict: bool, *, model: nn.Module, wanted: Mapping[str, Wanted], held: Held,
+    path: Path, whole: Checkpoint, strict: bool, *, model: nn.Module, held: Held,
     asked: Asking, verdict: Verdict,
 ) -> None:  # fmt: skip
     """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over.
@@ -212,10 +218,6 @@ def _refuse(
 
     where, named = whole.files[0].path, held.named
     own = tensors_of(model)
-
-    def both() -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
-        """What the model wants, and what files of it hold."""
-        return wanted, saved_wanted(model, own)
 
     def told(name: str) -> str:
         """A name of the model, and what the file has for it."""
@@ -251,7 +253,7 @@ def _refuse(
         hint = verdict.advice or "strict=False loads what fits"
     if message:
         # no command changes types, or leaves out names
-        found = loads_after(held.as_it_is, both()) if verdict.lacks or verdict.shapes else ""
+        found = loads_after(held.as_it_is, both_wanted(model, own)) if verdict.lacks or verdict.shapes else ""
         why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
         raise ModelError(message, hint=f"{why}: {line(found)}" if found else hint)
     if not is_of_transformers(model):
@@ -259,7 +261,7 @@ def _refuse(
     taken = (named.renamed.get(name, name) for name in named.part.entries if name in own and name not in named.made)
     names = [f"{held.prefix}{name}" for name in (*taken, *named.sources.entries)]
     if rows := said_rows.clashes(held.section, names, {}, config_of(model)):
-        command = loads_with_rows(held.section, both(), rows)
+        command = loads_with_rows(held.section, both_wanted(model, own), rows)
         count = plural(len(rows), "tensor has", "tensors have")
         raise ModelError(
             listed(f"{held.section.files[0].path}: {count} the shape that the model wants, and other rows:",

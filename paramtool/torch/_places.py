@@ -35,17 +35,13 @@ def check_request(tensors: Tensors, assign: bool, device: torch.device | None, d
     for name, tensor in tensors.items() if not assign else ():
         if tensor.is_meta:
             continue
-        if device is not None and not _same_device(tensor.device, device):
-            raise UsageError(f"{name!r} is on {tensor.device} and stays there; device={device} is for new tensors",
+        there = tensor.device  # `cuda` means any of them
+        if device is not None and (device.type != there.type or device.index not in (None, there.index)):
+            raise UsageError(f"{name!r} is on {there} and stays there; device={device} is for new tensors",
                              hint=f"assign=True, or model.to({str(device)!r}) first")  # fmt: skip
         if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:
             raise UsageError(f"{name!r} is {tensor.dtype} and stays so; dtype={dtype} is for new tensors",
                              hint=f"assign=True, or model.to({dtype}) first")  # fmt: skip
-
-
-def _same_device(found: torch.device, wanted: torch.device) -> bool:
-    """Whether a tensor's device is the one that is meant: `cuda` means any of them."""
-    return found.type == wanted.type and (wanted.index is None or found.index == wanted.index)
 
 
 def renewed(
@@ -75,9 +71,14 @@ def renewed(
         buffer = torch.empty(nbytes, dtype=torch.uint8, device=place)
         made: dict[int, torch.Tensor] = {}
         for name, view in moved.items():  # a parameter with several names stays one
-            if id(tensors[name]) not in made:
-                made[id(tensors[name])] = _like(tensors[name], window(buffer, view))
-            new[name] = made[id(tensors[name])]
+            before = tensors[name]
+            if id(before) not in made:
+                values = window(buffer, view)
+                if isinstance(before, nn.Parameter):
+                    values = nn.Parameter(values, False)
+                    values.__dict__.update(before.__dict__)
+                made[id(before)] = values.requires_grad_(before.requires_grad)
+            new[name] = made[id(before)]
     return new
 
 
@@ -88,15 +89,6 @@ def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
             if tensor is not None and id(tensor) in number:
                 setattr(module, name, number[id(tensor)])  # torch's RNNs keep lists that only this updates
-
-
-def _like(old: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """A tensor with the values of one, and everything else of another."""
-    if not isinstance(old, nn.Parameter):
-        return values.requires_grad_(old.requires_grad)
-    new = nn.Parameter(values, requires_grad=old.requires_grad)
-    new.__dict__.update(old.__dict__)
-    return new
 
 
 def _shared(

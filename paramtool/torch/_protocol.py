@@ -98,26 +98,20 @@ def state_of(
     return state, strange
 
 
-def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any:
     """A sparse or quantised tensor made of its parts; ValueError for one of a class that is not torch's own."""
-    parts = {label: found[f"{name}/{label}"] for label in value.parts}
+    parts: list[Any] = [found[f"{name}/{label}"] for label in value.parts]
     facts: Any = value.facts
-    match value.kind:
-        case "sparse_coo":
-            is_coalesced = facts["coalesced"] == [True] or None
-            return torch.sparse_coo_tensor(parts["indices"], parts["values"], facts["shape"], is_coalesced=is_coalesced)
-        case "sparse_csr" | "sparse_csc" | "sparse_bsr" | "sparse_bsc" as kind:
-            indices = [part for label, part in parts.items() if label != "values"]
-            make: Any = torch.sparse_compressed_tensor
-            sparse: torch.Tensor = make(*indices, parts["values"], facts["shape"], layout=getattr(torch, kind))
-            return sparse
-        case "quantised" if "scale" in facts:
-            return torch._make_per_tensor_quantized_tensor(parts["values"], facts["scale"], facts["zero_point"])
-        case "quantised":
-            return torch._make_per_channel_quantized_tensor(
-                parts["values"], parts["scales"], parts["zero_points"], facts["axis"]
-            )
-    raise ValueError(f"a tensor of {value.kind}")
+    make: Any = torch
+    if value.kind == "sparse_coo":
+        return make.sparse_coo_tensor(*parts, facts["shape"], is_coalesced=facts["coalesced"] == [True] or None)
+    if value.kind in ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"):
+        return make.sparse_compressed_tensor(*parts, facts["shape"], layout=getattr(torch, value.kind))
+    if value.kind != "quantised":
+        raise ValueError(f"a tensor of {value.kind}")
+    if "scale" in facts:
+        return make._make_per_tensor_quantized_tensor(*parts, facts["scale"], facts["zero_point"])
+    return make._make_per_channel_quantized_tensor(*parts, facts["axis"])
 
 
 class Objects(pickle.Unpickler):
@@ -150,15 +144,20 @@ CLASSES = {
 
 def has_own_code(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
     """Whether code that is not nn.Module's own has a part in loading a model: of its modules, or of its tensors."""
-    if type(model).load_state_dict is not nn.Module.load_state_dict or "load_state_dict" in vars(model):
-        return True
-    return not all(map(is_plain, tensors.values())) or any(
-        module._load_state_dict_pre_hooks
-        or module._load_state_dict_post_hooks
-        or type(module)._load_from_state_dict is not nn.Module._load_from_state_dict
-        or "_load_from_state_dict" in vars(module)
-        or type(module).set_extra_state is not nn.Module.set_extra_state
-        for module in model.modules()
+
+    def is_own(module: nn.Module, name: str) -> bool:
+        return getattr(getattr(module, name), "__func__", None) is not getattr(nn.Module, name)
+
+    return (
+        is_own(model, "load_state_dict")
+        or not all(map(is_plain, tensors.values()))
+        or any(
+            module._load_state_dict_pre_hooks
+            or module._load_state_dict_post_hooks
+            or is_own(module, "_load_from_state_dict")
+            or is_own(module, "set_extra_state")
+            for module in model.modules()
+        )
     )
 
 
@@ -210,7 +209,13 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
     The copy shares no tensor with the model.  It shows nothing where a model cannot be copied, where a hook belongs to
     the model and would not follow, or where code needs values that a copy has not.
     """
-    if _holds_on(model):
+    hooks = (
+        hook
+        for one in model.modules()
+        for hook in (*one._load_state_dict_pre_hooks.values(), *one._load_state_dict_post_hooks.values())
+    )
+    cells = (cell for hook in hooks for cell in getattr(getattr(hook, "hook", hook), "__closure__", None) or ())
+    if any(isinstance(cell.cell_contents, nn.Module) for cell in cells):  # it would go on with this model
         return None
     try:
         twin, names = _twin(model, tensors)
@@ -239,17 +244,6 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
     sources = {source if source in found else found[0]: source for found, source in into if found}
     kept = {name for name, one in state.items() if isinstance(one, torch.Tensor)} - {name for _, name in watch.copied}
     return Answer(missing, unexpected, error, sources, frozenset(state.keys() - kept))
-
-
-def _holds_on(model: nn.Module) -> bool:
-    """Whether a hook is a closure around a module: it would go on with this one where a copy is loaded."""
-    for module in model.modules():
-        for hook in (*module._load_state_dict_pre_hooks.values(), *module._load_state_dict_post_hooks.values()):
-            inner = getattr(hook, "hook", hook)
-            cells = getattr(inner, "__closure__", None) or ()
-            if any(isinstance(cell.cell_contents, nn.Module) for cell in cells):
-                return True
-    return False
 
 
 def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Module, Mapping[int, list[str]]]:

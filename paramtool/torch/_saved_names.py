@@ -12,7 +12,7 @@ by name, as from_pretrained does (`convert_and_load_state_dict_in_model`).  It i
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import field, replace
 from typing import Any
@@ -20,12 +20,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from paramtool.errors import ModelError, plural
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
-from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._live import described, dtype_of, without_values
 from paramtool.torch.tensors import torch_type
@@ -48,12 +47,13 @@ def as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, 
     return saved
 
 
-def saved_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, Wanted]:
-    """What files of save_pretrained hold of a model; nothing where that is just what the model has."""
+def both_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+    """What a model has, and what files of save_pretrained hold of it; nothing where that is the same."""
+    wanted = wanted_by(described(own))
     if not is_of_transformers(model):
-        return {}
+        return wanted, {}
     saved = as_saved(model, mine := without_values(own))
-    return wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
+    return wanted, wanted_by(described(saved)) if saved.keys() != mine.keys() else {}
 
 
 def saved_names(
@@ -140,32 +140,47 @@ class RenamedCheckpoint:
             if not group.sources.keys().isdisjoint(batch) and (found := group.take(batch)):
                 yield found
 
-    def refuse(self, where: str, questions: Iterable[TieQuestion]) -> None:
-        """ModelError where a tie can only be judged by bytes that are not in the file but made."""
-        for question in questions:
-            if made := [name for name in (question.name, question.other) if name in self.made]:
-                raise ModelError(
-                    f"{where}: the model ties {question.name!r} and {question.other!r}, and {made[0]!r} is not in the "
-                    "file: transformers makes it of others; whether the two are equal cannot be told before loading",
-                    hint="from_pretrained opens it; or save it again without the tie",
-                )
-
 
 def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> RenamedCheckpoint | None:
     """A checkpoint with its tensors under a model's own names, as from_pretrained gives them.
 
     None where the model is none of transformers, or where the names stay what they are.
     """
-    if not is_of_transformers(model) or (rules := _rules(model)) is None:
+    if not is_of_transformers(model):
         return None
-    names, groups = _sorted_out(model, part.entries, own, rules)
+    try:
+        from transformers import conversion_mapping
+        from transformers import core_model_loading as loading
+
+        mapping: Any = conversion_mapping.get_model_conversion_mapping
+        rules = mapping(model)
+        renamings = [rule for rule in rules if isinstance(rule, loading.WeightRenaming)]
+        converters: list[Any] = [rule for rule in rules if isinstance(rule, loading.WeightConverter)]
+    except (ImportError, AttributeError):  # this version has none
+        return None
+    by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+    names: dict[str, str] = {}
+    groups: dict[str, Made] = {}
+    for name in sorted(part.entries, key=loading.dot_natural_key):
+        new, pattern = loading.rename_source_key(name, renamings, converters)
+        if new not in own:
+            names[name] = name
+        elif pattern is None:
+            names[name] = new
+        else:
+            groups.setdefault(new, Made(new, by_pattern[pattern], model)).sources[name] = pattern
+    taken: dict[str, str] = {}
+    for name, new in names.items():  # two names of the file for one of the model: the first keeps it
+        names[name] = new if taken.setdefault(new, name) == name else name
     entries: dict[str, Entry] = {}
     storages = dict(part.storages)
     number = max(storages, default=-1)
     makers: dict[str, Made] = {}
-    for group in groups:
+    for group in groups.values():
         try:
-            made = group.of({name: _meta(part.entries[name]) for name in group.sources})
+            views = ((name, plain_window(part.entries[name].value)) for name in group.sources)
+            plain = {name: view for name, view in views if view is not None}
+            made = group.of({n: torch.empty(v.shape, dtype=torch_type(v), device="meta") for n, v in plain.items()})
         except Exception:  # sources are lacking, or are of shapes that do not fit: they stay under their names
             names |= {name: name for name in group.sources}
             continue
@@ -183,47 +198,3 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
     part_of_model = replace(part, entries=entries, storages=storages)
     in_file = {new: name for name, new in names.items() if name in part.entries}
     return RenamedCheckpoint(part_of_model, makers, replace(part, entries=sources), in_file)
-
-
-def _rules(model: nn.Module) -> tuple[Any, Sequence[Any], Sequence[Any]] | None:
-    """transformers' own: the module that applies them, renamings, converters; None where this version has none."""
-    try:
-        from transformers import conversion_mapping
-        from transformers import core_model_loading as loading
-
-        mapping: Any = conversion_mapping.get_model_conversion_mapping
-        rules = mapping(model)
-        renamings = [rule for rule in rules if isinstance(rule, loading.WeightRenaming)]
-        return loading, renamings, [rule for rule in rules if isinstance(rule, loading.WeightConverter)]
-    except (ImportError, AttributeError):
-        return None
-
-
-def _sorted_out(
-    model: nn.Module, names: Collection[str], own: Collection[str], rules: tuple[Any, Sequence[Any], Sequence[Any]]
-) -> tuple[dict[str, str], list[Made]]:
-    """{name in the file: name in the model} of what is only renamed, and what is made of the others."""
-    loading, renamings, converters = rules
-    by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
-    found: dict[str, str] = {}
-    groups: dict[str, Made] = {}
-    for name in sorted(names, key=loading.dot_natural_key):
-        new, pattern = loading.rename_source_key(name, renamings, converters)
-        if new not in own:
-            found[name] = name
-        elif pattern is None:
-            found[name] = new
-        else:
-            groups.setdefault(new, Made(new, by_pattern[pattern], model)).sources[name] = pattern
-    taken: dict[str, str] = {}
-    for name, new in found.items():  # two names of the file for one of the model: the first keeps it
-        found[name] = new if taken.setdefault(new, name) == name else name
-    return found, list(groups.values())
-
-
-def _meta(entry: Entry) -> torch.Tensor:
-    """A tensor of the shape and type of one in a file, without values; ValueError where it is none."""
-    view = plain_window(entry.value)
-    if view is None:
-        raise ValueError("is not a plain tensor")
-    return torch.empty(view.shape, dtype=torch_type(view), device="meta")

@@ -119,11 +119,21 @@ def _saved(
     progress: Progress,
 ) -> Saved:
     """Write a state through a temporary file; what goes wrong is said of `label`, and not of that file."""
-    _refuse_without_values(label, state)
+    wrong = [
+        f"{name!r:.200}: is {'lazy and has no shape yet' if nn.parameter.is_lazy(one) else 'on the meta device'}"
+        for name, one in state.items()
+        if isinstance(one, torch.Tensor) and (nn.parameter.is_lazy(one) or one.is_meta)
+    ]
+    if wrong:
+        count = plural(len(wrong), "tensor has", "tensors have")
+        raise PlanError(
+            listed(f"{label}: {count} no values to write:", wrong), hint="load or initialise the model first"
+        )
     target = os.fspath(path)
     texts = dict(metadata or {})
-    if wrong := [key for key, text in texts.items() if not isinstance(key, str) or not isinstance(text, str)]:
-        raise UsageError(f"metadata {wrong[0]!r:.200} is {texts[wrong[0]]!r:.200}; expected strings")
+    for key, text in texts.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise UsageError(f"metadata {key!r:.200} is {text!r:.200}; expected strings")
     is_folder = options.max_shard_size is not None
     if texts and writer_for(target, is_folder).name != "safetensors":
         raise UsageError(f"{target}: only safetensors files hold metadata", hint="name the output NAME.safetensors")
@@ -159,24 +169,6 @@ def _write(state: Mapping[str, object], file: BinaryIO, label: str, target: str)
             f"{target}: cannot be written: {getattr(error, 'strerror', None) or str(error)[:200]}",
             hint="saving takes twice the size of the tensors on that disk: a temporary file, then the output",
         ) from None
-
-
-def _refuse_without_values(label: str, state: Mapping[str, object]) -> None:
-    wrong = [f"{name!r:.200}: {why}" for name, value in state.items() if (why := _why_not(value))]
-    if wrong:
-        count = plural(len(wrong), "tensor has", "tensors have")
-        raise PlanError(
-            listed(f"{label}: {count} no values to write:", wrong), hint="load or initialise the model first"
-        )
-
-
-def _why_not(value: object) -> str:
-    """Why a tensor cannot be written, or nothing."""
-    if not isinstance(value, torch.Tensor):
-        return ""
-    if nn.parameter.is_lazy(value):
-        return "is lazy and has no shape yet"
-    return "is on the meta device" if value.is_meta else ""
 
 
 @contextmanager

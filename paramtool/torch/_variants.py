@@ -15,10 +15,9 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes.compat.check import TypeClash, Verdict
 from paramtool.passes.compat.constraints import TieQuestion
-from paramtool.passes.compat.wanted import wanted_by
 from paramtool.torch._asking import ask, held_of, judged
-from paramtool.torch._live import described, refuse_unfit, tensors_of
-from paramtool.torch._saved_names import RenamedCheckpoint, config_of, is_of_transformers, saved_wanted
+from paramtool.torch._live import refuse_unfit, tensors_of
+from paramtool.torch._saved_names import RenamedCheckpoint, both_wanted, config_of, is_of_transformers
 from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
@@ -51,7 +50,7 @@ def _asked(model: nn.Module) -> Asked:
     label = type(model).__name__
     tensors = tensors_of(model)
     refuse_unfit(label, model, tensors)
-    own, saved = wanted_by(described(tensors)), saved_wanted(model, tensors)
+    own, saved = both_wanted(model, tensors)
 
     def judge(part: Checkpoint, whole: Checkpoint) -> tuple[Verdict, tuple[TieQuestion, ...]]:
         held = held_of(model, tensors, part, None, "")

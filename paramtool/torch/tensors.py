@@ -13,12 +13,12 @@ from paramtool.commands.progress import Path
 from paramtool.engine.read.load import LoadBuffer, cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
-from paramtool.passes.compat.wanted import as_pairs
+from paramtool.passes.compat.wanted import as_pairs, kind_of
 
 
 @limiting
@@ -71,9 +71,11 @@ def batches(
         buffer = buffer.to(device)
         batch = {name: window(buffer, view) for name, view in part.windows}
         pending = {parts[part]: batch.pop(part) for part in [part for part in batch if part in parts]}
-        owners = {graph.pending[name] for name in pending}
-        resolved = {owner: _resolved(pending[owner], checkpoint.entries[owner]) for owner in owners}
-        batch |= {name: resolved[graph.pending[name]][...] for name in pending}
+        for owner in {graph.pending[name] for name in pending}:
+            kind, tensor = kind_of(checkpoint.entries[owner].value), pending[owner]
+            tensor = tensor.conj().resolve_conj() if "conj" in kind else tensor
+            pending[owner] = -tensor if "neg" in kind else tensor
+        batch |= {name: pending[graph.pending[name]][...] for name in pending}
         yield batch
 
 
@@ -93,13 +95,6 @@ def _pages(source: Source, part: LoadBuffer, maps: dict[str, mmap.mmap]) -> torc
         return torch.frombuffer(maps[backing.file], dtype=torch.uint8, offset=start, count=part.nbytes)
     except (OSError, ValueError):  # a file that cannot be mapped, or is shorter now: reading says so
         return None
-
-
-def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
-    assert isinstance(entry.value, Compound)
-    if "conj" in entry.value.kind:
-        tensor = tensor.conj().resolve_conj()
-    return -tensor if "neg" in entry.value.kind else tensor
 
 
 def window(buffer: torch.Tensor, view: View) -> torch.Tensor:

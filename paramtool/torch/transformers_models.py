@@ -21,11 +21,11 @@ from paramtool.commands.progress import Path
 from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import hf_config
 from paramtool.parts import config_types
-from paramtool.passes.compat.wanted import Wanted, wanted_by
+from paramtool.passes.compat.wanted import Wanted
 from paramtool.passes.config_ties.declared import ClassTies
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
-from paramtool.torch._live import described, tensors_of
-from paramtool.torch._saved_names import saved_names, saved_wanted
+from paramtool.torch._live import tensors_of
+from paramtool.torch._saved_names import both_wanted, saved_names
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -69,16 +69,14 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
     The second is empty where both are the same.  Errors as of `names_from_config`.
     """
     model = model_from_config(path)
-    own = tensors_of(model)
-    return wanted_by(described(own)), saved_wanted(model, own)
+    return both_wanted(model, tensors_of(model))
 
 
 def class_ties(path: Path) -> ClassTies:
     """Which names the model of a config.json ties, its own and those of its files; errors as of `names_from_config`."""
     model = model_from_config(path)
     transformers = _transformers(os.fspath(path))
-    own = tensors_of(model)
-    both = (wanted_by(described(own)), saved_wanted(model, own))
+    both = both_wanted(model, tensors_of(model))
     names = tuple({name: one.alias_set for name, one in wanted.items()} for wanted in both if wanted)
     return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
 
@@ -122,26 +120,21 @@ def model_from_config(path: Path) -> nn.Module:
     _check(where, config)
     config_class, of_class = _of_class(where, config, architecture, transformers)
     try:
-        with _quiet(transformers), _offline(), torch.device("meta"):
+        with _alone(transformers), torch.device("meta"):
             model = architecture(config_class.from_dict(_values(of_class)))
             model.tie_weights()
     except Exception as error:  # whatever a model's code makes of numbers that do not fit
-        raise _unbuilt(where, config, architecture.__name__, error) from None
+        try:
+            config_types.check(config, where)
+        except LayoutError as found:
+            raise FormatError(found.message, found.hint) from None
+        text = " ".join(str(error).split())[:300]
+        raise FormatError(
+            f"{where}: transformers cannot build {architecture.__name__} from it: {type(error).__name__}: {text}",
+            hint="a number or a name in the config is wrong, or this transformers is older than the model",
+        ) from None
     assert isinstance(model, nn.Module)
     return model
-
-
-def _unbuilt(where: str, config: Mapping[str, Any], name: str, error: Exception) -> FormatError:
-    """The error for a config that transformers cannot build a model of: settings of wrong types, or its own words."""
-    try:
-        config_types.check(config, where)
-    except LayoutError as found:
-        return FormatError(found.message, found.hint)
-    text = " ".join(str(error).split())[:300]
-    return FormatError(
-        f"{where}: transformers cannot build {name} from it: {type(error).__name__}: {text}",
-        hint="a number or a name in the config is wrong, or this transformers is older than the model",
-    )
 
 
 def _transformers(where: str) -> ModuleType:
@@ -250,26 +243,17 @@ def _values(value: Any) -> Any:
 
 
 @contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Advice on values of a config is not ours to give."""
-    before = transformers.logging.get_verbosity()
+def _alone(transformers: ModuleType) -> Iterator[None]:
+    """Without advice on values of a config, which is not ours to give, and as if there were no network."""
+    from huggingface_hub import constants
+
+    before = transformers.logging.get_verbosity(), constants.HF_HUB_OFFLINE
     transformers.logging.set_verbosity_error()
+    constants.HF_HUB_OFFLINE = True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        transformers.logging.set_verbosity(before)
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """huggingface_hub as if there were no network."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
+        transformers.logging.set_verbosity(before[0])
+        constants.HF_HUB_OFFLINE = before[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
@@ -47,7 +48,7 @@ class Crcs:
         if self._worker is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._worker = ThreadPoolExecutor(1)
+            self._worker = ThreadPoolExecutor(min(os.cpu_count() or 1, 4))
         self._pending[sealed] = self._worker.submit(crc32_of, file, sealed.start, sealed.stop)
 
     def settle(self) -> None:
