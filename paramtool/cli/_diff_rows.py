@@ -13,6 +13,7 @@ from paramtool.model.diff import (
     ADDED,
     CAST,
     CHANGED,
+    DEQUANTISED,
     KINDS,
     LABELS,
     LAYOUT,
@@ -80,6 +81,7 @@ def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
     exact, rounded = (sum(one.kind == kind for one in casts) for kind in (CAST, ROUNDED))
     both = f"in another type ({plural(exact, 'tensor')} without loss, {rounded} rounded)"
     yield both, bool(exact and rounded)
+    yield "dequantised", DEQUANTISED in kinds
     yield "in another type, without loss", bool(exact and not rounded)
     yield "rounded to another type", bool(rounded and not exact)
 

@@ -20,7 +20,7 @@ from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, tensor_
 from paramtool.model.view import View
 from paramtool.passes.objects_differ import Comparison, bare
 
-_RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
+RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
 """Metadata that commands write."""
 WITH_METADATA = ("safetensors", "sharded", "torch", "dcp")
 """What the names of formats begin with whose writers keep the metadata of a source."""
@@ -77,7 +77,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
     output, source = (with_tensors(one.files[0].path, one.metadata, there) for one in (found, expected))
     for key in {**source, **output}:
         one, other = output.get(key), source.get(key)
-        if one == other or key == "format" or key in _RECORDS:
+        if one == other or key == "format" or key in RECORDS:
             continue
         if one is None and not found.format.startswith(WITH_METADATA):
             absent.append(key)

@@ -27,7 +27,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import tensor_names
 from paramtool.model.optimizer import Move
 from paramtool.model.parts import FusedTensor, PartsRecord
-from paramtool.model.plan import Target, whole
+from paramtool.model.plan import Requirement, Target, whole
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.parts.known_model import KnownModel
@@ -57,6 +57,8 @@ class RearrangedAgain:
     """Tensors of the output of which nothing is known."""
     moves: tuple[Move, ...] = ()
     """How the new tensors are made, for what an optimizer keeps for them."""
+    requires: tuple[Requirement, ...] = ()
+    """What the bytes of the source must show, such as equal numbers of what became one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def _again(found: Checkpoint, source: Checkpoint, made: PartsRecord, before: Par
         raise UsageError("in several steps, each of tensors that the one before made")
     renamed = {old: second.renamed.get(new, new) for old, new in first.renamed.items()} or second.renamed
     every = (*first.moves, *second.moves)
-    return replace(second, targets=(*first.targets, *second.targets), renamed=renamed, moves=every)
+    requires = (*first.requires, *second.requires)
+    return replace(second, targets=(*first.targets, *second.targets), renamed=renamed, moves=every, requires=requires)
 
 
 def _fusing(
@@ -243,7 +246,9 @@ def as_made(source: Checkpoint, change: Rearranged, *, keep_names: bool = False)
     entries = {**outcome.rest.entries, **entries}
     order = [name for name in tensor_names(outcome.rest.objects) if name in entries]
     expected = replace(outcome.rest, entries={name: entries[name] for name in (*order, *entries)}, storages=storages)
-    return RearrangedAgain(expected, tuple(targets), renamed=same, moves=moves(source.files[0].path, change))
+    return RearrangedAgain(
+        expected, tuple(targets), renamed=same, moves=moves(source.files[0].path, change), requires=plan.requires
+    )
 
 
 def virtual(

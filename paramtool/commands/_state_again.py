@@ -56,4 +56,5 @@ def with_moved(again: RearrangedAgain, state: MovedState) -> RearrangedAgain:
     for count, gone in state.emptied:
         objects = schedules.without_groups(objects, count, gone)
     expected = replace(expected, entries={**entries, **new}, storages=storages, objects=objects)
-    return replace(again, expected=expected, targets=(*again.targets, *state.targets))
+    requires = (*again.requires, *state.requires)
+    return replace(again, expected=expected, targets=(*again.targets, *state.targets), requires=requires)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from paramtool.commands import _casts, _ties
 from paramtool.commands._differences import (
     WITH_METADATA,
     alias_set_differences,
@@ -19,13 +18,13 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
-from paramtool.commands._rearranged_again import rearranged_again
-from paramtool.commands._state_again import with_state
+from paramtool.commands._made_again import made_again
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.commands.sections import section_of
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import UsageError, plural
 from paramtool.formats import hf_config
@@ -35,15 +34,10 @@ from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module
+from paramtool.model.checkpoint import Checkpoint, Compound
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
-from paramtool.model.plan import Target
 from paramtool.passes import value_facts
-from paramtool.passes.objects_differ import without
-from paramtool.passes.rnn import again as remade
-from paramtool.passes.rnn import beside
-from paramtool.passes.rnn.convert import kept_off
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -302,15 +296,9 @@ def _compared(
     if asked.only is not None:
         expected = section_of(expected, asked.only)
     source, output_whole, output_name = expected, found, found.files[0].path
-    expected, moves, choice = _ties.again(found, expected)
-    moved = rearranged_again(found, expected)
-    moved = with_state(found, source, against, replace(moved, moves=(*moved.moves, *moves)), state=choice)
-    expected = whole = moved.expected
-    found = _lacking(found, moved.unknown) if moved.unknown else found
-    weights, gone = _casts.dequantised_again(found, source)
-    expected = whole = _lacking(expected, gone)
-    parts = _converted(_without_declared(found, expected), expected)
-    found, expected, warnings = parts.found, parts.expected, [*moved.notes, *parts.notes]
+    again = made_again(found, source, against)
+    moved, parts, weights = again.moved, again.networks, again.weights
+    found, expected, warnings = again.found, again.expected, [*moved.notes, *parts.notes]
     if asked.subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
@@ -322,6 +310,8 @@ def _compared(
         differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
         targets = (*same, *weights, *parts.remade)
         differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata).cast)
+        with Source(source) as opened_source:
+            differences += again.broken(opened_source)
     differences += _fact_differences(found, expected, not asked.subset)
     compared = ["tensors"]
     if not asked.subset:
@@ -329,7 +319,7 @@ def _compared(
         held = alias_sets(found) if apart else {}
         apart = {name for name in apart if held.get(name, name) == name}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
-        loose = _untied_from(parts.windows, whole)
+        loose = _untied_from(parts.windows, again.whole)
         if loose:
             warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
         differences += list(alias_set_differences(found, expected, apart | loose))
@@ -393,80 +383,6 @@ def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
     return {name for name, alias_set in held.items() if alias_set in converted and name not in made}
 
 
-@dataclass(frozen=True, slots=True)
-class _ConvertedNames:
-    """What a conversion that the output's record names did to names."""
-
-    found: Checkpoint
-    """The output without the tensors that the source never had."""
-    expected: Checkpoint
-    """The source without the tensors that these were made from, but for those that are windows on them now."""
-    windows: frozenset[str] = frozenset()
-    """Names of the source that are windows on new tensors."""
-    notes: tuple[str, ...] = ()
-    count: int = 0
-    """The tensors that the source never had, and that cannot be made again from it."""
-    remade: tuple[Target, ...] = ()
-    """Those that can."""
-
-
-def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
-    """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
-    modules = [module for module in found.modules if module not in expected.modules]
-    more = [name for name in found.entries if name not in expected.entries]
-    made = {name for name in more if any(_is_of(name, module) for module in modules)}
-    if not made:
-        return _ConvertedNames(found, expected)
-    held = alias_sets(found)
-    there = {held[name] for name in made if name in held}
-    windows = frozenset(name for name, alias_set in held.items() if alias_set in there and name in expected.entries)
-    lacking = [name for name in expected.entries if name not in found.entries]
-    ats = {at for module in modules for at in (module.at, *module.stacked)}
-    old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
-    raw = beside.unwrapped(expected).names.items()
-    old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
-    old |= {name for name in lacking if expected.entries[name].role == GRAPH}
-    gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
-    again = {module.at: remade.again(module, found, expected) for module in modules}
-    targets = {one.name: one for targets in again.values() for one in targets if one.name in made}
-    other = len(made - targets.keys())
-    places = ", ".join(
-        sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules if not again[module.at]})
-    )
-    counts = f"{plural(other, 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
-    return _ConvertedNames(
-        _lacking(found, made),
-        _lacking(expected, gone),
-        windows,
-        (f"converted: {places}: {counts}; not compared",) if other else (),
-        other,
-        tuple(targets.values()),
-    )
-
-
-def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """A checkpoint without some of its tensors."""
-    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
-    return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
-
-
-def _is_of(name: str, module: Module) -> bool:
-    """Whether a tensor is one of a recorded network's."""
-    return name in module.tensors.values() or any(_is_below(name, at) for at in (module.at, *module.stacked))
-
-
-def _is_below(name: str, at: str) -> bool:
-    if name == at or kept_off(at, name) is not None:
-        return True
-    if not at:
-        return "." not in name
-    return name.startswith(at) and name[len(at)] in _SEPARATORS
-
-
-_SEPARATORS = "./_:"
-"""The separators between a network's name and those of its tensors, in all layouts."""
-
-
 def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:
     """Names of a folder that `dedup` stores for themselves, since the model of its config does not tie them."""
     if not (is_folder(output) and is_folder(against)):
@@ -482,21 +398,3 @@ def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str)
     ties = alias.parted(one).items()
     for text in following({n: base for n, base in ties if there.get(n) != base and n in other.entries}):
         yield f"{text} in {path}, conjugated or negated, and apart from it in {elsewhere}; only values were compared"
-
-
-def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
-    """What was found, but for names that are declared to be others and that the source never had.
-
-    A torch file declares nothing: there such a name is the same window of the same storage as one of the source's.
-    """
-    theirs = {view for name, view in found.views().items() if name in expected.entries}
-    more = {name: entry for name, entry in found.entries.items() if name not in expected.entries}
-    gone = {name for name, entry in more.items() if _is_declared(entry) or entry.value in theirs}
-    if not gone:
-        return found
-    kept = {name: entry for name, entry in found.entries.items() if name not in gone}
-    return replace(found, entries=kept, objects=without(found.objects, gone))
-
-
-def _is_declared(entry: Entry) -> bool:
-    return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"

@@ -28,6 +28,8 @@ VERDICTS = (
     VerdictWords("layout", "layout", "the same in another layout",
             "the same numbers in other places: in another layout, or as parts of another tensor"),
     VerdictWords("cast", "cast", "cast without loss", "another type, and casting back gives the same bytes"),
+    VerdictWords("dequantised", "dequantised", "dequantised",
+            "codes and scales on one side, and on the other what they stand for, as its record says"),
     VerdictWords("rounded", "rounded", "cast and rounded",
             "another type, and the one is the other rounded to nearest even"),
     VerdictWords("changed", "changed", "changed", "other numbers"),
@@ -39,9 +41,11 @@ VERDICTS = (
             "a constant of a graph that is no weight, such as a shape, and differs or is in one of the two only"),
 )  # fmt: skip
 KINDS = tuple(one.kind for one in VERDICTS)
-SAME, RENAMED, LAYOUT, CAST, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED, _ = KINDS
-LED_BACK = (SAME, RENAMED, LAYOUT, CAST, ROUNDED)
+SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, ROUNDED, CHANGED, REMOVED, ADDED, UNDECIDED, _ = KINDS
+LED_BACK = (SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, ROUNDED)
 """Verdicts of tensors whose numbers both checkpoints have."""
+RECORD = "record"
+"""What a map is of, in place of a layout, that the record of one side says and `verify` proves."""
 SAME_BYTES = "the same bytes, and what they stand for is in one of the two only"
 """Why a tensor is undecided that no byte shows the values of."""
 LABELS: Mapping[str, str] = {one.kind: one.label for one in VERDICTS}

@@ -13,6 +13,7 @@ from paramtool.commands.diff.graphs import stored_once
 from paramtool.commands.diff.kept_sums import kept_sums
 from paramtool.commands.diff.lines import by_lines
 from paramtool.commands.diff.made import MadeByTables
+from paramtool.commands.diff.recorded import recorded
 from paramtool.commands.diff.renames import by_content, by_later_renames, tiny
 from paramtool.commands.diff.rest import Rest
 from paramtool.commands.diff.settled import Settled
@@ -46,6 +47,8 @@ class Comparing(Settled):
             made.look_at_networks()
         if self.left_b:
             made.by_parts()
+        if self.left_a or self.left_b or self.taken:
+            self.as_made = recorded(self)
         if self.left_b:
             reshaped(self)
         if self.left_b:

@@ -26,6 +26,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     CAST,
+    DEQUANTISED,
     LAYOUT,
     RENAMED,
     ROUNDED,
@@ -75,7 +76,7 @@ class Diffed(Displayed):
 
     def judge(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
         """Whether they are the same weights, as `--exit-code` with `--strict` and `--tolerance` asks."""
-        kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, GRAPH}
+        kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, GRAPH}
         for one in self.tensors:
             near = one.change is not None and one.change.largest is not None and tolerance is not None
             if one.kind == ROUNDED and near and one.change.largest <= tolerance:  # type: ignore[union-attr,operator]
@@ -136,6 +137,7 @@ def diff(
     tied = ties(
         first, second, tensors, (os.fspath(a), os.fspath(b)), made=MadeFrom(work.sources, frozenset(work.copied))
     )
+    first, second = work.as_made
     has_keys = _says_nesting(first) and _says_nesting(second)
     plain = (replace(one, objects=without_versions(one.objects)) if has_keys else one for one in (second, first))
     objects = object_differences(*plain, tensors=False)

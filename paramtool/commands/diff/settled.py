@@ -42,7 +42,8 @@ class Settled:
         self.memory = memory
         self.signed = pending_signs(a, b)
         self.a, self.b, self.sides = labelled(a, self.signed), labelled(b, self.signed), sides
-        self.checkpoints = (a, b)
+        self.checkpoints = self.as_made = (a, b)
+        """The two; and each without what the record of the other says was made, or of which that was made."""
         self.left_a, self.left_b = dict(self.a), dict(self.b)
         """Tensors without a verdict."""
         self.found: dict[str, TensorDiff] = {}

@@ -13,7 +13,7 @@ from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.cast_verdicts import ROUNDING
 from paramtool.errors import plural, some
 from paramtool.model.checkpoint import GRAPH
-from paramtool.model.diff import CAST, LAYOUT, LED_BACK, ROUNDED, SAME, TensorDiff
+from paramtool.model.diff import CAST, LAYOUT, LED_BACK, RECORD, ROUNDED, SAME, TensorDiff
 from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.numbering import layer_place, number_words, without_number_words
 
@@ -72,7 +72,7 @@ def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
     layers: dict[object, dict[str, list[str]]] = {}
     for one in tensors:
-        if one.a and one.b and one.kind in LED_BACK:
+        if one.a and one.b and one.kind in LED_BACK and one.layout != RECORD:
             name = one.b[0]
             if number_words(name) and not _IN_SEQUENCE.search(name):
                 by_map = layers.setdefault(without_number_words(name), {})
@@ -129,7 +129,9 @@ def _calculated_with(tensors: Sequence[TensorDiff]) -> Iterator[str]:
 def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:
     """Tensors under new names that are in each other's places, by the rename that the other tensors show."""
     found: Mapping[str, TensorDiff] = {
-        one.b[0]: one for one in tensors if one.a and one.b and one.kind in LED_BACK and one.is_unique
+        one.b[0]: one
+        for one in tensors
+        if one.a and one.b and one.kind in LED_BACK and one.is_unique and one.layout != RECORD
     }
     if all(one.kind == SAME for one in found.values()):
         return

@@ -17,6 +17,7 @@ from paramtool.model.diff import (
     ADDED,
     CAST,
     CHANGED,
+    DEQUANTISED,
     LAYOUT,
     REMOVED,
     RENAMED,
@@ -34,8 +35,8 @@ MAX_STRIPS = 80
 MAX_MAPS = 16
 """Of these, how many are drawn by rows and columns."""
 TINTS = {
-    SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", ROUNDED: "yellow", CHANGED: "orange", ADDED: "blue",
-    REMOVED: "red", UNDECIDED: "blank", GRAPH: "blank",
+    SAME: "grey", RENAMED: "sky", LAYOUT: "green", CAST: "purple", DEQUANTISED: "purple", ROUNDED: "yellow",
+    CHANGED: "orange", ADDED: "blue", REMOVED: "red", UNDECIDED: "blank", GRAPH: "blank",
 }  # fmt: skip
 
 

@@ -1,0 +1,190 @@
+"""The step of a comparison that asks the record of a side which says that it was made of the other.
+
+    A  m.weight float8_e4m3fn, m.weight_scale   B  m.weight float32, which its record says was dequantised
+    A  optimizer.state.4.exp_avg                B  optimizer.state.1.exp_avg, since four parameters became one
+
+What it says is proved as `verify` proves it, in both directions.  A tensor of the source is found where every tensor
+that is made of it holds what making it again gives; one that the output lacks, only where the whole output is as its
+record says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from paramtool.commands._differences import RECORDS
+from paramtool.commands._made_again import MadeAgain, made_again
+from paramtool.commands.diff.settled import Settled, made_of
+from paramtool.commands.diff.tables import REFUSED
+from paramtool.engine.compare.cast_verdicts import CastPair
+from paramtool.engine.compare.sides import WindowPair, is_number
+from paramtool.engine.write.verify import same_target
+from paramtool.errors import PlanError
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.diff import DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED
+from paramtool.model.plan import Target
+from paramtool.model.view import View, overlaps
+
+
+class _Proved(NamedTuple):
+    """A tensor of an output, and what it is made of."""
+
+    kind: str
+    olds: tuple[str, ...]
+    """Names in the source."""
+    pairs: tuple[CastPair, ...] = ()
+    leads_back: bool = True
+    """Whether the numbers of the source follow from it."""
+
+
+def recorded(state: Settled) -> tuple[Checkpoint, Checkpoint]:
+    """Verdicts on what the record of either side proves; both checkpoints, each as it is without what was made."""
+    for output in (1, 0):
+        found, source = state.checkpoints[output], state.checkpoints[1 - output]
+        says = [(one.modules, [one.metadata.get(key) for key in RECORDS]) for one in (found, source)]
+        if says[0] == says[1]:
+            continue
+        try:
+            again = made_again(found, source, source.files[0].path)
+        except (*REFUSED, PlanError):
+            continue
+        if _Recorded(state, again, output).settle():
+            return (again.expected, again.found) if output else (again.found, again.expected)
+    return state.checkpoints
+
+
+class _Recorded:
+    """What one of the two checkpoints was made of, the other."""
+
+    def __init__(self, state: Settled, again: MadeAgain, output: int) -> None:
+        self.state, self.again, self.output = state, again, output
+        views, sources = (state.a, state.b), (state.sides.a.source, state.sides.b.source)
+        self.made, self.views = views[output], views[1 - output]
+        self.there, self.source = sources[output], sources[1 - output]
+        self.targets = (*again.moved.targets, *again.weights, *again.networks.remade)
+
+    def settle(self) -> bool:
+        """Whether the whole output is as its record says."""
+        proved: dict[str, _Proved] = {}
+        is_whole = bool(self.targets or self.again.moved.renamed)
+        failed: set[str] = set()
+        for target in self.targets:
+            olds = self._read(target)
+            one = self._proved(target, olds)
+            if one is None:
+                is_whole = False
+                failed |= {*olds}
+            else:
+                proved[target.name] = one
+        proved |= self._renamed({target.name for target in self.targets})
+        again = self.again
+        is_whole = is_whole and not (again.moved.differences or again.moved.unknown or again.networks.count)
+        is_whole = is_whole and not any(again.broken(self.source))
+        exact = {old for one in proved.values() if one.leads_back for old in one.olds}
+        proved = {name: one for name, one in proved.items() if one.leads_back or exact.issuperset(one.olds)}
+        readers: dict[str, list[str]] = {}
+        for name, one in proved.items():
+            for old in one.olds:
+                readers.setdefault(old, []).append(name)
+        readers = {old: names for old, names in readers.items() if old not in failed}
+        left = self.again.expected.entries
+        absent = [old for old in self.views if old not in left and old not in readers and old not in failed]
+        (self._of_second if self.output else self._of_first)(proved, readers, absent if is_whole else [])
+        return is_whole
+
+    def _of_second(self, proved: dict[str, _Proved], readers: dict[str, list[str]], absent: list[str]) -> None:
+        """The verdicts where the second was made of the first."""
+        state = self.state
+        for old in readers:
+            state.use(old, [self.views[old]])
+        for name, one in proved.items():
+            if not self._is_open(name):
+                state.left_b.pop(name, None)
+            elif one.olds:
+                lost = state.lost(one.kind, one.pairs)
+                state.settle(one.kind, one.olds, name, how=self._how(one.kind), layout=RECORD, change=lost)
+            else:
+                state.settle_only_b(LAYOUT, name, self._how(LAYOUT), RECORD)
+        for old in readers.keys() & state.left_a.keys():
+            del state.left_a[old]
+        for old in absent:
+            if old in state.left_a:
+                state.settle_only_a(LAYOUT, old, "not in B, as its record says", RECORD)
+
+    def _of_first(self, proved: dict[str, _Proved], readers: dict[str, list[str]], absent: list[str]) -> None:
+        """The verdicts where the first was made of the second."""
+        state = self.state
+        for old, names in readers.items():
+            if self._is_open(old):
+                kind = max((proved[name].kind for name in names), key=KINDS.index)
+                pairs = [pair for name in names for pair in proved[name].pairs]
+                lost = state.lost(kind, pairs) if len(names) == 1 else None
+                state.settle(kind, names, old, how=self._how(kind), layout=RECORD, change=lost)
+        for old in absent:
+            if self._is_open(old):
+                state.settle_only_b(LAYOUT, old, "not in A, as its record says", RECORD)
+        for name, one in proved.items():
+            state.use(name, [self.made[name]])
+            if name in state.left_a and not one.olds:
+                state.settle_only_a(LAYOUT, name, self._how(LAYOUT), RECORD)
+            state.left_a.pop(name, None)
+
+    def _is_open(self, name: str) -> bool:
+        """Whether no other step has found where the numbers of a tensor of the second are."""
+        one = self.state.found.get(name)
+        self.state.taken.pop(name, None)
+        return one is None or one.kind not in LED_BACK
+
+    def _how(self, kind: str) -> str:
+        return "" if kind == RENAMED else f"by the record of {'AB'[self.output]}"
+
+    def _read(self, target: Target) -> tuple[str, ...]:
+        """The tensors of the source that a target is made of."""
+        views = {view: None for copy in target.copies for view in copy.sources}
+        names = (
+            name
+            for view in views
+            for name, one in self.views.items()
+            if one.storage == view.storage and overlaps(one, view)
+        )
+        return tuple(dict.fromkeys(names))
+
+    def _proved(self, target: Target, olds: tuple[str, ...]) -> _Proved | None:
+        """A tensor of the output that holds what making it again gives; None for one that does not."""
+        view = self.made.get(target.name)
+        storages = self.again.source.storages
+        if (
+            view is None
+            or view.shape != target.shape
+            or any(one.storage not in storages for copy in target.copies for one in copy.sources)
+        ):
+            return None
+        made = made_of(target, view)
+        if made is not None:
+            pairs = tuple(pair if self.output else CastPair(pair.b, pair.a, pair.sign) for pair in made.pairs)
+            kind = self.state.proved(pairs) if pairs else LAYOUT
+            holds = kind and all(is_number(self.there, window, number) for window, number in made.constants)
+            return _Proved(kind, olds, pairs) if holds else None
+        if view.dtype != target.dtype or not same_target(self.there, view, self.source, target):
+            return None
+        is_scaled = any(isinstance(copy.scale, View) for copy in target.copies)
+        return _Proved(DEQUANTISED if is_scaled else LAYOUT, olds, leads_back=is_scaled)
+
+    def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
+        """Tensors that are those of the source as they are, under the names that the output should have."""
+        pairs = dict(self._pairs(targets))
+        same = self.state.sides.same([pair for _, pair in pairs.values()], lambda nbytes: None)
+        return {name: _Proved(RENAMED, (old,)) for name, (old, pair) in pairs.items() if same[pair]}
+
+    def _pairs(self, targets: set[str]) -> Iterator[tuple[str, tuple[str, WindowPair]]]:
+        names: dict[View, list[str]] = {}
+        for name, view in self.views.items():
+            names.setdefault(view, []).append(name)
+        for name, entry in self.again.expected.entries.items():
+            old, mine = entry.value, self.made.get(name)
+            if name in targets or not isinstance(old, View) or old not in names or mine is None:
+                continue
+            if (mine.dtype, mine.shape) == (old.dtype, old.shape):
+                pair = WindowPair(old, mine) if self.output else WindowPair(mine, old)
+                yield name, (name if name in names[old] else names[old][0], pair)
