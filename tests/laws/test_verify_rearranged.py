@@ -1,4 +1,4 @@
-"""The law of verify for fused, taken apart and renamed tensors: the printed line calls them equal."""
+"""The law of verify for fused, taken apart and renamed tensors: the printed line calls them equal, and so does diff."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import paramtool
 from tests.attention import HEAD_DIM, HEADS, LLAMA, MIXTRAL, folder_of, state_of
 from tests.examples import examples
 from tests.hostile.command import quick
+from tests.laws.test_diff_outputs import same_both_ways
 
 Maker = Callable[[Path, Mapping[str, Any]], Path]
 
@@ -93,11 +94,13 @@ def test_what_a_command_wrote_and_what_takes_it_back(make: Maker, words: str, ou
         source = make(folder, COMMANDS[words])
         made, line = line_of(words, source, output, folder)
         equal(line, folder)
+        same_both_ways(source, folder / made)
         back = BACK[words.split()[0]]
         if "--keep-names" in words or (back.startswith("convert") and not (folder / made / "config.json").exists()):
             return  # parts are there already; the config is not beside the output
-        _, line = line_of(back, folder / made, output.replace("out", "back"), folder)
+        taken_back, line = line_of(back, folder / made, output.replace("out", "back"), folder)
         equal(line, folder)
+        same_both_ways(folder / made, folder / taken_back)
 
 
 @pytest.mark.parametrize("words", sorted(COMMANDS))

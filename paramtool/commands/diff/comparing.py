@@ -47,7 +47,7 @@ class Comparing(Settled):
             made.look_at_networks()
         if self.left_b:
             made.by_parts()
-        if self.left_a or self.left_b or self.taken:
+        if self.left_a or self.left_b or self.taken or any(one.kind not in LED_BACK for one in self.found.values()):
             self.as_made = recorded(self)
         if self.left_b:
             reshaped(self)

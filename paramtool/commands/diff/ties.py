@@ -55,7 +55,7 @@ def ties(
     differences = (
         *map(_told, sets),
         *_shared_elements(mine, theirs, renamed),
-        *_declared((a, paths[0]), (b, paths[1]), renamed),
+        *_declared((a, paths[0]), (b, paths[1]), renamed, mine=mine, theirs=theirs),
     )
     return Ties(differences, tuple(one for one in parts if not one.has_room))
 
@@ -135,16 +135,26 @@ def _otherwise(name: str, others: Sequence[str], a: SharedNames, b: SharedNames,
     return ""
 
 
-def _declared(a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]) -> Iterator[str]:
-    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config."""
-    mine, theirs = (declared_names(*one) for one in (a, b))
-    if mine is None or theirs is None:
+def _declared(
+    a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str], *,
+    mine: SharedNames, theirs: SharedNames,
+) -> Iterator[str]:  # fmt: skip
+    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config.
+
+    Where the names share memory in both files, and the config of one is about other names, that is no difference.
+    """
+    declared = [declared_names(*one) for one in (a, b)]
+    if declared[0] is None or declared[1] is None:
         return
+    olds = {new: old for old, new in renamed.items()}
     both = set(renamed.values()) & b[0].entries.keys()
     moved, own = (
         {cut for names in ties if len(cut := tuple(sorted(both.intersection(names)))) > 1}
-        for ties in ([{renamed.get(name, name) for name in names} for names in mine], theirs)
+        for ties in ([{renamed.get(name, name) for name in names} for names in declared[0]], declared[1])
     )
     for names in sorted(moved ^ own):
+        heads = {mine.sets.get(olds[name], name) for name in names}, {theirs.sets.get(name, name) for name in names}
+        if all(olds[name] != name for name in names) and len(heads[0]) == len(heads[1]) == 1:
+            continue
         where = "A" if names in moved else "B"
         yield f"{' = '.join(map(repr, names))}: tied by the config.json of {where} only"
