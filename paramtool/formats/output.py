@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
+from paramtool.errors import PlanError, listed, plural
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.plan import Target
+from paramtool.model.plan import Plan, Target
 from paramtool.model.storage import ByteRange
 
 
@@ -39,6 +40,14 @@ class OutputFile:
     def nbytes(self) -> int:
         """The size the file will have."""
         return sum(len(s) if isinstance(s, bytes) else s.nbytes for s in self.segments)
+
+
+def refuse_tensors(plan: Plan, what: str, refused: Mapping[str, str], hint: str) -> None:
+    """PlanError for tensors of a plan, each with the reason, that an output, which people call `what`, cannot store."""
+    if refused:
+        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
+        head = f"{plan.source}: {what} cannot store {plural(len(refused), 'tensor')}:"
+        raise PlanError(listed(head, lines), hint=hint)
 
 
 def is_utf8(name: str) -> bool:

@@ -259,6 +259,16 @@ def rebased(node: Node, prefix: str) -> Node:
     return map_children(node, lambda child: rebased(child, prefix))
 
 
+def grafted(node: Node, name: str, first: int) -> Node:
+    """A tree below a name, as a part of another: the numbers of its shared objects follow `first`."""
+    if isinstance(node, Again):
+        return Again(f"{name}.{node.path}".rstrip("."))
+    made = map_children(node, lambda child: grafted(child, name, first))
+    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
+        return replace(made, mark=made.mark + first)
+    return made
+
+
 def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
     """The same tree with some tensors replaced by others at the same place: {old name: new names}.
 

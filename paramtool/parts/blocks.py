@@ -66,7 +66,7 @@ def quotient(along: Along, axis: Axis, lengths: tuple[int, int], to: int) -> Alo
     Along(start=0, digits=(Digit(length=2, axis=0, step=4), Digit(length=2, axis=0, step=1)), at=2)
     """
     block, per = axis.block, axis.per
-    digits = _merged(along.digits)
+    digits = merged(along.digits)
     *slower, fastest = digits or (Digit(1, to, 1),)
     ends = not slower and along.start + fastest.length == lengths[0] and along.at + fastest.length == lengths[1]
     if not (fastest.step == 1 or block == 1) or (fastest.length % block and not ends):
@@ -90,10 +90,10 @@ def _common_run(along: Along, slower: Iterable[Digit], fastest: Digit) -> int:
     return gcd(along.start, along.at, fastest.length, *(digit.step for digit in slower))
 
 
-def _merged(digits: Digits) -> Digits:
+def merged(digits: Digits) -> Digits:
     """The same with neighbours that are one run as one digit, and none of length 1.
 
-    >>> _merged((Digit(4, 0, 64), Digit(64, 0, 1)))
+    >>> merged((Digit(4, 0, 64), Digit(64, 0, 1)))
     (Digit(length=256, axis=0, step=1),)
     """
     found: list[Digit] = []
@@ -155,7 +155,7 @@ def flattened(weight: Stored) -> Stored:
     for piece in weight.pieces:
         shape, width = shapes[piece.part], weight.shape[-1]
         inner = piece.digits[-1]
-        is_row = _merged(inner) in ((Digit(width, len(weight.shape) - 1, 1),), ()) and shape[-1] == width
+        is_row = merged(inner) in ((Digit(width, len(weight.shape) - 1, 1),), ()) and shape[-1] == width
         if len(weight.shape) != 2 or len(shape) != 2 or not is_row or any(d.axis for d in piece.digits[0]):
             raise LayoutError(f"{weight.name!r}: {piece.part!r} is not whole rows of it, and its codes are stored flat")
         digits = (*(Digit(d.length, 0, d.step * width) for d in piece.digits[0]), Digit(width, 0, 1))

@@ -25,7 +25,7 @@ from paramtool.parts.blocks import WHOLE, Axis, Image, roles
 from paramtool.parts.followers import Followers, Shape
 from paramtool.parts.low_rank import MERGE, low_rank
 from paramtool.parts.packing import MXFP4, Packing
-from paramtool.parts.pieces import Digit, Piece, Stored, whole
+from paramtool.parts.pieces import Digit, Piece, Stored, whole, with_one_axis
 from paramtool.parts.schemes import BASE, INPUTS, REFUSED, SCALES, WHOLE_TENSOR, axes_of, factor_of
 
 QUANTISE = "convert the weights before they are quantised, or quantise again in the new layout"
@@ -119,22 +119,8 @@ def _mxfp4(found: Followers) -> Image:
         apart = (*shape[:-1], shape[-1] // NBYTES, NBYTES)
         found = found._replace(shapes={**found.shapes, found.fused: apart})
     made = _by_blocks(found)
-    return made._replace(fused=_without_last_axis(made.fused))
-
-
-def _without_last_axis(one: Stored) -> Stored:
-    """A tensor whose last two axes are one."""
-    last, length = len(one.shape) - 1, one.shape[-1]
-    pieces = []
-    for piece in one.pieces:
-        digits = tuple(
-            tuple(Digit(d.length, last - 1, d.step * length) if d.axis == last - 1
-                  else Digit(d.length, min(d.axis, last - 1), d.step) for d in axis)
-            for axis in piece.digits
-        )  # fmt: skip
-        at = (*piece.at[: last - 1], piece.at[last - 1] * length + piece.at[last])
-        pieces.append(Piece(piece.part, piece.start, digits, at))
-    return Stored(one.name, (*one.shape[: last - 1], one.shape[last - 1] * length), tuple(pieces))
+    last = len(made.fused.shape) - 1
+    return made._replace(fused=with_one_axis(made.fused, last - 1, last))
 
 
 def _is_turned(weight: Stored) -> bool:

@@ -164,12 +164,6 @@ def _flat(model_type: str) -> list[str]:
     return [key for key, value in TOWERS.get(model_type, {}).items() if value.startswith("<")]
 
 
-def row_of(config: Mapping[str, Any], tower: str) -> str:
-    """The key in `ROWS` of the rules for a tower, "" for none."""
-    found = _nested(config, tower)
-    return "" if found is None else _row_key(found)
-
-
 def _row_key(tower: _Tower) -> str:
     """The key of the rules for a config: for its place in another, for a half of it, or for its model type."""
     own, placed = tower.model_type, f"{tower.outer}{tower.model_type}"

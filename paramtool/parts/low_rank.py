@@ -6,7 +6,7 @@ from paramtool.errors import LayoutError
 from paramtool.parts.blocks import IN, OUT, WHOLE, Axis, Image, roles
 from paramtool.parts.followers import Followers
 from paramtool.parts.packing import WRITERS
-from paramtool.parts.pieces import Digit, Piece, Stored
+from paramtool.parts.pieces import with_one_axis
 from paramtool.parts.schemes import factor_of
 
 
@@ -87,27 +87,9 @@ def _stacked(found: Followers) -> Image:
         raise LayoutError(f"{fused!r}: the low-rank factors of its parts have several ranks, or none", hint=MERGE)
     rank = own.pop()
     made = _image(found, rank)
+    of_expert, of_rank = 0, rank_axis + 1
     is_inner = rank_axis == 1 and writer == "peft"
-    stack = _without_stack(made.fused, rank_axis, (experts, rank), is_inner)
+    stack = with_one_axis(made.fused, *((of_rank, of_expert) if is_inner else (of_expert, of_rank)))
     if fused in shapes and shapes[fused] != stack.shape:
         raise LayoutError(f"{fused!r} has shape {list(shapes[fused])}; expected {list(stack.shape)}")
     return Image(stack, made.parts)
-
-
-def _without_stack(stack: Stored, rank_axis: int, counts: tuple[int, int], is_inner: bool) -> Stored:
-    """A stack [experts, .., ..] whose first axis is put beside the rank, inside or outside of it."""
-    experts, rank = counts
-    expert_step, rank_step = (1, experts) if is_inner else (rank, 1)
-    shape = tuple(length * experts if k == rank_axis else length for k, length in enumerate(stack.shape[1:]))
-    pieces = []
-    for piece in stack.pieces:
-        digits = tuple(
-            tuple(Digit(d.length, d.axis - 1, d.step * (rank_step if d.axis - 1 == rank_axis else 1)) for d in axis)
-            for axis in piece.digits
-        )
-        at = tuple(
-            here * rank_step + piece.at[0] * expert_step if k == rank_axis else here
-            for k, here in enumerate(piece.at[1:])
-        )
-        pieces.append(Piece(piece.part, piece.start, digits, at))
-    return Stored(stack.name, shape, tuple(pieces))

@@ -133,6 +133,30 @@ def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Digits, ...],
     return zeros, tuple((Digit(length, axis, 1),) for axis, length in enumerate(shape)), zeros
 
 
+def with_one_axis(tensor: Stored, outer: int, inner: int) -> Stored:
+    """A tensor whose axes `outer` and `inner`, which counts faster, are one, at the place of the later.
+
+    >>> with_one_axis(whole("w", (2, 3, 5)), 2, 0).shape
+    (3, 10)
+    """
+    gone, kept = sorted((outer, inner))
+    width = tensor.shape[inner]
+    axes = [k - (k > gone) for k in range(len(tensor.shape))]
+    axes[gone] = kept - 1
+
+    def moved(sizes: tuple[int, ...], both: int) -> tuple[int, ...]:
+        return tuple(both if k == kept else size for k, size in enumerate(sizes) if k != gone)
+
+    pieces = []
+    for part, start, digits, at in tensor.pieces:
+        inside = tuple(
+            tuple(Digit(length, axes[axis], step * width if axis == outer else step) for length, axis, step in number)
+            for number in digits
+        )
+        pieces.append(Piece(part, start, inside, moved(at, at[outer] * width + at[inner])))
+    return Stored(tensor.name, moved(tensor.shape, tensor.shape[outer] * width), tuple(pieces))
+
+
 class Pair(NamedTuple):
     """The same elements in two tensors, as pieces of one shape with the same digits."""
 

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from paramtool.drawing.palette import PAGE, TINTS, contrast
+from paramtool.drawing.palette import PAGE, TINTS
+from tests.drawing.contrast import contrast
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

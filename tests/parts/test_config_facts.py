@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.parts.config_facts import ROWS, SIDES, TOWERS, from_config, row_of, tower_of
+from paramtool.parts.config_facts import ROWS, SIDES, TOWERS, from_config, tower_of
 from paramtool.parts.facts import WORDS
 
 CLIP = {"model_type": "clip_vision_model", "hidden_size": 1024, "num_attention_heads": 16}
@@ -155,4 +155,3 @@ def test_rows_have_words_and_types_that_exist() -> None:
     assert {one.split("=", 1)[0] for row in ROWS.values() for one in row.split()} <= set(WORDS)
     assert all(key.split("/")[1] in SIDES for key in ROWS if "/" in key)
     assert len(ROWS) > 400 and len(TOWERS) > 150
-    assert row_of({"model_type": "llama"}, "") == "llama"

@@ -13,7 +13,7 @@ from paramtool.engine.write.verify import Advance
 from paramtool.errors import PlanError, listed, plural, some
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.object_tree import is_flat
-from paramtool.formats.output import OutputFile
+from paramtool.formats.output import OutputFile, refuse_tensors
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
@@ -166,11 +166,8 @@ def check_held(
     """PlanError if a plan has no tensors, or tensors that a format, which people call `name`, has no form for."""
     if not plan.targets:
         raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-    if refused := _refused(plan, refusals, unfit):
-        lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
-        head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
-        hint = "-o NAME.safetensors or -o NAME.pt can store them, and `convert --skip-unsupported` leaves them out"
-        raise PlanError(listed(head, lines), hint=hint)
+    hint = "-o NAME.safetensors or -o NAME.pt can store them, and `convert --skip-unsupported` leaves them out"
+    refuse_tensors(plan, f"{name} files", _refused(plan, refusals, unfit), hint)
 
 
 def _refused(

@@ -14,7 +14,7 @@ from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
 from paramtool.errors import UsageError, some
-from paramtool.formats import table
+from paramtool.formats import object_tree, table
 from paramtool.formats.hdf5 import write as hdf5_write
 from paramtool.formats.msgpack import write as msgpack_write
 from paramtool.formats.mxnet import write as mxnet_write
@@ -30,9 +30,9 @@ from paramtool.model.plan import Plan
 
 def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects go into the metadata, but for what that cannot hold."""
-    lost = (*safetensors.left_out_objects(plan), *torch_write.memory_formats(plan, checkpoint))
+    lost = (*object_tree.left_out(plan.objects), *torch_write.memory_formats(plan, checkpoint))
     refuse_lost(plan, "safetensors", lost, keeping)
-    return Fitted(plan, (*lost, *safetensors.objects_left_out_before(plan)), lost=lost)
+    return Fitted(plan, (*lost, *object_tree.all_left_out_before(plan.objects)), lost=lost)
 
 
 def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO, TypeGuard
 
-from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.errors import Defects, FormatError, UnsafeError
 from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import Instance, Use
@@ -165,8 +165,7 @@ class _Judged:
                 tensors[name] = tensor
         places = self._places([name for name in named if isinstance(name, str)])
         if self._defects:
-            shown = self._defects[:MAX_LISTED]
-            raise Defects(self._where, shown, more=len(self._defects) - len(shown))
+            raise Defects(self._where, self._defects)
         return SavedState(tensors, objects, places, uses, nbytes, self._fields.get(RECORD))
 
     def _table(self, key: str) -> Mapping[Any, Any]:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from math import prod
 
-from paramtool.errors import MAX_LISTED, Defects, FormatError, MissingFileError, UnsafeError, plural, some
+from paramtool.errors import Defects, FormatError, MissingFileError, UnsafeError, plural, some
 from paramtool.formats import object_tree
 from paramtool.formats.dcp import record
 from paramtool.formats.dcp.metadata import (
@@ -173,11 +173,9 @@ class _JoinedTensors:
         tree, defects = tree_of(leaves)
         self._defects += defects
         if self._defects:
-            shown = self._defects[:MAX_LISTED]
             folder = os.path.dirname(self._metadata.path) or os.curdir
             raise Defects(
-                folder, shown, more=len(self._defects) - len(shown),
-                hint="copy or save the folder again, with the files of all ranks",
+                folder, self._defects, hint="copy or save the folder again, with the files of all ranks",
             )  # fmt: skip
         return Checkpoint(
             format="dcp",

@@ -22,7 +22,7 @@ from paramtool.model.objects import (
     Sequence,
     TensorRef,
     children,
-    map_children,
+    grafted,
     map_tensors,
 )
 
@@ -75,21 +75,11 @@ class Grafts:
         self._mark = first + last
         if not has_names and not (last and first):
             return tree
-        return _grafted(map_tensors(tree, lambda inner: name_in(tree, name, inner)), name, first)
+        return grafted(map_tensors(tree, lambda inner: name_in(tree, name, inner)), name, first)
 
 
 def _has_tensor_keys(node: Node) -> bool:
     return isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items)
-
-
-def _grafted(node: Node, name: str, first: int) -> Node:
-    """A tree below a name, with the numbers of its shared objects after those of other trees."""
-    if isinstance(node, Again):
-        return Again(f"{name}.{node.path}" if node.path else name)
-    made = map_children(node, lambda child: _grafted(child, name, first))
-    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
-        return replace(made, mark=made.mark + first)
-    return made
 
 
 def tree_of(leaves: Iterable[tuple[Place, Node]]) -> tuple[Node, list[str]]:

@@ -13,14 +13,11 @@ from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
 from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import (
-    Again,
     Mapping,
     Node,
     Opaque,
     Sequence,
-    TensorRef,
     map_children,
-    rebased,
     tensor_names,
     walk,
 )
@@ -75,25 +72,6 @@ def _unmarked(node: Node, count: Map[int, int]) -> Node:
 def last_mark(node: Node) -> int:
     """The highest number of a shared object in a tree."""
     return max((getattr(one, "mark", 0) for one in walk(node)), default=0)
-
-
-def grafted(node: Node, old: str, new: str, first: int) -> Node:
-    """A subtree at another path, with its tensors below that; `old` and `new` end with a dot.
-
-    The numbers of its shared objects follow `first`, so that it can be a part of another tree.
-    """
-    return _moved(rebased(node, old), old, new, first)
-
-
-def _moved(node: Node, old: str, new: str, first: int) -> Node:
-    if isinstance(node, TensorRef):
-        return TensorRef(new + node.name.removeprefix(old))
-    if isinstance(node, Again):
-        return Again(f"{new}{node.path}".rstrip("."))
-    made = map_children(node, lambda one: _moved(one, old, new, first))
-    if isinstance(made, (Sequence, Mapping, Opaque)) and made.mark:
-        return replace(made, mark=made.mark + first)
-    return made
 
 
 def with_child(node: Mapping, key: str, value: Node | None) -> Mapping:

@@ -16,13 +16,24 @@ from dataclasses import replace
 
 from paramtool.errors import plural
 from paramtool.formats.deepspeed.flat import Fragments, Shape
-from paramtool.formats.deepspeed.joined import grafted, piece
+from paramtool.formats.deepspeed.joined import piece
 from paramtool.formats.deepspeed.states import OPTIMIZER, OptimizerStates, vector
 from paramtool.formats.deepspeed.values import Findings, child, tensor, wholes
 from paramtool.formats.joined import FolderTensors
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import Key, Leaf, Mapping, Node, Sequence, TensorRef, tensor_names
+from paramtool.model.objects import (
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Sequence,
+    TensorRef,
+    grafted,
+    map_tensors,
+    rebased,
+    tensor_names,
+)
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -179,9 +190,13 @@ def taken(
     The numbers of shared objects follow `first`.
     """
     old = f"{at}." if at else ""
+
+    def here(name: str) -> str:
+        return f"{AT}.{name.removeprefix(old)}"
+
     found = []
     for key, node in rest:
         for name in tensor_names(node):
-            joined.take(file, name, f"{AT}.{name.removeprefix(old)}")
-        found.append((key, grafted(node, old, f"{AT}.", first)))
+            joined.take(file, name, here(name))
+        found.append((key, grafted(map_tensors(rebased(node, old), here), AT, first)))
     return found

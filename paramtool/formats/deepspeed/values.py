@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paramtool.errors import MAX_LISTED, Defects
+from paramtool.errors import Defects
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, word
 
 MAX_NUMEL = 1 << 60
@@ -26,8 +26,7 @@ class Findings:
     def refuse(self, hint: str) -> None:
         """Defects if there is any."""
         if self.lines:
-            shown = self.lines[:MAX_LISTED]
-            raise Defects(self.folder, shown, more=len(self.lines) - len(shown), hint=hint)
+            raise Defects(self.folder, self.lines, hint)
 
 
 def child(node: Node | None, *keys: Key) -> Node | None:

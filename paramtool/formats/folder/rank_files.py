@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from paramtool.errors import MAX_LISTED, Defects, plural, some
+from paramtool.errors import Defects, plural, some
 from paramtool.formats.folder.copies import starts_differ
 from paramtool.formats.folder.weight_names import STEMS, Weights
 from paramtool.formats.joined import FolderTensors
@@ -111,7 +111,7 @@ def _joined(folder: str, files: dict[str, Checkpoint]) -> Checkpoint:
         wrong.insert(
             0, f"{plural(len(files), 'file')} of the ranks of one training, parts of one model: {some(list(files), 3)}"
         )
-        raise Defects(folder or os.curdir, wrong[:MAX_LISTED], more=max(len(wrong) - MAX_LISTED, 0), hint=hint)
+        raise Defects(folder or os.curdir, wrong, hint)
     notes = [f"{plural(copied, 'tensor')} that each rank has whole: as {name} has them"] if copied and others else []
     left = [f"{some(apart, 3)} of the other ranks, which have other values than {name}"] if apart else []
     odd = [other for other, checkpoint in others if checkpoint.objects != first.objects]

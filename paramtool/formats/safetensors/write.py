@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from types import MappingProxyType
 
-from paramtool.errors import PlanError, UsageError, listed, plural
-from paramtool.formats import object_tree
+from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import WeightsName
-from paramtool.formats.output import OutputFile, is_utf8
+from paramtool.formats.output import OutputFile, is_utf8, refuse_tensors
 from paramtool.formats.record import codec as record
 from paramtool.formats.record import layouts
 from paramtool.formats.safetensors import index
@@ -112,11 +111,8 @@ def taken_flat_pairs(plan: Plan) -> list[str]:
 
 def refuse(plan: Plan) -> None:
     """PlanError if a plan holds tensors that safetensors cannot store."""
-    if refused := refusals(plan.dtypes()):
-        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: safetensors cannot store {plural(len(refused), 'tensor')}:"
-        hint = "dedup --skip-unsupported omits them; -o NAME.pt can store every type of torch"
-        raise PlanError(listed(head, lines), hint=hint)
+    hint = "dedup --skip-unsupported omits them; -o NAME.pt can store every type of torch"
+    refuse_tensors(plan, "safetensors", refusals(plan.dtypes()), hint)
 
 
 def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], align: int = ALIGN) -> OutputFile:
@@ -186,13 +182,3 @@ def check_align(align: int) -> None:
             f"align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
             hint="--align 4096 is the page size of most machines, and the block size of most file systems",
         )
-
-
-def left_out_objects(plan: Plan) -> Iterable[str]:
-    """What the record omits from the tree of objects."""
-    return object_tree.left_out(plan.objects)
-
-
-def objects_left_out_before(plan: Plan) -> Iterable[str]:
-    """What the input already lacked: objects that an earlier output omitted, and references out of a section."""
-    return object_tree.all_left_out_before(plan.objects)

@@ -79,12 +79,9 @@ def _dtensor(shape: tuple[int, ...], state: object, views: Mapping[str, View]) -
             size = sum(stop - start for start, stop in runs[axis])
             if parts != 1 and (parts > MAX_PIECES or size % (parts * lengths[k])):  # versions of torch differ
                 raise ValueError(f"{size} rows in {parts} times {lengths[k]} parts that are not equal (_StridedShard)")
-            step, cut = -(-size // parts), []
-            for start in range(0, size, max(step, 1)):
-                each = -(-min(step, size - start) // lengths[k])
-                begin = start + min(each * place[k], step)
-                cut += _taken(runs[axis], begin, min(begin + each, start + step, size))
-            runs[axis] = cut
+            each = -(-size // (parts * lengths[k]))
+            starts = (each * (lengths[k] * part + place[k]) for part in range(parts))
+            runs[axis] = [run for start in starts for run in _taken(runs[axis], start, start + each)]
         elif how != "Replicate":
             raise ValueError(f"it is placed as {how}: sums that are still to be made, or something unknown")
     local = tuple(sum(stop - start for start, stop in one) for one in runs)

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from paramtool.errors import PlanError, listed, plural, some
-from paramtool.formats.output import OutputFile, Segment
+from paramtool.errors import PlanError, listed, some
+from paramtool.formats.output import OutputFile, Segment, refuse_tensors
 from paramtool.formats.pickle.numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats.pickle.values import RENAMED_TYPES
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
@@ -109,10 +109,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 def check_tensors(plan: Plan) -> None:
     """PlanError if torch has no form for tensors of a plan."""
     derived = dict.fromkeys(plan.derived, "a torch file cannot have tensors that are calculated on load")
-    if refused := refusals(plan.dtypes()) | derived:
-        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: a torch file cannot store {plural(len(refused), 'tensor')}:"
-        raise PlanError(listed(head, lines), hint="dedup --skip-unsupported omits them")
+    refuse_tensors(plan, "a torch file", refusals(plan.dtypes()) | derived, "dedup --skip-unsupported omits them")
 
 
 def segments(plan: Plan, tree: Node) -> tuple[Segment, ...]:
@@ -152,15 +149,11 @@ def refuse(plan: Plan, found: FittedTree) -> None:
     """PlanError if a torch file cannot store objects of a plan."""
     if found.refused:
         head = f"{plan.source}: a torch file cannot store {len(found.refused)} of its objects:"
-        more = len(found.refused) - MAX_NAMED
         hint = (
             "--skip-unsupported omits them, --plain writes the data of each as dicts, lists, numbers and strings "
             "(of modules the tensors alone), and -o NAME.safetensors keeps that data in the file's metadata"
         )
-        raise PlanError(listed(head, found.refused[:MAX_NAMED], max(more, 0)), hint=hint)
-
-
-MAX_NAMED = 20
+        raise PlanError(listed(head, found.refused), hint=hint)
 
 
 def _identity(pickle: bytes) -> bytes:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from paramtool import dialects
 from paramtool.errors import LayoutError, listed, plural
 from paramtool.model.parts import FusedTensor, PartsRecord
+from paramtool.parts.blocks import merged
 from paramtool.parts.config_facts import config_of, tower_of
 from paramtool.parts.families import EXPERTS, of_family
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
-from paramtool.parts.pieces import Digit, Digits, Stored, whole
+from paramtool.parts.pieces import Stored, whole
 from paramtool.passes.parts.fuse import Joint, recorded
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -121,20 +122,8 @@ def _agrees(one: FusedTensor, dialect: str, shapes: Shapes, model: KnownModel) -
 def places(one: Stored, *, named: bool = False) -> Sequence[object]:
     """Where the parts are, with their names if `named`."""
     return sorted(
-        (piece.part if named else "", piece.at, piece.start, tuple(map(_merged, piece.digits))) for piece in one.pieces
+        (piece.part if named else "", piece.at, piece.start, tuple(map(merged, piece.digits))) for piece in one.pieces
     )
-
-
-def _merged(digits: Digits) -> Digits:
-    """The same digits, those as one that count on in each other's steps."""
-    found: list[Digit] = []
-    for digit in digits:
-        last = found[-1] if found else None
-        if last is not None and last.axis == digit.axis and last.step == digit.step * digit.length:
-            found[-1] = Digit(last.length * digit.length, digit.axis, digit.step)
-        elif digit.length != 1:
-            found.append(digit)
-    return tuple(found)
 
 
 def put_together(held: Iterable[Stored], joints: Iterable[Joint]) -> list[Stored]:
