@@ -7,7 +7,7 @@ goes into two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -63,9 +63,35 @@ def renewed(
             f"{strange[0]!r} is a {type(old[strange[0]]).__name__}, which only its library can make anew",
             hint="load without assign into a model that has memory",
         )
+    plain = {name: tensor for name, tensor in old.items() if is_plain(tensor)}
+    checkpoint = described(plain)
+    windows, members = checkpoint.views(), alias.build(checkpoint).names
+    alias_sets: dict[str, list[str]] = {}
+    storages: dict[object, list[str]] = {}
+    for name in plain:
+        alias_sets.setdefault(members[name].alias_set, []).append(name)
+        storages.setdefault(windows[name].storage, []).append(name)
+    types: Types = {}
+    for names in alias_sets.values():
+        chosen: dict[torch.dtype, torch.dtype] = {}
+        for name in sorted(names, key=lambda name: name not in found):  # the first that the file holds decides
+            kept, there = plain[name].dtype, found.get(name) or plain[name].dtype
+            kinds = {(one.is_floating_point, one.is_complex, one == torch.bool) for one in (kept, there)}
+            kept = there if assign and len(kinds) == 1 else kept
+            kept = dtype if dtype is not None and kept.is_floating_point else kept
+            chosen.setdefault(plain[name].dtype, kept)
+        types |= {name: DTYPES[str(chosen[plain[name].dtype]).removeprefix("torch.")] for name in names}
+    together: list[list[str]] = []
+    for names in storages.values():
+        if all(name in found for name in names) and _is_movable({name: windows[name] for name in names}, types):
+            together.append(names)
+            continue
+        parts = (alias_sets[part] for part in dict.fromkeys(members[name].alias_set for name in names))
+        together += [part for part in parts if any(name in found for name in part)]
     new: dict[str, torch.Tensor] = {}
-    for views, types in _shared({n: t for n, t in old.items() if is_plain(t)}, found, assign, dtype):
-        first = tensors[next(iter(views))]
+    for names in together:
+        views = {name: windows[name] for name in names}
+        first = tensors[names[0]]
         moved, nbytes = _moved(views, types)
         place = device or (torch.device("cpu") if first.is_meta else first.device)
         buffer = torch.empty(nbytes, dtype=torch.uint8, device=place)
@@ -89,47 +115,6 @@ def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
             if tensor is not None and id(tensor) in number:
                 setattr(module, name, number[id(tensor)])  # torch's RNNs keep lists that only this updates
-
-
-def _shared(
-    new: Tensors, found: Mapping[str, torch.dtype | None], assign: bool, dtype: torch.dtype | None
-) -> Iterator[tuple[Views, Types]]:
-    """Names that get one new storage, with their windows on the old one and their new types."""
-    checkpoint = described(new)
-    views = checkpoint.views()
-    members = alias.build(checkpoint).names
-    alias_sets: dict[str, list[str]] = {}
-    storages: dict[object, list[str]] = {}
-    types: Types = {}
-    for name in new:
-        alias_sets.setdefault(members[name].alias_set, []).append(name)
-        storages.setdefault(views[name].storage, []).append(name)
-    for names in alias_sets.values():
-        types |= _types({name: new[name] for name in names}, found, assign, dtype)
-    for names in storages.values():
-        if all(name in found for name in names) and _is_movable({n: views[n] for n in names}, types):
-            yield {n: views[n] for n in names}, types
-            continue
-        for part in dict.fromkeys(members[name].alias_set for name in names):
-            if any(name in found for name in alias_sets[part]):
-                yield {n: views[n] for n in alias_sets[part]}, types
-
-
-def _types(
-    alias_set: Tensors, found: Mapping[str, torch.dtype | None], assign: bool, dtype: torch.dtype | None
-) -> Types:  # fmt: skip
-    """New types of the names of one alias set; of those with one old type, the first that the file holds decides."""
-    chosen: dict[torch.dtype, torch.dtype] = {}
-    for name in sorted(alias_set, key=lambda name: name not in found):
-        old, there = alias_set[name].dtype, found.get(name)
-        kept = there if assign and there is not None and _kind(there) == _kind(old) else old
-        chosen.setdefault(old, dtype if dtype is not None and kept.is_floating_point else kept)
-    return {name: DTYPES[str(chosen[tensor.dtype]).removeprefix("torch.")] for name, tensor in alias_set.items()}
-
-
-def _kind(dtype: torch.dtype) -> tuple[bool, bool, bool]:
-    """Whether a type is of real, of complex numbers, or of truth values; integers are none of these."""
-    return dtype.is_floating_point, dtype.is_complex, dtype == torch.bool
 
 
 def _is_movable(views: Views, types: Types) -> bool:

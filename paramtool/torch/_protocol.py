@@ -252,7 +252,12 @@ def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Mod
     for one in (*model.parameters(), *model.buffers()):
         if (copied := _on_meta(one, memo)) is not None:
             memo[id(one)] = copied
-    todo = [value for module in model.modules() for key, value in vars(module).items() if key not in REGISTERED]
+    todo = [
+        value
+        for module in model.modules()
+        for key, value in vars(module).items()
+        if key not in ("_parameters", "_buffers", "_modules")
+    ]
     seen: set[int] = set()
     while todo:  # tensors that are no parameters: torch copies those of inference mode and of a graph only so
         one = todo.pop()
@@ -266,9 +271,6 @@ def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Mod
     for name, one in tensors.items():
         names.setdefault(id(memo[id(one)]), []).append(name)
     return twin, names
-
-
-REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
 def _on_meta(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor | None:
