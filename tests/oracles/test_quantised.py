@@ -510,6 +510,14 @@ def test_torchao_finds_renamed_tensors(torchao_file: Path, tmp_path: Path) -> No
                 tensor.dequantize() if hasattr(tensor, "qdata") else tensor for tensor in (made[new], expected[old])
             )
             assert torch.equal(one, other)
+    for pair in ((torchao_file, out), (out, torchao_file)):
+        assert paramtool.diff(*pair).is_same, paramtool.diff(*pair)
+    from safetensors import safe_open
+
+    with safe_open(out, "pt") as file:
+        other = {key: text.replace("float32", "bfloat16") for key, text in file.metadata().items()}
+    save_file(load_file(out), tmp_path / "other.safetensors", other)
+    assert not paramtool.diff(torchao_file, tmp_path / "other.safetensors").is_same
     paramtool.convert(torchao_file, out, target="cudnn", force=True)
     made, left = of_torchao(out)
     assert "rnn.flat_weights" in made and "rnn.weight_ih_l0" not in made and not left

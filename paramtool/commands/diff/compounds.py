@@ -12,10 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
-from paramtool.errors import some
+from paramtool.errors import PlanError, some
+from paramtool.formats.record.moved import with_tensors
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, pending
-from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, ROUNDED, SAME, SAME_BYTES, UNDECIDED, TensorDiff
+from paramtool.model.diff import (
+    ADDED,
+    CHANGED,
+    LED_BACK,
+    REMOVED,
+    RENAMED,
+    ROUNDED,
+    SAME,
+    SAME_BYTES,
+    UNDECIDED,
+    TensorDiff,
+)
 from paramtool.model.view import View
 from paramtool.passes.value_facts import differences, known, of_header
 
@@ -69,7 +81,7 @@ def compounds(state: Settled) -> Iterator[TensorDiff]:
     for name in old.keys() - paired:
         if not any((f"{name}/{part}",) in gone for part in a.entries[name].value.parts):  # type: ignore[union-attr]
             yield TensorDiff(UNDECIDED, (name,), (), how=SAME_BYTES)
-    heads = of_header(a), of_header(b)
+    heads = of_header(_renamed(state)), of_header(b)
     for key in {**heads[1], **heads[0]}:
         if key not in heads[0] or key not in heads[1]:
             sides = [(key,) if key in head else () for head in heads]
@@ -81,6 +93,20 @@ def compounds(state: Settled) -> Iterator[TensorDiff]:
             yield _of_sign(name, a.entries.get(name), entry, state.sides)
     for name in state.signed - b.entries.keys():
         yield TensorDiff(REMOVED, (name,), (), how="with a pending sign")
+
+
+def _renamed(state: Settled) -> Checkpoint:
+    """The first checkpoint with the names of the second in its header, where every tensor has one there."""
+    a = state.checkpoints[0]
+    pairs = [(one.a[0], name) for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1]
+    names = dict(pairs)
+    if all(old == new for old, new in names.items()):
+        return a
+    try:
+        metadata = with_tensors(a.files[0].path, a.metadata, names)
+    except PlanError:
+        return a
+    return replace(a, metadata=metadata, entries={names.get(old, old): entry for old, entry in a.entries.items()})
 
 
 def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> Iterator[TensorDiff]:
