@@ -8,7 +8,7 @@ import pytest
 
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.passes.rnn import rewrite
-from paramtool.passes.rnn.again import again
+from paramtool.passes.rnn.again import converted_again
 from tests.passes.made import checkpoint
 from tests.passes.test_rnn_rewrite import LSTM, converted, under
 
@@ -25,7 +25,8 @@ def made(layout: str) -> tuple[Module, Checkpoint]:
 def test_the_same_targets(layout: str) -> None:
     module, output = made(layout)
     (one,) = converted(SOURCE, layout)
-    assert again(module, output, SOURCE) == tuple(one.targets)
+    done = converted_again(module, output, SOURCE)
+    assert done is not None and done.targets == one.targets
 
 
 def test_no_answer_where_the_record_says_too_little() -> None:
@@ -36,5 +37,5 @@ def test_no_answer_where_the_record_says_too_little() -> None:
         replace(module, source="converted from keras"), replace(module, source="converted from tf1.basic"),
         replace(module, layout="unknown"), replace(module, spec="gru input=3 hidden=2"),
     ):  # fmt: skip
-        assert again(other, output, SOURCE) == ()
-    assert again(module, output, kept) == () and again(module, SOURCE, SOURCE) == ()
+        assert converted_again(other, output, SOURCE) is None
+    assert converted_again(module, output, kept) is None and converted_again(module, SOURCE, SOURCE) is None

@@ -12,17 +12,10 @@ from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint, Module
-from paramtool.model.plan import Target
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
 from paramtool.passes.rnn.find import NetworkRequest, find
 
 SOURCE = re.compile(r"converted from ([^\s:]+)")
-
-
-def again(module: Module, made: Checkpoint, source: Checkpoint) -> tuple[Target, ...]:
-    """What a network of `made` is made of in `source`, by tensors; empty where that is not certain."""
-    done = converted_again(module, made, source)
-    return (*done.targets, *done.kept) if done is not None else ()
 
 
 def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Converted | None:
