@@ -66,6 +66,8 @@ class _Recorded:
 
     def settle(self) -> bool:
         """Whether the whole output is as its record says."""
+        if any(self.again.broken(self.source)):
+            return False
         proved: dict[str, _Proved] = {}
         is_whole = bool(self.targets or self.again.moved.renamed)
         failed: set[str] = set()
@@ -78,9 +80,8 @@ class _Recorded:
             else:
                 proved[target.name] = one
         proved |= self._renamed({target.name for target in self.targets})
-        again = self.again
-        is_whole = is_whole and not (again.moved.differences or again.moved.unknown or again.networks.count)
-        is_whole = is_whole and not any(again.broken(self.source))
+        moved = self.again.moved
+        is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.count)
         exact = {old for one in proved.values() if one.leads_back for old in one.olds}
         proved = {name: one for name, one in proved.items() if one.leads_back or exact.issuperset(one.olds)}
         readers: dict[str, list[str]] = {}
