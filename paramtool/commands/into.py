@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,11 @@ class IntoWork(Work):
         """What is not as planned in the output: its names, the new weights, and every other byte."""
         path = place(self.outputs[-1].name)
         written = formats.read_file(path)
-        before, after = ({n: _described(c, n) for n in c.entries} for c in (self.model, written))
+        before, after = (
+            {name: (one.dtype, one.shape) if isinstance(one := entry.value, View) else one
+             for name, entry in side.entries.items()}
+            for side in (self.model, written)
+        )  # fmt: skip
         yield from (f"{name!r}: is not as in the model" for name in before if after.get(name) != before[name])
         yield from (f"{name!r}: is not in the model" for name in after.keys() - before.keys())
         if before != after:
@@ -108,11 +111,6 @@ class IntoWork(Work):
                     yield f"bytes {segment.start} to {segment.stop} differ from the model's"
                 at += nbytes
                 advance(nbytes)
-
-
-def _described(checkpoint: Checkpoint, name: str) -> object:
-    value = checkpoint.entries[name].value
-    return (value.dtype, value.shape) if isinstance(value, View) else value
 
 
 def _digest(source: Source, view: View) -> str:
@@ -143,16 +141,23 @@ def prepared(
     entire = source.checkpoint
     checkpoint = select.section(entire, options.only) if options.only is not None else entire
     warnings = allow(checkpoint, output)
-    model = _model(options.into)
+    assert options.into is not None
+    if is_folder(options.into):
+        raise UsageError(f"{os.fspath(options.into)}: is a folder; --into takes one file of a model")
+    model = formats.read_file(os.fspath(options.into))
     container = format_of(model)
     where = _destination(output, model, entire, options)
     into, more = planned(checkpoint, model, options)
     state = with_state(checkpoint, model, into, options.drop_optimizer)
     into = state.into
+    views = model.views()
     made = Plan(
         tuple(into.targets.values()),
         source=checkpoint.files[0].path,
-        names={name: _alias(name, model.views()[name]) for name in into.targets},
+        names={
+            name: Alias(name, replace(views[name], storage=name), name, "storage", "storage", views[name], False, "")
+            for name in into.targets
+        },
         requires=into.requires,
     )
     check(made, made.order, checkpoint.storages)
@@ -193,26 +198,23 @@ def prepared(
 
 def wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
     """What is not as `fill` writes it in a file that exists; how many tensors are filled, and warnings."""
+    folder = os.path.dirname(os.fspath(output))
     tried = []
     for drop in (False, True):  # nothing in a model says whether the state was dropped
+        said = replace(options, drop_optimizer=drop)
         try:
-            tried.append(_wrong(output, source, replace(options, drop_optimizer=drop)))
+            report, work = prepared(source.checkpoint.files[0].path, output, source, said, is_written=True)
         except PlanError:
             if drop:
                 raise
             continue
-        if not tried[-1][0]:
+        with Source(work.checkpoint) as opened:
+            prove(work.plan.requires, opened)
+            found = list(work.wrong(lambda name: os.path.join(folder, name) if name else os.fspath(output), opened))
+        tried.append((found, len(work.into.targets), report.warnings))
+        if not found:
             return tried[-1]
     return tried[0]
-
-
-def _wrong(output: Path, source: Weights, options: RelayoutOptions) -> tuple[list[str], int, tuple[str, ...]]:
-    report, work = prepared(source.checkpoint.files[0].path, output, source, options, is_written=True)
-    folder = os.path.dirname(os.fspath(output))
-    with Source(work.checkpoint) as opened:
-        prove(work.plan.requires, opened)
-        found = list(work.wrong(lambda name: os.path.join(folder, name) if name else os.fspath(output), opened))
-    return found, len(work.into.targets), report.warnings
 
 
 def planned(
@@ -265,8 +267,7 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
     weights = {name for name, entry in checkpoint.entries.items() if entry.role in ("model", "buffer")}
     used = weights.difference(into.unused) or weights
     paths = {name: _module(checkpoint, name) for name in weights}
-    ends = min(paths[name][:-1] for name in used), max(paths[name][:-1] for name in used)
-    home = tuple(one for one, other in takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False)))
+    home = os.path.commonprefix([paths[name][:-1] for name in used])  # noqa: RUF071 - of tuples, not of characters
     held = {views[name] for name in used if name in views}
     left = [name for name in into.unused if name in weights and paths[name][: len(home)] == home]
     left = [name for name in left if views.get(name) not in held]
@@ -327,14 +328,6 @@ def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tu
     return [one.network for one in found], "", network_warnings(found)
 
 
-def _model(path: Path | None) -> Checkpoint:
-    """The model, described; UsageError for a folder."""
-    assert path is not None
-    if is_folder(path):
-        raise UsageError(f"{os.fspath(path)}: is a folder; --into takes one file of a model")
-    return formats.read_file(os.fspath(path))
-
-
 def _destination(output: Path | None, model: Checkpoint, source: Checkpoint, options: RelayoutOptions) -> Destination:
     """Where the output goes: under a name that ends as the model's does, and never in the place of an input."""
     old = model.files[0].path
@@ -371,15 +364,12 @@ def _check_layout(theirs: Sequence[Network], target: str | None) -> None:
         return
     name, _ = layouts.parse(target)
     layouts.find(name)
-    there = dict.fromkeys(one.layout.name for one in theirs)
-    family = {layout.name for layout in layouts.family(name)}
-    if other := [one for one in there if one != name and one not in family]:
-        raise UsageError(f"--to {target}: the model's networks are {other[0]}", hint="leave --to out with --into")
-
-
-def _alias(name: str, view: View) -> Alias:
-    """A name of the output as a plan lists it."""
-    return Alias(name, replace(view, storage=name), name, "storage", "storage", view, False, "")
+    family = {name, *(layout.name for layout in layouts.family(name))}
+    for one in theirs:
+        if one.layout.name not in family:
+            raise UsageError(
+                f"--to {target}: the model's networks are {one.layout.name}", hint="leave --to out with --into"
+            )
 
 
 def _warnings(into: Into, model: Checkpoint, has_its_state: bool) -> Iterator[str]:
@@ -404,14 +394,15 @@ EPSILON = 1e-5
 
 def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str]:
     """What the configuration of a Keras model computes otherwise than the library of the source, with these weights."""
-    mine, theirs = KerasConfig.of(source.metadata), KerasConfig.of(model.metadata)
-    said = {one.name: one.config.get("epsilon", EPSILON) for one in mine.layers}
+    mine, theirs = (
+        {one.name: one.config.get("epsilon", EPSILON) for one in KerasConfig.of(side.metadata).layers}
+        for side in (source, model)
+    )
     norms = {layer.model.rpartition("/")[2]: layer.source for layer in into.layers if layer.kind in NORMS}
     other = {
-        one.name: one.config.get("epsilon", EPSILON)
-        for one in theirs.layers
-        if one.name in norms
-        and one.config.get("epsilon", EPSILON) != said.get(norms[one.name].rpartition("/")[2], EPSILON)
+        name: theirs[name]
+        for name in theirs
+        if name in norms and theirs[name] != mine.get(norms[name].rpartition("/")[2], EPSILON)
     }
     if other:
         values = ", ".join(sorted({*map(str, other.values())}))

@@ -14,9 +14,9 @@ flax/linen/linear.py and normalization.py (0.12).  flax' ConvTranspose is not he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import prod
-from types import MappingProxyType
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View, contiguous, reshaped
@@ -114,8 +114,6 @@ CONVENTIONS = (
         },
     ),
 )
-KINDS = tuple(dict.fromkeys(row.kind for row in CONVENTIONS))
-NO_SIZES: Mapping[str, int] = MappingProxyType({})
 COUNTERS = ("num_batches_tracked",)
 """Tensors that count and that only one library has."""
 INERT = (*COUNTERS, "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
@@ -142,33 +140,28 @@ def axes_of(kind: str, part: str, own: str) -> str:
 
 def _groups(axes: str, rank: int) -> list[tuple[str, ...]] | None:
     """The meanings of each axis of a tensor; None if a tensor of that rank cannot have these axes."""
-    words = axes.replace("(", " ( ").replace(")", " ) ").split()
-    groups: list[tuple[str, ...] | str] = []
-    inside: list[str] | None = None
-    for word in words:
-        if word == "(":
-            inside = []
-        elif word == ")":
-            groups.append(tuple(inside or ()))
-            inside = None
-        elif inside is not None:
-            inside.append(word)
-        else:
-            groups.append(word if word.startswith("*") else () if word == "1" else (word,))
-    more = rank - sum(not isinstance(group, str) for group in groups)
-    if more < 0 or (more and not any(isinstance(group, str) for group in groups)):
+    words = re.findall(r"\(.*?\)|\S+", axes)
+    starred = [word for word in words if word.startswith("*")]
+    more = rank - len(words) + len(starred)
+    if more < 0 or (more and not starred):
         return None
     found: list[tuple[str, ...]] = []
-    for group in groups:
-        if not isinstance(group, str):
-            found.append(group)
+    for word in words:
+        if word in starred:
+            found += [() if word == "*1" else (f"{word[1:]}{k}",) for k in range(more)]
         else:
-            found += [() if group == "*1" else (f"{group[1:]}{k}",) for k in range(more)]
+            found.append(() if word == "1" else tuple(word.strip("()").split()))
     return found
 
 
 def moved(
-    source: View, source_axes: str, name: str, shape: tuple[int, ...], *, axes: str, known: Mapping[str, int] = NO_SIZES
+    source: View,
+    source_axes: str,
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    axes: str,
+    known: Mapping[str, int] | None = None,
 ) -> tuple[View, View] | None:
     """Windows of one shape on a source and on the tensor `name` of `shape`, whose elements belong together.
 
@@ -188,7 +181,7 @@ def moved(
         return None
     both = set(theirs) & set(mine)  # groups that both have need not be taken apart
     theirs, mine = ([(" ".join(g),) if g in both and g else g for g in groups] for groups in (theirs, mine))
-    sizes = dict(known)
+    sizes = dict(known or {})
     both_sides = [*zip(theirs, source.shape, strict=True), *zip(mine, shape, strict=True)]
     for group, size in sorted(both_sides, key=lambda item: len(item[0])):
         unknown = [axis for axis in group if axis not in sizes]

@@ -25,8 +25,10 @@ F32 = DTYPES["float32"]
 
 
 def test_dtypes_that_hold_each_value() -> None:
-    assert widens("float16", "float32") and widens("bfloat16", "float32") and widens("float32", "float32")
-    assert not widens("float32", "float16") and not widens("float16", "bfloat16") and not widens("int64", "float64")
+    yes = ("float16", "float32"), ("bfloat16", "float32"), ("float32", "float32"), ("float8_e5m2", "float16")
+    no = ("float32", "float16"), ("float16", "bfloat16"), ("int64", "float64"), ("int8", "uint8")
+    assert all(widens(DTYPES[one], DTYPES[other]) for one, other in yes)
+    assert not any(widens(DTYPES[one], DTYPES[other]) for one, other in no)
 
 
 # --- matching -----------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ NORMS = {
     "GroupNormalization": ("groupnorm", ("", "scale", "shift")),
 }
 """{operator: (kind, the part that each input is)}."""
+NO_PART = ("", "")
 CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
 RECURRENT = ("LSTM", "GRU", "RNN")
 NO_IMAGE = ("Shape", "Size", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "Attention", "MultiHeadAttention")
@@ -73,7 +74,7 @@ class Uses:
     images: dict[str, Image] = field(default_factory=dict)
     """{a value: what is known of it}, of images and of the outputs of layers"""
 
-    def image(
+    def node(
         self,
         operator: str,
         label: str,
@@ -81,30 +82,62 @@ class Uses:
         outputs: Sequence[str],
         *,
         shapes: Mapping[str, tuple[int, ...]],
-        numbers: Mapping[str, int],
+        numbers: Mapping[str, float],
         axes: Sequence[int],
     ) -> None:
-        """Note what a node makes of images; `axes` is the attribute `perm`, and `numbers` has `group` and `axis`."""
+        """Note a node: what it takes initializers as, and what it makes of images.
+
+        `inputs` are initializers, of which `shapes` has those that are stored, or values as `outputs` of other nodes;
+        `numbers` has the attributes that are numbers, and `axes` is `perm`.
+        """
         given = [self.images[name] for name in inputs if name in self.images]
         weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
         x = first(given)
+        kind, problem = "", ""
+        takes: Sequence[tuple[str, str]] = ()
+        """(part, axes) of each input; the part is empty for what is no weight."""
         if operator.endswith(("Conv", "ConvTranspose")):
-            groups, is_transposed = numbers.get("group", 1), operator.endswith("Transpose")
+            groups, is_transposed = int(numbers.get("group", 1)), operator.endswith("Transpose")
             taken, made = weight[:2] if weight else (0, 0)
             taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
             self.flow.is_convolved(x, taken, x.order or FIRST)
             x = Image(made or -1, FIRST, bool(made))
+            if operator in CONVOLUTIONS and weight:
+                kind, order = CONVOLUTIONS[operator]
+                takes = NO_PART, ("weight", order), conventions.BIAS
+                if operator == "Conv" and groups > 1 and weight[1] == 1:
+                    kind, takes = "depthwise", (NO_PART, ("weight", "(in mult) 1 *k"), ("bias", "(in mult)"))
+                if FOLDED.fullmatch(inputs[1]):
+                    problem = (
+                        f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
+                    )
         elif operator in RECURRENT:
             self.flow.takes(label, x)
             x = NOTHING
         elif operator.endswith(("MatMul", "Gemm")) and weight:
             self.flow.takes(label, x)
             x = Image(makers=(label,))
+            if operator == "Gemm" or (operator == "MatMul" and len(weight) == 2):
+                kind, order = "dense", "out in" if numbers.get("transB") else "in out"
+                takes = NO_PART, ("weight", order), conventions.BIAS
+                if scaled := [name for name in ("alpha", "beta") if numbers.get(name, 1.0) != 1.0]:
+                    problem = f"Gemm node {label!r:.200} multiplies by {scaled[0]}"
+                if operator == "MatMul":
+                    self.products[outputs[0]] = label
         elif operator in NORMS:
             self.flow.takes(label, x, "out")
             x = x._replace(makers=(*x.makers, label)) if x.makers and not x.order else x
+            kind, parts = NORMS[operator]
+            takes = [(part, conventions.PER_CHANNEL[kind]) for part in parts]
         elif operator in NO_IMAGE or (operator == "Gather" and inputs[:1] and inputs[0] in shapes):
             x = NOTHING
+            if operator == "Gather" and len(shapes[inputs[0]]) == 2 and not numbers.get("axis"):
+                kind, takes = "embedding", [("weight", conventions.TABLE)]
+        elif operator == "Add" and len(inputs) == 2:
+            for name, other in (inputs, inputs[::-1]):
+                if len(shapes.get(name, ())) == 1 and other in self.products:
+                    use = TensorUse(self.products[other], "dense", *conventions.BIAS)
+                    self.found.setdefault(name, []).append(use)
         elif operator == "Concat" and (numbers.get("axis") in (1, -1) or x.is_flat):
             x = beside(given)
         elif operator in ("Split", "Slice", "Gather"):
@@ -115,79 +148,12 @@ class Uses:
             x = x._replace(is_flat=True, order=x.order or FIRST)
         for name in outputs if x != NOTHING else ():
             self.images[name] = x
-
-    def node(
-        self,
-        operator: str,
-        label: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        *,
-        shapes: Mapping[str, tuple[int, ...]],
-        numbers: Mapping[str, float],
-    ) -> None:
-        """Note a node.  `inputs` are the initializers among its inputs, or the values' own names.
-
-        `shapes` has those that are stored; `numbers` has the attributes that are numbers.
-        """
-        stored = [name for name in inputs if name in shapes]
-        if QUANTISED.fullmatch(operator):
-            for name in stored:
-                self._add(
-                    name, TensorUse(label, problem=f"{operator} node {label!r:.200} reads it by scales", is_scaled=True)
-                )
-            return
-        if operator in NORMS:
-            kind, parts = NORMS[operator]
-            for name, part in zip(inputs, parts, strict=False):
-                if part and name in shapes:
-                    self._add(name, TensorUse(label, kind, part, conventions.PER_CHANNEL[kind]))
-        elif operator in CONVOLUTIONS and len(inputs) > 1 and inputs[1] in shapes:
-            self._convolution(operator, label, inputs, shapes, groups=int(numbers.get("group", 1)))
-        elif operator == "Gather" and inputs[:1] == stored[:1] and stored and len(shapes[stored[0]]) == 2:
-            if not numbers.get("axis", 0):
-                self._add(stored[0], TensorUse(label, "embedding", "weight", conventions.TABLE))
-        elif operator == "MatMul" and len(inputs) == 2 and inputs[1] in shapes and len(shapes[inputs[1]]) == 2:
-            self._add(inputs[1], TensorUse(label, "dense", "weight", "in out"))
-            self.products[outputs[0]] = label
-        elif operator == "Add" and len(inputs) == 2:
-            for name, other in (inputs, inputs[::-1]):
-                if name in shapes and len(shapes[name]) == 1 and other in self.products:
-                    self._add(name, TensorUse(self.products[other], "dense", *conventions.BIAS))
-        elif operator == "Gemm" and len(inputs) > 1 and inputs[1] in shapes:
-            self._gemm(label, inputs, shapes, numbers)
-
-    def _add(self, name: str, use: TensorUse) -> None:
-        self.found.setdefault(name, []).append(use)
-
-    def _convolution(
-        self, operator: str, label: str, inputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, groups: int
-    ) -> None:
-        kind, axes = CONVOLUTIONS[operator]
-        bias = conventions.BIAS
-        if operator == "Conv" and groups > 1 and shapes[inputs[1]][1:2] == (1,):
-            kind, axes, bias = "depthwise", "(in mult) 1 *k", ("bias", "(in mult)")
-        problem = ""
-        if FOLDED.fullmatch(inputs[1]):
-            problem = f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
-        self._add(inputs[1], TensorUse(label, kind, "weight", axes, problem))
-        if inputs[2:3] and inputs[2] in shapes:
-            self._add(inputs[2], TensorUse(label, kind, *bias, problem))
-
-    def _gemm(
-        self,
-        label: str,
-        inputs: Sequence[str],
-        shapes: Mapping[str, tuple[int, ...]],
-        numbers: Mapping[str, float],
-    ) -> None:
-        scaled = [name for name in ("alpha", "beta") if numbers.get(name, 1.0) != 1.0]
-        problem = f"Gemm node {label!r:.200} multiplies by {scaled[0]}" if scaled else ""
-        self._add(
-            inputs[1], TensorUse(label, "dense", "weight", "out in" if numbers.get("transB") else "in out", problem)
-        )
-        if inputs[2:3] and inputs[2] in shapes:
-            self._add(inputs[2], TensorUse(label, "dense", *conventions.BIAS, problem))
+        is_scaled = QUANTISED.fullmatch(operator) is not None
+        if is_scaled:
+            problem, takes = f"{operator} node {label!r:.200} reads it by scales", [NO_PART] * len(inputs)
+        for name, (part, order) in zip(inputs, takes, strict=False):
+            if name in shapes and (part or is_scaled):
+                self.found.setdefault(name, []).append(TensorUse(label, kind, part, order, problem, is_scaled))
 
     def notes(self) -> Iterator[str]:
         """What is told of tensors that cannot be given other values."""

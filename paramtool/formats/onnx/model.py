@@ -244,22 +244,16 @@ class GraphWalk:
         """Note what a node takes initializers as."""
         found = {name: self.found[name] for name in inputs if name in self.found}
         shapes = {name: one.shape for name, one in found.items() if isinstance(one, OnnxTensor)}
-        perm = attributes.get("perm", {})
         keys = [one if one in found else self.operands.key(prefix, one.removeprefix(prefix)) for one in inputs]
-        whole = {name: self.reader.number(attributes[name], "i") for name in ("group", "axis") if name in attributes}
-        self.uses.image(
-            operator, label, keys, [prefix + name for name in outputs],
-            shapes=shapes, numbers=whole, axes=[*self.reader.varints(perm.get("ints", ()))],
+        numbers: dict[str, float] = {}
+        for names, read, place in (
+            (("group", "axis", "transB"), self.reader.number, "i"), (("alpha", "beta"), self.reader.real, "f"),
+        ):  # fmt: skip
+            numbers |= {name: read(attributes[name], place) for name in names if name in attributes}
+        self.uses.node(
+            operator, label, keys, [prefix + name for name in outputs], shapes=shapes, numbers=numbers,
+            axes=[*self.reader.varints(attributes.get("perm", {}).get("ints", ()))],
         )  # fmt: skip
-        if shapes or operator == "Add":
-            numbers = {
-                name: self.reader.number(attributes[name], "i")
-                for name in ("group", "axis", "transB")
-                if name in attributes
-            }
-            scales = {name: self.reader.real(attributes[name], "f") for name in ("alpha", "beta") if name in attributes}
-            made = [prefix + name for name in outputs]
-            self.uses.node(operator, label, inputs, made, shapes=shapes, numbers={**numbers, **scales})
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from paramtool.layouts.extras import EXTRAS, REFUSED
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import conventions
 from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.dtype import DType, is_widened
 from paramtool.model.images import FIRST
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 
-SEPARATORS = "./_"
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 WIDER = {
-    "float8_e4m3fn": ("float16", "bfloat16", "float32", "float64"),
-    "float8_e5m2": ("float16", "bfloat16", "float32", "float64"),
-    "float16": ("float32", "float64"),
-    "bfloat16": ("float32", "float64"),
-    "float32": ("float64",),
+    "float8_e4m3fn": FLOATS,
+    "float8_e5m2": FLOATS,
     "int8": ("int16", "int32", "int64"),
-    "int16": ("int32", "int64"),
-    "int32": ("int64",),
     "uint8": ("uint16", "uint32", "uint64", "int16", "int32", "int64"),
 }
-"""{dtype: those that hold each of its values exactly}."""
-NO_TURNS: Mapping[str, Turn] = MappingProxyType({})
+"""{dtype of one byte: those that hold each of its values exactly}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +149,8 @@ def split(name: str) -> tuple[str, str]:
 def _splits(name: str) -> Iterator[tuple[str, str]]:
     """Every (layer, own name) that a tensor's name could be, the shortest own name last."""
     bare = _bare(name)
-    found = [split(name)]
-    for own in conventions.OWN_NAMES:
-        if bare == own:
-            found.append(("", own))
-        elif bare.endswith(own) and bare[-len(own) - 1] in SEPARATORS:
-            found.append((bare[: -len(own) - 1], own))
+    ends = [own for own in conventions.OWN_NAMES if f".{bare}".endswith((f".{own}", f"/{own}", f"_{own}"))]
+    found = [split(name), *((bare[: -len(own) - 1], own) for own in ends)]
     yield from dict.fromkeys(sorted(found, key=lambda item: -len(item[1])))
 
 
@@ -238,15 +228,8 @@ def fits(source: PlainLayer, model: PlainLayer) -> bool:
     )
 
 
-def axes_with_images(kind: str, axes: str) -> dict[str, str]:
-    """{one of the axes: `in` or `out`, the axis of the layer that it is}, of those that can be a flattened image."""
-    if kind not in ("dense", *conventions.NORMS):
-        return {}
-    return {word: "in" if word == "in" else "out" for word in axes.split()}
-
-
 def filling(
-    source: LayerTensor, piece: LayerTensor, kind: str, force: str = "", turns: Mapping[str, Turn] = NO_TURNS
+    source: LayerTensor, piece: LayerTensor, kind: str, force: str = "", turns: Mapping[str, Turn] | None = None
 ) -> Filling | None:
     """How a tensor of the model is filled from one of the source; None if the shapes do not fit.
 
@@ -257,15 +240,15 @@ def filling(
     if force == "transpose":
         mine, theirs = "in out", "out in"
     known = {}
-    for axis, turn in turns.items():
+    for axis, turn in (turns or {}).items():
         mine, theirs = turn.axes(mine, axis, turn.model), turn.axes(theirs, axis, turn.source)
         known["channel"] = turn.channels
     if mine and theirs:
         windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine, known=known)
-    elif source.view.shape == piece.view.shape:
-        windows = source.view, contiguous(piece.name, source.view.dtype, piece.view.shape)
     else:
-        windows = None
+        mine = theirs = ""
+        same = source.view, contiguous(piece.name, source.view.dtype, piece.view.shape)
+        windows = same if source.view.shape == piece.view.shape else None
     if windows is None:
         return None
     view, destination = windows
@@ -273,9 +256,7 @@ def filling(
     copy = Copy(replace(destination, dtype=dtype), ((1, view),), names=(source.name,))
     if source.said is not None and source.said.constant is not None:
         copy = replace(copy, terms=(), shift=source.said.constant)
-    is_said = bool(mine and theirs)
-    target = Target(piece.name, dtype, piece.view.shape, (copy,))
-    return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "", bool(force))
+    return Filling(piece, source.name, Target(piece.name, dtype, piece.view.shape, (copy,)), theirs, mine, bool(force))
 
 
 def is_unsure(filled: Filling, source: LayerTensor) -> bool:
@@ -286,6 +267,6 @@ def is_unsure(filled: Filling, source: LayerTensor) -> bool:
     return shape == shape[::-1] or (len(shape) > 2 and shape == (*shape[2:], shape[1], shape[0]))
 
 
-def widens(source: str, model: str) -> bool:
+def widens(source: DType, model: DType) -> bool:
     """Whether a dtype holds each value of another exactly."""
-    return source == model or model in WIDER.get(source, ())
+    return source == model or model.name in WIDER.get(source.name, ()) or is_widened(source, model) is True

@@ -9,7 +9,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec, text, word
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, LayerPart
 from paramtool.model.dtype import DType
 from paramtool.model.images import FIRST
 from paramtool.model.plan import Target
@@ -33,6 +33,8 @@ class NetworkUnit:
     whole: Network
     """The network that it is a layer of; else itself."""
     layer: int = 0
+    said: LayerPart | None = None
+    """What the file says of it."""
 
 
 NetworkPair = MatchedPair[NetworkUnit, NetworkUnit]
@@ -48,25 +50,16 @@ class FilledNetwork:
     notes: tuple[str, ...] = ()
 
 
-def title(checkpoint: Checkpoint, network: Network) -> str:
-    """The name of a network: the user's, where the file has it."""
-    part = next((checkpoint.parts[name] for name in network.tensors.values() if name in checkpoint.parts), None)
-    return part.layer if part and part.layer else network.at
-
-
-def units(checkpoint: Checkpoint, networks: Sequence[Network]) -> list[NetworkUnit]:
-    """The networks of a checkpoint as units."""
-    return [NetworkUnit(title(checkpoint, one), one, one) for one in networks]
-
-
-def sizes(spec: Spec) -> tuple[object, ...]:
-    """What shapes show of a spec."""
-    return tuple(getattr(spec, name) for name in SIZES)
+def units(checkpoint: Checkpoint, networks: Sequence[Network]) -> Iterator[NetworkUnit]:
+    """The networks of a checkpoint as units, under the users' names where the file has them."""
+    for one in networks:
+        said = next((checkpoint.parts[name] for name in one.tensors.values() if name in checkpoint.parts), None)
+        yield NetworkUnit(said.layer if said and said.layer else one.at, one, one, said=said)
 
 
 def fits(source: NetworkUnit, model: NetworkUnit) -> bool:
     """Whether the sizes are the same."""
-    return sizes(source.network.spec) == sizes(model.network.spec)
+    return all(getattr(source.network.spec, fact) == getattr(model.network.spec, fact) for fact in SIZES)
 
 
 def pair(
@@ -97,7 +90,10 @@ def apart(unit: NetworkUnit, where: str) -> list[NetworkUnit]:
         made = stacking.stacked(where, [unit.network], [Stack((unit.network.at,), tuple(names))])
     except LayoutError:
         return [unit]
-    return [NetworkUnit(name, one, unit.network, k) for k, (name, one) in enumerate(zip(names, made, strict=True))]
+    return [
+        NetworkUnit(name, one, unit.network, k, None if k else unit.said)
+        for k, (name, one) in enumerate(zip(names, made, strict=True))
+    ]
 
 
 def join(parts: Sequence[NetworkUnit], where: str) -> NetworkUnit:
@@ -112,7 +108,7 @@ def join(parts: Sequence[NetworkUnit], where: str) -> NetworkUnit:
     )
     name = ", ".join(one.name for one in parts)
     one = replace(made[0], at=name, stacked=tuple(part.name for part in parts))
-    return NetworkUnit(name, one, one)
+    return NetworkUnit(name, one, one, said=parts[0].said)
 
 
 def _rejoined(pairs: Sequence[NetworkPair], where: str) -> Iterator[NetworkPair]:
@@ -124,25 +120,23 @@ def _rejoined(pairs: Sequence[NetworkPair], where: str) -> Iterator[NetworkPair]
         else:
             several.setdefault(id(one.model.whole), []).append(one)
     for group in several.values():
-        whole = group[0].model.whole
         group.sort(key=lambda one: one.model.layer)
+        whole = group[0].model.whole
         if len(group) != whole.spec.layers:
             there = ", ".join(f"{one.source.name} -> {one.model.name}" for one in group)
             raise LayoutError(
                 f"{where}: only {len(group)} of the {whole.spec.layers} layers of {whole.at!r} have a source: {there}",
                 hint=f"--map A,B={whole.at} names the source of each layer",
             )
-        yield MatchedPair(join([one.source for one in group], where), NetworkUnit(whole.at, whole, whole), group[0].how)
+        model = NetworkUnit(whole.at, whole, whole, said=group[0].model.said)
+        yield MatchedPair(join([one.source for one in group], where), model, group[0].how)
 
 
 def said_pair(sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], where: str) -> list[NetworkPair]:
     """The pairs that `--map A,B=C` or `--map A=B,C` names."""
     if len(models) == 1:
         return [MatchedPair(join(sources, where), models[0], "map")]
-    if len(sources) > 1:
-        pieces = list(sources)
-    else:
-        pieces = apart(sources[0], where)
+    pieces = sources if len(sources) > 1 else apart(sources[0], where)
     if len(pieces) != len(models):
         raise LayoutError(
             f"{where}: {sources[0].name!r} has {len(pieces)} layers; --map gives it to {len(models)} networks"

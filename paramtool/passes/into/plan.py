@@ -5,21 +5,21 @@ Everything is checked before a byte moves, and everything that is wrong is in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
+from paramtool.model.conventions import NORMS
 from paramtool.model.images import FIRST, LAST
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 from paramtool.passes.into import layers as layer_pass
 from paramtool.passes.into import networks as network_pass
 from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer, Turn
-from paramtool.passes.into.matching import MatchedPair, matched, tokens
+from paramtool.passes.into.matching import matched, tokens
 from paramtool.passes.into.networks import FilledNetwork, NetworkPair, NetworkUnit
 
 FORCED = (":transpose", ":as-is")
@@ -58,16 +58,6 @@ class Into:
     """What was assumed, for people."""
 
 
-@dataclass(slots=True)
-class _MapPairs:
-    """The pairs that `--map` names."""
-
-    networks: list[NetworkPair] = field(default_factory=list)
-    layers: list[tuple[PlainLayer, PlainLayer]] = field(default_factory=list)
-    tensors: list[tuple[LayerTensor, LayerTensor, str, str]] = field(default_factory=list)
-    """(tensor of the source, tensor of the model, the kind of its layer, what is forced)"""
-
-
 def plan(
     source: Checkpoint,
     found: Sequence[Network],
@@ -96,8 +86,8 @@ class _Planning:
     ) -> None:  # fmt: skip
         self.source, self.model, self.flatten, self.partial = source, model, flatten, partial
         self.where = model.files[0].path if model.files else "the model"
-        self.source_units = network_pass.units(source, found)
-        self.model_units = network_pass.units(model, networks)
+        self.source_units = [*network_pass.units(source, found)]
+        self.model_units = [*network_pass.units(model, networks)]
         self.source_parts = [
             layer
             for unit in self.source_units
@@ -118,13 +108,16 @@ class _Planning:
         """The `--map` that would decide what is ambiguous."""
         self.networks: list[FilledNetwork] = []
         self.layers: list[FilledLayer] = []
+        self.said: list[NetworkPair] = []
+        """The networks that `--map` names."""
+        self.said_units: list[NetworkUnit] = []
+        """The networks, and layers of them, that it names on both sides."""
 
     def made(self, maps: Sequence[str]) -> Into:
-        said = _MapPairs()
         for text in maps:
-            self._read(text, said)
-        self._fill_networks(said)
-        self._fill_layers(said)
+            self._read(text)
+        self._fill_networks()
+        self._fill_layers()
         self._refuse_unseen_images()
         targets, used = self._targets()
         if self.wrong:
@@ -145,7 +138,7 @@ class _Planning:
 
     # --- what a person says ---------------------------------------------------------------------------------------
 
-    def _read(self, text: str, said: _MapPairs) -> None:
+    def _read(self, text: str) -> None:
         """One `--map`; UsageError if it names nothing that is there."""
         words, force = text, ""
         for one in FORCED:
@@ -154,25 +147,35 @@ class _Planning:
         if "=" not in words:
             raise UsageError(f"--map {text!r}: expected A=B, or A=B:transpose, or A=B:as-is")
         ways = [(words[:k], words[k + 1 :]) for k, letter in enumerate(words) if letter == "="]
-        for here, there in ways:
-            if self._read_pair(here, there, force, said):
-                return
-        here, there = ways[0]
-        self._refuse_unknown(text, here, there)
+        if not any(self._read_pair(here, there, force) for here, there in ways):
+            mine, theirs = (
+                some(list(dict.fromkeys([*(one.name for one in units), *(one.name for one in layers)])), 8)
+                for units, layers in (
+                    (self.source_units, self.source_layers),
+                    (self.model_units, self.model_layers),
+                )
+            )
+            raise UsageError(
+                f"--map {text!r}: expected two networks, two layers or two tensors; the source has "
+                f"{mine}; the model has {theirs}"
+            )
 
-    def _read_pair(self, here: str, there: str, force: str, said: _MapPairs) -> bool:
-        """Note a pair of networks, of tensors or of layers; False if one of the two is not there."""
-        if not force:
-            ours, theirs = _units([*self.source_units, *self.source_parts], here), _units(self.model_units, there)
-            if ours and theirs:
-                said.networks += network_pass.said_pair(ours, theirs, self.where)
-                return True
-        views = self.source.views()
-        placed = [(layer, piece) for layer in self.model_layers for piece in layer.pieces if piece.name == there]
-        if here in views and placed:
-            layer, piece = placed[0]
-            said.tensors.append((self._piece(here, views[here], layer, piece), piece, layer.kind, force))
+    def _read_pair(self, here: str, there: str, force: str) -> bool:
+        """Take a pair of networks, of tensors or of layers; False if one of the two is not there."""
+        ours, theirs = _units([*self.source_units, *self.source_parts], here), _units(self.model_units, there)
+        if ours and theirs and not force:
+            self.said += network_pass.said_pair(ours, theirs, self.where)
+            self.said_units += [*ours, *theirs]
             return True
+        views = self.source.views()
+        for layer in self.model_layers:
+            for piece in layer.pieces:
+                if here in views and piece.name == there:
+                    found = [one for other in self.source_layers for one in other.pieces if one.name == here]
+                    suits = [one for one in found if layer_pass.axes_in(one, layer.kind, piece.own)]
+                    mine = next(iter(suits or found), LayerTensor(here, here, views[here]))
+                    self._fill_tensor(mine, piece, layer.kind, "map", force)
+                    return True
         pairs = [
             (one, other)
             for one in self.source_layers
@@ -180,74 +183,48 @@ class _Planning:
             for other in self.model_layers
             if there in _names(other)
         ]
-        if pairs and not force:
-            said.layers.append(max(pairs, key=lambda pair: len(layer_pass.partners(*pair))))
-            return True
-        return False
-
-    def _piece(self, name: str, view: View, layer: PlainLayer, piece: LayerTensor) -> LayerTensor:
-        """A tensor of the source as a piece of a layer like the model's."""
-        found = [one for other in self.source_layers for one in other.pieces if one.name == name]
-        suits = [one for one in found if layer_pass.axes_in(one, layer.kind, piece.own)]
-        return next(iter(suits or found), LayerTensor(name, name, view))
-
-    def _refuse_unknown(self, text: str, here: str, there: str) -> None:
-        mine = [*(unit.name for unit in self.source_units), *(layer.name for layer in self.source_layers)]
-        theirs = [*(unit.name for unit in self.model_units), *(layer.name for layer in self.model_layers)]
-        raise UsageError(
-            f"--map {text!r}: expected two networks, two layers or two tensors; the source has "
-            f"{some(list(dict.fromkeys(mine)), 8)}; the model has {some(list(dict.fromkeys(theirs)), 8)}"
-        )
+        if not pairs or force:
+            return False
+        self._fill_layer(*max(pairs, key=lambda pair: len(layer_pass.partners(*pair))), "map")
+        return True
 
     # --- networks -------------------------------------------------------------------------------------------------
 
-    def _fill_networks(self, said: _MapPairs) -> None:
-        ours = {id(one.network) for pair in said.networks for one in (pair.source,)}
-        joined = [pair.source.network for pair in said.networks if pair.source.whole is pair.source.network]
-        stacked = {name for one in joined for name in one.stacked}
-        theirs = {id(pair.model.network) for pair in said.networks}
-        left = [
-            one
-            for unit in self.source_units
-            for one in self._left(unit, lambda u: id(u.network) in ours or bool({u.name, u.network.at} & stacked))
-        ]
-        right = [u for u in self.model_units if id(u.network) not in theirs]
+    def _fill_networks(self) -> None:
+        said = {id(one.network) for one in self.said_units}
+        left: list[NetworkUnit] = []
+        for unit in self.source_units:
+            layers = [one for one in self.source_parts if one.whole is unit.network]
+            rest = [one for one in layers if id(one.network) not in said]
+            if id(unit.network) not in said:
+                left += [unit] if len(rest) == len(layers) else rest
+        right = [unit for unit in self.model_units if id(unit.network) not in said]
         pairs, unsure = network_pass.pair(left, right, self.where)
-        for one in unsure:
+        for many in unsure:
             self._ambiguous(
-                [(unit.name, str(unit.network.spec)) for unit in one.sources],
-                [(u.name, u.name if u.whole is u.network else u.whole.at) for u in one.models],
+                [(unit.name, str(unit.network.spec)) for unit in many.sources],
+                [(u.name, u.name if u.whole is u.network else u.whole.at) for u in many.models],
                 "network",
             )
-        for pair in [*said.networks, *pairs]:
+        for pair in [*self.said, *pairs]:
+            one, other = pair.source, pair.model
+            turn = self._turn(one.said, other.said, "in", other.network.spec.input, (one.name, other.name))
             try:
-                self.networks.append(network_pass.fill(pair, self.source, self.model, self._turn_of_network(pair)))
+                self.networks.append(network_pass.fill(pair, self.source, self.model, turn))
             except LayoutError as error:
                 self._does_not_fit(error.message)
                 self.decides += [error.hint] if error.hint else []
 
-    def _left(self, unit: NetworkUnit, is_said: Callable[[NetworkUnit], bool]) -> list[NetworkUnit]:
-        """What of a network `--map` has not named: the network, or its other layers."""
-        layers = [one for one in self.source_parts if one.whole is unit.network]
-        if is_said(unit):
-            return []
-        return [one for one in layers if not is_said(one)] if any(map(is_said, layers)) else [unit]
-
     # --- other layers ---------------------------------------------------------------------------------------------
 
-    def _fill_layers(self, said: _MapPairs) -> None:
-        for one, other in said.layers:
-            self._fill_layer(MatchedPair(one, other, "map"))
-        for piece, other_piece, kind, force in said.tensors:
-            self._fill_tensor(piece, other_piece, kind, force)
-        done = {f.piece.name for layer in self.layers for f in layer.fillings}
-        used = {f.source for layer in self.layers for f in layer.fillings}
+    def _fill_layers(self) -> None:
+        used, done = self._done()
         mine = [layer for layer in self.source_layers if not any(piece.name in used for piece in layer.pieces)]
         theirs = [layer for layer in self.model_layers if not any(piece.name in done for piece in layer.pieces)]
         theirs = [layer for layer in theirs if layer.kind or layer.pieces[0].said]
         pairs, unsure = matched(self._named(mine, theirs), theirs, lambda layer: layer.name, layer_pass.fits)
         for pair in pairs:
-            self._fill_layer(pair)
+            self._fill_layer(pair.source, pair.model, pair.how)
         for many in unsure:
             self._ambiguous(
                 [(layer.name, _shapes(layer)) for layer in many.sources],
@@ -272,8 +249,7 @@ class _Planning:
 
     def _fill_by_name(self) -> None:
         """Tensors of which the file says nothing, from tensors of the same name."""
-        done = {f.piece.name for layer in self.layers for f in layer.fillings}
-        used = {f.source for layer in self.layers for f in layer.fillings}
+        used, done = self._done()
         pieces = {piece.name: piece for layer in self.source_layers for piece in layer.pieces if piece.name not in used}
         by_name: dict[tuple[str, ...], list[LayerTensor]] = {}
         for piece in pieces.values():
@@ -282,21 +258,16 @@ class _Planning:
             for piece in layer.pieces:
                 same = by_name.get(tokens(piece.name), [])
                 if piece.name not in done and len(same) == 1:
-                    self._fill_layer(
-                        MatchedPair(
-                            PlainLayer(same[0].name, "", (same[0],)),
-                            PlainLayer(piece.name, layer.kind, (piece,)),
-                            "name",
-                        ),
-                        {piece.name: same[0]},
-                    )
+                    self._fill_tensor(same[0], piece, layer.kind, "name")
 
-    def _fill_layer(
-        self, pair: MatchedPair[PlainLayer, PlainLayer], partners: Mapping[str, LayerTensor] | None = None
-    ) -> None:
+    def _done(self) -> tuple[set[str], set[str]]:
+        """The tensors of the source that are used in layers, and those of the model that are filled there."""
+        done = [one for layer in self.layers for one in layer.fillings]
+        return {one.source for one in done}, {one.piece.name for one in done}
+
+    def _fill_layer(self, one: PlainLayer, other: PlainLayer, how: str) -> None:
         """The tensors of a layer; what does not fit is noted."""
-        one, other = pair.source, pair.model
-        found = layer_pass.partners(one, other) if partners is None else partners
+        found = layer_pass.partners(one, other)
         if not found:
             self._does_not_fit(
                 f"{one.name!r} ({_shapes(one)}) into {other.name!r} ({_shapes(other)}): no tensor of the first is "
@@ -312,24 +283,22 @@ class _Planning:
             if piece.name in found and (filled := self._filling(found[piece.name], piece, other.kind))
         ]
         if fillings and not (self.partial and other.kind and len(fillings) < len(found)):
-            self.layers.append(FilledLayer(one.name, other.name, other.kind, pair.how, tuple(fillings)))
+            self.layers.append(FilledLayer(one.name, other.name, other.kind, how, tuple(fillings)))
 
-    def _fill_tensor(self, piece: LayerTensor, other: LayerTensor, kind: str, force: str) -> None:
-        """One tensor that a person said."""
-        if filled := self._filling(piece, other, kind, force=force, is_said=True):
-            self.layers.append(FilledLayer(piece.name, other.name, kind, "map", (filled,)))
+    def _fill_tensor(self, one: LayerTensor, other: LayerTensor, kind: str, how: str, force: str = "") -> None:
+        if filled := self._filling(one, other, kind, force=force, is_said=how == "map"):
+            self.layers.append(FilledLayer(one.name, other.name, kind, how, (filled,)))
 
     def _filling(
         self, one: LayerTensor, other: LayerTensor, kind: str, *, force: str = "", is_said: bool = False
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
-        dtype, wanted = one.view.dtype.name, other.view.dtype.name
         mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
-        sizes = dict(zip(mine.split(), other.view.shape, strict=False))
+        words = mine.split() if kind in ("dense", *NORMS) else ()
         turns = {
             word: turn
-            for word, axis in layer_pass.axes_with_images(kind, mine).items()
-            if (turn := self._turn(one.said, other.said, axis, sizes.get(word, 0), (one.name, other.name)))
+            for word, size in zip(words, other.view.shape, strict=False)
+            if (turn := self._turn(one.said, other.said, "in" if word == "in" else "out", size, (one.name, other.name)))
         }
         filled = layer_pass.filling(one, other, kind, force, turns)
         if filled is None:
@@ -337,11 +306,6 @@ class _Planning:
             self._does_not_fit(
                 f"{one.name!r} has shape {list(one.view.shape)}; {other.name!r} has {list(other.view.shape)}{axes}"
             )
-        elif not layer_pass.widens(dtype, wanted):
-            self.wrong.append(
-                f"{one.name!r} is {dtype}; {other.name!r} is {wanted}, which does not hold all its values"
-            )
-            self.decides.append("convert the source to the model's types first, with --dtype")
         elif not is_said and layer_pass.is_unsure(filled, one):
             self.wrong.append(
                 f"{one.name!r} into {other.name!r}: a tensor of shape {list(other.view.shape)} fits in several orders "
@@ -392,17 +356,6 @@ class _Planning:
             f"--flatten {LAST}, if (height, width, channels)"
         )
 
-    def _turn_of_network(self, pair: NetworkPair) -> Turn | None:
-        """How the inputs of a network are reordered."""
-        if pair.model.layer:
-            return None
-        mine, theirs = self._part(self.source, pair.source), self._part(self.model, pair.model)
-        return self._turn(mine, theirs, "in", pair.model.network.spec.input, (pair.source.name, pair.model.name))
-
-    def _part(self, side: Checkpoint, unit: NetworkUnit) -> LayerPart | None:
-        """What a file says of a network."""
-        return next((side.parts[name] for name in unit.network.tensors.values() if name in side.parts), None)
-
     def _refuse_unseen_images(self) -> None:
         """Refuse what can be a flattened image by its size, where neither file says what its layers are made into."""
         if self.usual[0] == self.usual[1] or self.flatten == self.usual[1]:
@@ -424,8 +377,7 @@ class _Planning:
         for filled in self.networks:
             spec, pair = filled.converted.spec, filled.pair
             made.append(spec.hidden * spec.directions)
-            part = self._part(self.model, pair.model)
-            taken.append((f"{pair.source.name!r} into {pair.model.name!r}", part, spec.input))
+            taken.append((f"{pair.source.name!r} into {pair.model.name!r}", pair.model.said, spec.input))
         inputs = [size for *_, size in taken]
         for both, said, size in taken:
             is_image = any(size > count and size % count == 0 for count in channels)
@@ -459,10 +411,6 @@ class _Planning:
             network = filled.pair.source.network
             used |= {*network.tensors.values(), *network.raw.values(), *network.raw}
             for target in filled.converted.targets:
-                dtypes = {view.dtype.name for copy in target.copies for _, view in copy.terms}
-                if narrow := [name for name in dtypes if not layer_pass.widens(name, target.dtype.name)]:
-                    self.wrong.append(f"{target.name!r} is {target.dtype.name}; its source is {narrow[0]}")
-                    self.decides.append("convert the source to the model's types first, with --dtype")
                 self._put(target, views, found)
         for layer in self.layers:
             for one in layer.fillings:
@@ -476,6 +424,17 @@ class _Planning:
 
     def _put(self, target: Target, views: Mapping[str, View], found: dict[View, Target]) -> None:
         """Note a target; several names of one tensor of the model must get the same values."""
+        narrow = {
+            (" and ".join(map(repr, copy.names)) or "its source", view.dtype.name)
+            for copy in target.copies
+            for _, view in copy.terms
+            if not layer_pass.widens(view.dtype, target.dtype)
+        }
+        for name, dtype in sorted(narrow):
+            self.wrong.append(
+                f"{name} is {dtype}; {target.name!r} is {target.dtype.name}, which does not hold all its values"
+            )
+            self.decides.append("convert the source to the model's types first, with --dtype")
         place = views[target.name]
         if place not in found:
             found[place] = target
