@@ -52,7 +52,9 @@ def role(name: str) -> str:
 
 def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], dict[str, LayerPart], tuple[str, ...]]:
     """The recurrent networks in the symbol file of `path`, whose tensors are `views`, its other layers, and notes."""
-    place = _beside(path)
+    stem = os.path.splitext(path)[0]  # `X-0001.params` or `X.params` (python/mxnet/model.py, save_checkpoint)
+    places = [f"{prefix}-symbol.json" for prefix in (stem, re.sub(r"-\d+$", "", stem))]
+    place = next(filter(os.path.isfile, places), "")
     if not place:
         named = any(RECURRENT.fullmatch(name) for name in views)
         return (), {}, ("there is no symbol file that describes its recurrent networks",) if named else ()
@@ -88,31 +90,23 @@ def _parts(nodes: list[Any], views: Mapping[str, View]) -> Iterator[tuple[str, L
     """(tensor, what it is) of nodes that are not recurrent; one whose inputs cannot be traced is left out."""
     for node in nodes:
         kind = LAYERS.get(str(node.get("op")), "") if isinstance(node, dict) else ""
-        for row in conventions.of_kind(kind, "mxnet"):
-            attrs = _attributes(node)
-            groups = attrs.get("num_group", "1")
-            try:
-                variables = [next(_variables(nodes, number)) for number in _inputs(node)[1:]]
-            except (ValueError, StopIteration):
-                continue
-            for variable, (part, axes) in zip(variables, row.tensors.values(), strict=False):
-                name = next((prefix + variable for prefix in PREFIXES if prefix + variable in views), "")
-                is_depthwise = kind == "conv" and views[name].shape[1:2] == (1,) and groups != "1" if name else False
-                said = conventions.of_kind("depthwise", "mxnet")[0].tensors if is_depthwise else {}
-                own = next((one for one in said.values() if one[0] == part), (part, axes))
-                is_fixed = kind == "batchnorm" and attrs.get("fix_gamma", "True").lower() in ("true", "1")
+        if not kind:
+            continue
+        attrs = _attributes(node)
+        try:
+            variables = [next(_variables(nodes, number)) for number in _inputs(node)[1:]]
+        except (ValueError, StopIteration):
+            continue
+        names = [next((end + one for end in PREFIXES if end + one in views), "") for one in variables]
+        shape = views[names[0]].shape if names and names[0] else ()
+        if kind == "conv" and attrs.get("num_group", "1") != "1" and shape[1:2] == (1,):
+            kind = "depthwise"
+        is_fixed = kind == "batchnorm" and attrs.get("fix_gamma", "True").lower() in ("true", "1")
+        (row,) = conventions.of_kind(kind, "mxnet")
+        for name, (part, axes) in zip(names, row.tensors.values(), strict=False):
+            if name:
                 constant = 1.0 if is_fixed and part == "scale" else None
-                if name:
-                    yield name, LayerPart(str(node.get("name")), "depthwise" if said else kind, *own, constant=constant)
-
-
-def _beside(path: str) -> str:
-    """The symbol file of `X-0001.params` or `X.params`: `X-symbol.json` (python/mxnet/model.py, save_checkpoint)."""
-    stem = os.path.splitext(path)[0]
-    for prefix in (stem, re.sub(r"-\d+$", "", stem)):
-        if os.path.isfile(f"{prefix}-symbol.json"):
-            return f"{prefix}-symbol.json"
-    return ""
+                yield name, LayerPart(str(node.get("name")), kind, part, axes, constant=constant)
 
 
 def _nodes(place: str) -> list[Any]:
@@ -128,22 +122,6 @@ def _nodes(place: str) -> list[Any]:
     return nodes
 
 
-class _SymbolNetwork(NamedTuple):
-    """The attributes of an RNN node."""
-
-    kind: str
-    gate: str
-    """The first gate, as named in files with one array for each gate; empty if a cell has only one gate."""
-    rows: int
-    """Rows of a matrix: gates times hidden."""
-    hidden: int
-    layers: int
-    directions: int
-    projection: int
-    words: tuple[str, ...]
-    """Further words of the spec."""
-
-
 MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
          "rnn_tanh": ("rnn", 1, "", "activation=tanh"), "rnn_relu": ("rnn", 1, "", "activation=relu")}  # fmt: skip
 """{mode: (kind, gates, the first gate, a word of the spec)}; the GRU resets after the product, as cuDNN's does."""
@@ -157,49 +135,54 @@ def _attributes(node: Mapping[str, Any]) -> dict[str, str]:
     return attrs
 
 
-def _network(node: Mapping[str, Any]) -> _SymbolNetwork:
-    """The attributes of an RNN node; ValueError if they do not describe a network."""
-    attrs = _attributes(node)
-    mode = attrs.get("mode", "")
-    if mode not in MODES:
-        raise ValueError(f"its mode {mode[:40]!r} is unknown")
-    kind, gates, first, word = MODES[mode]
-    hidden, layers = _whole(attrs, "state_size"), _whole(attrs, "num_layers")
-    projection = 0 if attrs.get("projection_size", "None") == "None" else _whole(attrs, "projection_size")
-    directions = 2 if attrs.get("bidirectional", "").lower() in ("true", "1") else 1
-    words = tuple(filter(None, (word, _clip(attrs))))
-    return _SymbolNetwork(kind, first, gates * hidden, hidden, layers, directions, projection, words)
-
-
 def _whole(attrs: Mapping[str, str], name: str) -> int:
     if not re.fullmatch(r"0*[1-9]\d{0,8}", attrs.get(name, "")):
         raise ValueError(f"its {name} is {attrs.get(name, '')[:40]!r}; expected a whole number from 1")
     return int(attrs[name])
 
 
-def _clip(attrs: Mapping[str, str]) -> str:
-    """The bound of the cell state as a word of a spec, which can only express symmetric bounds."""
-    low, high = (attrs.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max"))
-    if low == high == "None":
-        return ""
-    bound = float(high)
-    if not (0 < bound < float("inf") and float(low) == -bound):
-        raise ValueError(f"it clips its cells from {low[:20]} to {high[:20]}, which a spec cannot express")
-    return f"cell_clip={bound}"
-
-
 def _module(node: Mapping[str, Any], nodes: list[Any], views: Mapping[str, View], label: str) -> Module:
-    """An RNN node with the tensors that it reads; ValueError if the file does not have them."""
-    network = _network(node)
+    """An RNN node with the tensors that it reads; ValueError if it is no network, or the file does not have them."""
+    attrs = _attributes(node)
+    mode = attrs.get("mode", "")
+    if mode not in MODES:
+        raise ValueError(f"its mode {mode[:40]!r} is unknown")
+    kind, gates, gate, word = MODES[mode]
+    hidden, layers = _whole(attrs, "state_size"), _whole(attrs, "num_layers")
+    projection = 0 if attrs.get("projection_size", "None") == "None" else _whole(attrs, "projection_size")
+    directions = 2 if attrs.get("bidirectional", "").lower() in ("true", "1") else 1
+    low, high = (attrs.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max"))
+    clip = ""
+    if not low == high == "None":
+        bound = float(high)
+        if not (0 < bound < float("inf") and float(low) == -bound):
+            raise ValueError(f"it clips its cells from {low[:20]} to {high[:20]}, which a spec cannot express")
+        clip = f"cell_clip={bound}"
     inputs = _inputs(node)
     if len(inputs) < 2:
         raise ValueError("it has no input for its parameters")
-    place = _place(list(_variables(nodes, inputs[1])), views, network.gate)
-    words = [network.kind, f"input={_input(network, place, views)}", f"hidden={network.hidden}"]
-    words += [f"layers={network.layers}"] if network.layers > 1 else []
-    words += ["bidirectional"] if network.directions > 1 else []
-    words += [f"projection={network.projection}"] if network.projection else []
-    spec = " ".join([*words, *network.words])
+    place = _place(list(_variables(nodes, inputs[1])), views, gate)
+    if place.layout in FLAT.values():
+        (name,) = place.tensors.values()
+        width, rows = projection or hidden, gates * hidden
+        inner = (layers - 1) * width * directions
+        each = layers * (rows * (width + 2) + projection * hidden)
+        size, left = divmod(views[name].numel - directions * (each + inner * rows), directions * rows)
+        fits = size > 0 and not left and len(views[name].shape) == 1
+    else:
+        is_apart = place.layout == "mxnet.gates"
+        name = place.tensors.get(f"l0_i2h_{f'{gate}_' if is_apart else ''}weight", "")
+        shape = views[name].shape if name else ()
+        fits = len(shape) == 2 and shape[0] == (hidden if is_apart else gates * hidden)
+        size = shape[-1] if fits else 0
+    if not fits:
+        found = list(views[name].shape) if name else []
+        raise ValueError(f"{name!r} has the shape {found}, which does not fit its attributes")
+    words = [kind, f"input={size}", f"hidden={hidden}"]
+    words += [f"layers={layers}"] if layers > 1 else []
+    words += ["bidirectional"] if directions > 1 else []
+    words += [f"projection={projection}"] if projection else []
+    spec = " ".join(filter(None, [*words, word, clip]))
     separator = "." if place.layout == "mxnet.v2" else "_"
     follows = all(place.prefix + end == name for end, name in place.tensors.items())
     if follows and (not place.prefix or place.prefix.endswith(separator)):
@@ -272,23 +255,3 @@ def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _
     if "l0_i2h_weight" in found:
         return _SymbolPlace("mxnet", base, found)
     return _SymbolPlace("mxnet.gates", base, found) if f"l0_i2h_{gate}_weight" in found else None
-
-
-def _input(network: _SymbolNetwork, place: _SymbolPlace, views: Mapping[str, View]) -> int:
-    """The width of the input, from the shape of the first tensor; ValueError if it does not fit the network."""
-    name, view = next((n, views[n]) for n in place.tensors.values())
-    if place.layout in FLAT.values():
-        width = network.projection or network.hidden
-        inner = (network.layers - 1) * width * network.directions
-        each = network.layers * (network.rows * (width + 2) + network.projection * network.hidden)
-        rest = view.numel - network.directions * (each + inner * network.rows)
-        size, left = divmod(rest, network.directions * network.rows)
-        if size < 1 or left or len(view.shape) != 1:
-            raise ValueError(f"{name!r} has the shape {list(view.shape)}, which does not fit its attributes")
-        return size
-    gate = f"{network.gate}_" if place.layout == "mxnet.gates" else ""
-    name = place.tensors.get(f"l0_i2h_{gate}weight", "")
-    shape = views[name].shape if name else ()
-    if len(shape) != 2 or shape[0] != (network.hidden if gate else network.rows):
-        raise ValueError(f"{name!r} has the shape {list(shape)}, which does not fit its attributes")
-    return shape[1]
