@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.commands import live
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.errors import UsageError
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
@@ -38,13 +37,10 @@ def load(
     nothing.  Names of tensors in `map` are paths, `params/Dense_0/kernel`.  The other keywords are those of
     `paramtool.convert`.  LayoutError if something does not fit or is ambiguous.
     """
+    options = live.options(locals())
     leaves = dict(_leaves(like, ()))
     tensors = {name: (str(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves.items()}
     model = live.described(tensors, _parts(tensors))
-    options = RelayoutOptions(
-        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
-        flatten=flatten, partial=partial,
-    )  # fmt: skip
     found: dict[str, np.ndarray[Any, Any]] = {}
     live.values(path, model, options, found.update, networks=live.networks_by_names(model, "flax.linen", "flax.nnx"))
     tree: dict[str, Any] = {}

@@ -19,7 +19,6 @@ from paramtool import formats
 from paramtool.commands import live
 from paramtool.commands.live import LoadedInto
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout_options import RelayoutOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,10 +39,7 @@ def load_into(
     """
     import zipfile
 
-    options = RelayoutOptions(
-        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
-        flatten=flatten, partial=partial,
-    )  # fmt: skip
+    options = live.options(locals())
     with tempfile.TemporaryDirectory() as folder:
         saved, whole = os.path.join(folder, WEIGHTS), os.path.join(folder, "model.keras")
         model.save_weights(saved)

@@ -15,7 +15,6 @@ import mxnet
 from paramtool.commands import live
 from paramtool.commands.live import LoadedInto
 from paramtool.commands.progress import Path
-from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.errors import UsageError
 from paramtool.layouts import find
 from paramtool.layouts.networks import Network, network
@@ -52,6 +51,7 @@ def load_into(
     LayoutError if something does not fit or is ambiguous; the block is unchanged then.  UsageError for a block with a
     parameter of unknown shape: run it once first.
     """
+    options = live.options(locals())
     parameters = getattr(block, "_collect_params_with_prefix", block.collect_params)()
     if unknown := [name for name, one in parameters.items() if one.shape is None or min(one.shape, default=1) < 1]:
         raise UsageError(f"{unknown[0]!r} has no shape yet", hint="initialize the block and run it once")
@@ -67,10 +67,6 @@ def load_into(
     model = live.described(tensors, parts)
     flat = list(_flat(blocks, {name: shape for name, (_, shape) in tensors.items()}))
     named = flat or live.networks_by_names(model, "mxnet.unfused", "mxnet.cell")
-    options = RelayoutOptions(
-        map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights,
-        flatten=flatten, partial=partial,
-    )  # fmt: skip
 
     def put(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         for name, array in arrays.items():

@@ -52,6 +52,12 @@ class LoadedInto(Displayed):
         yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
+def options(said: Mapping[str, Any]) -> RelayoutOptions:
+    """The options of a function that fills a model in memory, by its keywords."""
+    names = ("source", "spec", "strict", "only", "weights", "flatten", "partial")
+    return RelayoutOptions(map=tuple(said["map"]), **{name: said[name] for name in names})
+
+
 def values(
     path: Path,
     model: Checkpoint,

@@ -169,7 +169,10 @@ class Uses:
 
     def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
         """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
-        titles = self._titles()
+        names: dict[str, list[str]] = {}
+        for name, uses in self.found.items():
+            names.setdefault(uses[0].node, []).append(name)
+        titles = {node: next(_named(own), path_of(node)) for node, own in names.items()}
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
             name: LayerPart(*(titles[uses[0].node], *uses[0][1:4]), images=self.flow.found.get(uses[0].node, {}))
@@ -181,19 +184,12 @@ class Uses:
             paths.setdefault(path_of(node), []).append(k)
         for title, numbers in paths.items():
             for layer, k in enumerate(numbers):
-                node, _, names = self.recurrent[k]
+                node, _, tensors = self.recurrent[k]
                 said = LayerPart(
                     f"{title}[{layer}]" if len(numbers) > 1 else title, images=self.flow.found.get(node, {})
                 )
-                found |= dict.fromkeys(names, said)
+                found |= dict.fromkeys(tensors, said)
         return found
-
-    def _titles(self) -> dict[str, str]:
-        """{node: the name of its layer}."""
-        names: dict[str, list[str]] = {}
-        for name, uses in self.found.items():
-            names.setdefault(uses[0].node, []).append(name)
-        return {node: next(_named(own), path_of(node)) for node, own in names.items()}
 
 
 def problem(uses: Sequence[TensorUse]) -> str:

@@ -51,12 +51,15 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target], name: str = "") ->
         for own, target in targets.items():
             backing = model.storages[int(views[own].storage)].backing
             if not isinstance(backing, ByteRange):
-                edits[walk.places[own]] = tuple(_with_raw_data(walk.reader, walk.places[own], target))
+                span = walk.places[own]
+                edits[span] = (*_others(walk.reader, span, DATA), _encode.opening(9, target.nbytes), target)
                 continue
             start = backing.start + views[own].byte_start
             place = start, start + target.nbytes
             (inside if backing.file == path else beside.setdefault(backing.file, {}))[place] = target
-        bases, data = _data([one.path for one in model.files[1:]], model, beside)
+        data, bases = write.data(
+            {one.path: spliced(ByteRange(one.path, 0, one.nbytes), beside.get(one.path, {})) for one in model.files[1:]}
+        )
         if bases:
             location = (name or "model.onnx") + write.DATA_SUFFIX
             edits |= dict(_moved(model, walk, bases, location))
@@ -95,13 +98,6 @@ HINT = (
 )
 
 
-def _with_raw_data(reader: Reader, span: Span, target: Target) -> Iterator[Segment]:
-    """A TensorProto with the values of a target in `raw_data`, and its other fields as they were."""
-    yield from _others(reader, span, DATA)
-    yield _encode.opening(9, target.nbytes)
-    yield target
-
-
 def _others(reader: Reader, span: Span, without: frozenset[int]) -> Iterator[ByteRange]:
     """The fields of a message apart from some, as ranges of the file."""
     at = span.start
@@ -109,22 +105,6 @@ def _others(reader: Reader, span: Span, without: frozenset[int]) -> Iterator[Byt
         if number not in without:
             yield ByteRange(reader.where, at, content.stop)
         at = content.stop
-
-
-def _data(
-    files: Sequence[str], model: Checkpoint, fills: Mapping[str, Mapping[tuple[int, int], Target]]
-) -> tuple[dict[str, int], tuple[Segment, ...]]:
-    """({file with data: where it begins in the new one}, the new one): all files one after the other."""
-    bases: dict[str, int] = {}
-    segments: list[Segment] = []
-    sizes = {one.path: one.nbytes for one in model.files}
-    at = 0
-    for file in files:
-        padding = -at % write.DATA_ALIGN
-        segments += [bytes(padding), *spliced(ByteRange(file, 0, sizes[file]), fills.get(file, {}))]
-        bases[file] = at + padding
-        at += padding + sizes[file]
-    return bases, _encode.joined(segments)
 
 
 def _moved(

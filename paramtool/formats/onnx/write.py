@@ -56,7 +56,7 @@ def lay_out(
     target share their range.  Empty: the data is inside.
     """
     location = name + DATA_SUFFIX if name else ""
-    data, places = _data({target.name: target for target in stored.values()}) if location else ((), {})
+    beside, places = data({one.name: (one,) for one in stored.values()}) if location else ((), {})
     initializers: list[Segment] = []
     for own, target in stored.items():
         facts = _facts(own, target.dtype.name, target.shape)
@@ -82,7 +82,7 @@ def lay_out(
             _encode.message(14, _encode.text(1, proto.NETWORKS), _encode.text(2, _said(networks))),
         )
     )
-    return (OutputFile(location, data), OutputFile(name, model)) if location else (OutputFile("", model),)
+    return (OutputFile(location, beside), OutputFile(name, model)) if location else (OutputFile("", model),)
 
 
 def _facts(name: str, dtype: str, shape: Sequence[int]) -> list[bytes]:
@@ -97,16 +97,15 @@ def external(location: str, start: int, nbytes: int) -> list[bytes]:
     return [*made, _encode.whole(14, proto.EXTERNAL)]
 
 
-def _data(targets: Mapping[str, Target]) -> tuple[tuple[Segment, ...], dict[str, int]]:
-    """The file with the data, and {target: where its data begins in it}."""
+def data(parts: Mapping[str, Sequence[Segment]]) -> tuple[tuple[Segment, ...], dict[str, int]]:
+    """The file with the data: some parts, each at a multiple of `DATA_ALIGN`, and where each begins."""
     segments: list[Segment] = []
     places: dict[str, int] = {}
     at = 0
-    for name, target in targets.items():
-        padding = -at % DATA_ALIGN
-        segments += [bytes(padding), target]
-        places[name] = at + padding
-        at += padding + target.nbytes
+    for name, part in parts.items():
+        places[name] = at + -at % DATA_ALIGN
+        segments += [bytes(places[name] - at), *part]
+        at = places[name] + _encode.length(part)
     return _encode.joined(segments), places
 
 

@@ -95,12 +95,8 @@ class Filling:
 
 def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
     """The layers of a model; a tensor of which the file says nothing is a layer of its own."""
-    gone = set(taken)
     groups: dict[tuple[str, str], list[LayerTensor]] = {}
-    for name, view in _weights(model, gone):
-        said = model.parts.get(name)
-        if said is not None and said.is_state:
-            continue
+    for name, view, said in _weights(model, taken):
         piece = LayerTensor(said.part if said else split(name)[1], name, view, said)
         groups.setdefault((said.layer if said else name, said.kind if said else ""), []).append(piece)
     return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
@@ -108,26 +104,23 @@ def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
 
 def source_layers(source: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
     """The layers that the tensors of a source could be; a tensor can be in several."""
-    gone = set(taken)
     groups: dict[tuple[str, str], list[LayerTensor]] = {}
-    for name, view in _weights(source, gone):
-        said = source.parts.get(name)
-        if said is not None and (said.kind or said.is_state):
-            if not said.is_state:
-                groups.setdefault((said.layer, said.kind), []).append(LayerTensor(said.part, name, view, said))
-            continue
+    for name, view, said in _weights(source, taken):
         if said is not None:
-            groups.setdefault((said.layer, ""), []).append(LayerTensor(said.part, name, view, said))
-        for layer, own in _splits(name):
+            groups.setdefault((said.layer, said.kind), []).append(LayerTensor(said.part, name, view, said))
+        for layer, own in () if said is not None and said.kind else _splits(name):
             groups.setdefault((layer, ""), []).append(LayerTensor(own, name, view))
     return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
 
 
-def _weights(checkpoint: Checkpoint, gone: set[str]) -> Iterator[tuple[str, View]]:
-    """The tensors that are weights and not `gone`."""
+def _weights(checkpoint: Checkpoint, taken: Iterable[str]) -> Iterator[tuple[str, View, LayerPart | None]]:
+    """The tensors that are weights and not `taken`, and what the file says of them."""
+    gone = set(taken)
     for name, entry in checkpoint.entries.items():
-        if name not in gone and entry.role in ("model", "buffer") and isinstance(entry.value, View):
-            yield name, entry.value
+        said = checkpoint.parts.get(name)
+        is_weight = entry.role in ("model", "buffer") and not (said and said.is_state)
+        if is_weight and name not in gone and isinstance(entry.value, View):
+            yield name, entry.value, said
 
 
 def _bare(name: str) -> str:

@@ -195,28 +195,23 @@ def _open(network: Network) -> set[str]:
 def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
     """The spec of both networks; LayoutError if they differ in what both say."""
     mine, other = one.source.network, one.model.network
-    facts = {field.name: (getattr(mine.spec, field.name), getattr(other.spec, field.name)) for field in fields(Spec)}
     open_here, open_there = _open(mine), _open(other)
     known: dict[str, object] = {}
     differ: list[str] = []
-    silent: dict[str, list[str]] = {"neither file": [], "the source": [], "the model": []}
-    for fact, (here, there) in facts.items():
-        who, value = "", here
-        if fact in open_here or fact in open_there:
-            value = there if fact in open_here and fact not in open_there else here
-            who = "the model" if fact not in open_here else "the source" if fact not in open_there else "neither file"
+    silent: dict[tuple[bool, bool], list[str]] = {who: [] for who in _SILENT}
+    for fact in (field.name for field in fields(Spec)):
+        here, there = getattr(mine.spec, fact), getattr(other.spec, fact)
+        is_open = fact in open_here, fact in open_there
+        value = there if is_open == (True, False) else here
+        if any(is_open):
+            if mine.spec.has(fact) and (fact != "backward" or not mine.spec.bidirectional):
+                silent[is_open].append(word(fact, value or "tanh" if fact == "activation" else value))
         elif fact == "bias" and there and not here:
             value = there  # a network without biases computes what one with zeros does
         elif here != there:
             differ.append(fact)
         known[fact] = value
-        if who and mine.spec.has(fact) and (fact != "backward" or not mine.spec.bidirectional):
-            silent[who].append(word(fact, value or "tanh" if fact == "activation" else value))
-    said = {"neither file": "which is taken to be the same in both", "the source": "which is the model's"}
-    for who, words in silent.items():
-        if words:
-            verb = f"says {', '.join(words)}" if who == "neither file" else f"does not say {', '.join(words)}"
-            notes.append(f"{_both(one)}: {who} {verb}, {said.get(who, 'as the source has it')}")
+    notes += [f"{_both(one)}: {_SILENT[who].format(', '.join(words))}" for who, words in silent.items() if words]
     if differ:
         words = [fact for fact in differ if fact not in ("kind", "input", "hidden")]
         raise LayoutError(
@@ -227,4 +222,10 @@ def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
     return replace(mine.spec, **known)  # type: ignore[arg-type]
 
 
+_SILENT = {
+    (True, True): "neither file says {}, which is taken to be the same in both",
+    (True, False): "the source does not say {}, which is the model's",
+    (False, True): "the model does not say {}, as the source has it",
+}
+"""{whether the source and the model leave facts open: what is noted}"""
 _SAYABLE = ("activation", "gate_activation", "merge", "backward", "reset", "cell_clip")

@@ -270,8 +270,8 @@ class _Planning:
         found = layer_pass.partners(one, other)
         if not found:
             self._does_not_fit(
-                f"{one.name!r} ({_shapes(one)}) into {other.name!r} ({_shapes(other)}): no tensor of the first is "
-                f"known to be one of {_a(other.kind)} layer"
+                f"{one.name!r} ({_shapes(one)}) into {other.name!r}, {other.kind or 'of no known kind'} "
+                f"({_shapes(other)}): no tensor of the first is known to be one of the second"
             )
             self.decides += [
                 *layer_pass.unmade([piece.name for piece in one.pieces]),
@@ -493,7 +493,3 @@ def _names(layer: PlainLayer) -> set[str]:
 def _shapes(layer: PlainLayer) -> str:
     """The shapes of a layer's tensors, for people."""
     return ", ".join(f"{piece.own} {list(piece.view.shape)}" for piece in layer.pieces[:4])
-
-
-def _a(kind: str) -> str:
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}" if kind else "that"
