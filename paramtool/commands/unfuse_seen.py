@@ -11,6 +11,7 @@ from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.parts.facts import KINDS, Facts
 from paramtool.parts.layout import find_part_layout
+from paramtool.passes.parts.fused_names import joined
 
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import FusedGroup
@@ -56,7 +57,7 @@ def unfused(checkpoint: Checkpoint, at: Sequence[str], spec: Facts, known: Known
         layout = find_part_layout(group.layout)
         if layout is None:
             raise LayoutError(f"{where}: its record has layout {group.layout!r}, which is not known")
-        patterns = [group.at if len(group.names) > 1 else _joined(group.at, name) for name in map(_child, group.names)]
+        patterns = [group.at if len(group.names) > 1 else joined(group.at, name) for name in map(_child, group.names)]
         found = [one for one in find.fused(known.shapes, layout, patterns, where) if _is_of(one, group, at)]
         who.setdefault(layout.name, group.source)
         joints += fuse.unfused(found, layout, known)
@@ -70,7 +71,7 @@ def _is_at(group: SeenGroup, at: Sequence[str]) -> bool:
     return not at or any(
         fnmatchcase(one, NUMBER.sub("*", pattern)) or fnmatchcase(one, pattern)
         for pattern in at
-        for one in (group.at, group.first, *(_joined(group.at, name) for name in group.names))
+        for one in (group.at, group.first, *(joined(group.at, name) for name in group.names))
     )
 
 
@@ -78,7 +79,7 @@ def _is_of(one: FusedGroup, group: SeenGroup, at: Sequence[str]) -> bool:
     """Whether a group that patterns found is one of those that were seen, and is at `--at`."""
     from paramtool.passes.parts.groups import NUMBER
 
-    names = [one.at, *(_joined(one.at, name) for name in one.names)]
+    names = [one.at, *(joined(one.at, name) for name in one.names)]
     chosen = not at or any(fnmatchcase(name, pattern) for pattern in at for name in names)
     return chosen and NUMBER.sub("*", one.at) == group.at and one.names == tuple(map(_child, group.names))
 
@@ -86,7 +87,3 @@ def _is_of(one: FusedGroup, group: SeenGroup, at: Sequence[str]) -> bool:
 def _child(name: str) -> str:
     """What `find` calls a tensor: `in_proj` has `_weight` behind it."""
     return name.removesuffix("_weight")
-
-
-def _joined(*words: str) -> str:
-    return ".".join(word for word in words if word)

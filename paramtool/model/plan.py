@@ -104,6 +104,11 @@ class Target:
         """Bytes in the output."""
         return self.dtype.nbytes(prod(self.shape))
 
+    def cast(self, dtype: DType) -> Target:
+        """The same, its copies cast to another type."""
+        copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in self.copies)
+        return replace(self, dtype=dtype, copies=copies)
+
 
 def whole(name: str, view: View) -> Target:
     """A whole view, stored row by row."""

@@ -148,12 +148,12 @@ class Comparison:
         mine, theirs = ({identity(key): (key, child) for key, child in node.items} for node in (found, expected))
         for known, (key, child) in theirs.items():
             if known in mine:
-                self._node(mine[known][1], child, _below(path, _word(key)))
+                self._node(mine[known][1], child, _below(path, key_word(key)))
             else:
-                self._differ(_below(path, _word(key)), f"is missing; the source has {_spoken(child)}")
+                self._differ(_below(path, key_word(key)), f"is missing; the source has {_spoken(child)}")
         for known, (key, child) in mine.items():
             if known not in theirs:
-                self._differ(_below(path, _word(key)), f"is {_spoken(child)}; the source does not have it")
+                self._differ(_below(path, key_word(key)), f"is {_spoken(child)}; the source does not have it")
         if (found.attributes is None) != (expected.attributes is None):
             where = "in the source" if found.attributes is None else "in the output"
             self._differ(path, f"has attributes {where} only")
@@ -270,7 +270,7 @@ def identity(key: Key) -> object:
     return (type(key).__name__, "nan" if key != key else key)
 
 
-def _word(key: Key) -> str:
+def key_word(key: Key) -> str:
     return key.name if isinstance(key, TensorRef) else word(key)
 
 

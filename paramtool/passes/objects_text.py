@@ -14,8 +14,8 @@ from itertools import islice
 from struct import calcsize, unpack
 from typing import Any
 
-from paramtool.model.objects import Again, Array, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef, word
-from paramtool.passes.objects_differ import spelled
+from paramtool.model.objects import Again, Array, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef
+from paramtool.passes.objects_differ import key_word, spelled
 
 MAX_WORDS = 60
 """Characters of a value in short."""
@@ -37,7 +37,7 @@ def rows(objects: Node) -> Iterator[tuple[str, str, str]]:
     found: dict[str, list[Node]] = {}
     for key, child in objects.items:
         if (kept := _kept(child)) is not None:
-            found.setdefault(_name(key), []).append(kept)
+            found.setdefault(key_word(key), []).append(kept)
     for name, nodes in sorted(found.items()):
         if len(nodes) == 1:
             yield name, canonical(nodes[0]), in_short(nodes[0])
@@ -94,10 +94,6 @@ def _key(key: Key) -> Any:
     return {"tuple": [_key(one) for one in key]} if isinstance(key, tuple) else _scalar(key)
 
 
-def _name(key: Key) -> str:
-    return key.name if isinstance(key, TensorRef) else word(key)
-
-
 def _first(pair: tuple[str, Node]) -> str:
     return pair[0]
 
@@ -144,7 +140,7 @@ def _pieces(node: Node, left: list[int]) -> Iterator[str]:
             yield ")"
         case Mapping(_, pairs):
             yield "{"
-            for at, (name, child) in enumerate(sorted(((_name(key), child) for key, child in pairs), key=_first)):
+            for at, (name, child) in enumerate(sorted(((key_word(key), child) for key, child in pairs), key=_first)):
                 if at == MAX_WORDS:
                     break
                 yield f"{', ' if at else ''}{name[:MAX_WORDS]}: "

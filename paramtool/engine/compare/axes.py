@@ -13,6 +13,7 @@ from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.cast_verdicts import alike, cast_raw
+from paramtool.engine.compare.transposes import probes
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import View, reshaped
@@ -180,14 +181,8 @@ def may_be(a_source: Source, b_source: Source, way: AxesWay) -> bool:
     a, b = a_source.array(way.moved), b_source.array(way.b)
     for source, view in ((a_source, way.a), (b_source, way.b)):
         source.nbytes_read += PROBES * view.dtype.block_bytes
-    pairs = ((a[_there(place, way)].reshape(1), b[place].reshape(1)) for place in _places(way.b.shape))
+    pairs = ((a[_there(place, way)].reshape(1), b[place].reshape(1)) for place in probes(way.b.shape))
     return all(alike(one, way.a.dtype, other, way.b.dtype) for one, other in pairs)
-
-
-def _places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Indices spread over a shape; always the same for one shape."""
-    for k in range(1, PROBES + 1):
-        yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
 
 
 def _there(place: tuple[int, ...], way: AxesWay) -> tuple[int, ...]:

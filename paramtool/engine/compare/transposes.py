@@ -101,7 +101,7 @@ def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
         long = [k for k in order if a.shape[k] > 1]
         if tuple(a.shape[k] for k in order) != b.shape or long == moved or not _is_first(order, a.shape):
             continue
-        if all(one.transpose(order)[place] == other[place] for place in _places(b.shape)):
+        if all(one.transpose(order)[place] == other[place] for place in probes(b.shape)):
             source.nbytes_read += 2 * PROBES * a.dtype.block_bytes
             yield order
 
@@ -112,7 +112,7 @@ def _is_first(order: Order, shape: Sequence[int]) -> bool:
     return short == sorted(short)
 
 
-def _places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def probes(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Indices spread over a shape; always the same for one shape."""
     for k in range(1, PROBES + 1):
         yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))

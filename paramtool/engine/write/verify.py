@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +12,6 @@ from paramtool.engine.read.elements import ELEMENTS
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import boxes, element_type, value
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
-from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Target, resolved, whole
 from paramtool.model.view import View
 
@@ -184,7 +182,7 @@ def by_name(
     """What differs between two checkpoints, name by name: presence, dtype, shape, bytes.
 
     `skip` has names whose bytes are known to be equal.  A pair of windows is compared only once.  `cast` is
-    {name: the dtype that `expected` has}, of tensors that `found` has in another dtype, as `cast_target` rounds them.
+    {name: the dtype that `expected` has}, of tensors that `found` has in another dtype, as `Target.cast` rounds them.
     """
     known = set(skip)
     with Source(found) as a, Source(expected) as b:
@@ -198,7 +196,7 @@ def by_name(
                 yield from _compound_differences(name, value, entry.value, a, b=b)
                 continue
             if is_cast := target.dtype.name == cast.get(name) and value.dtype != target.dtype:
-                target = cast_target(target, value.dtype)
+                target = target.cast(value.dtype)
             if (value.dtype, value.shape) != (target.dtype, target.shape):
                 yield (
                     f"{name!r}: is {value.dtype.name} {list(value.shape)}; "
@@ -226,7 +224,7 @@ def by_target(
                 if cast.get(target.name) != target.dtype.name:
                     yield f"{target.name!r}: is {view.dtype.name}; converting the source gives {target.dtype.name}"
                     continue
-                target = cast_target(target, view.dtype)
+                target = target.cast(view.dtype)
             if not same_target(a, view, b, target):
                 yield f"{target.name!r}: its bytes differ from what converting the source gives"
 
@@ -250,12 +248,6 @@ def _compound_differences(name: str, found: Value, expected: Value, a: Source, *
 
 def _kind(value: Value) -> str:
     return value.kind if isinstance(value, Compound) else f"a {type(value).__name__}"
-
-
-def cast_target(target: Target, dtype: DType) -> Target:
-    """A target whose one copy is cast to another type."""
-    copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in target.copies)
-    return replace(target, dtype=dtype, copies=copies)
 
 
 def as_target(name: str, entry: Entry) -> Target | None:

@@ -21,7 +21,7 @@ from paramtool.errors import Defects, FormatError, UnsafeError
 from paramtool.formats.files import read_bytes
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import Instance, Use
-from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, dtype_of
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, dtype_of, inert
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.paths import named_beside
@@ -114,14 +114,7 @@ def read_metadata(file: BinaryIO, source: SourceFile) -> SavedState:
 def _constructors() -> dict[str, Callable[..., object]]:
     """What makes the values of known names: records of the attributes that the pickle gives them."""
     paths = [f"{folder}.{module}.{name}" for folder in FOLDERS for module, names in CLASSES.items() for name in names]
-    return {**CONSTRUCTORS, **{path: _record_of(path) for path in (*paths, _PROPERTIES)}}
-
-
-def _record_of(path: str) -> Callable[..., Instance]:
-    def make(*args: object) -> Instance:
-        return Instance(path, args, False)
-
-    return make
+    return {**CONSTRUCTORS, **{path: inert(path) for path in (*paths, _PROPERTIES)}}
 
 
 def _no_persistent_ids(pid: object) -> object:

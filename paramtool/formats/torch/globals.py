@@ -356,7 +356,7 @@ def _device_tensor(data: object, dtype: object, device: object, requires_grad: o
 # --- the table -----------------------------------------------------------------------------------------------------
 
 
-def _inert(path: str) -> Callable[..., Instance]:
+def inert(path: str) -> Callable[..., Instance]:
     """A class that only holds its arguments."""
 
     def make(*args: object) -> Instance:
@@ -443,7 +443,7 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     **{f"torch.jit._pickle.build_{kind}list": _list for kind in ("int", "tensor", "double", "bool")},
     "torch.jit._pickle.restore_type_tag": _list,
     **numpy_values.CONSTRUCTORS,
-    **{path: _inert(path) for path in _INERT},
+    **{path: inert(path) for path in _INERT},
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
+from paramtool.passes.parts.fused_names import joined
 
 Shape = tuple[int, ...]
 ShapeOf = Callable[[str], Shape]
@@ -210,7 +211,7 @@ def _kinds(base: str, children: Mapping[str, bool], shape_of: ShapeOf) -> Iterat
             yield "qkv", "fused", (child,)
     bare = {child for child, is_bare in children.items() if is_bare}
     for names in STACKS:
-        if bare.issuperset(names) and all(len(shape_of(_joined(base, name))) in (2, 3) for name in names):
+        if bare.issuperset(names) and all(len(shape_of(joined(base, name))) in (2, 3) for name in names):
             yield "experts", "fused", names
 
 
@@ -218,12 +219,8 @@ def _are_stacks(base: str, layers: set[str], shape_of: ShapeOf) -> bool:
     """Whether layers are stacks of gated experts: JetMoE's attention has others of the same names."""
     if not layers.issuperset(LAYER_STACKS):
         return False
-    first, second = (shape_of(f"{_joined(base, name)}.weight") for name in LAYER_STACKS)
+    first, second = (shape_of(f"{joined(base, name)}.weight") for name in LAYER_STACKS)
     return len(first) == len(second) == 3 and first[1] == 2 * second[2]
-
-
-def _joined(*words: str) -> str:
-    return ".".join(word for word in words if word)
 
 
 def _summary(
@@ -269,7 +266,7 @@ def _summary(
 
 def _as_recorded(group: SeenGroup, layouts: Mapping[str, str]) -> SeenGroup:
     """Parts that are apart, and that the record calls rearranged: queries and keys with their rotary rows in pairs."""
-    names = [_joined(group.first, name, suffix) for name in group.names for suffix in WEIGHTS] if layouts else []
+    names = [joined(group.first, name, suffix) for name in group.names for suffix in WEIGHTS] if layouts else []
     said = {layouts[name] for name in names if name in layouts}
     return replace(group, layout=", ".join(sorted(said)), source="its record") if said else group
 

@@ -14,6 +14,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.parts import families, patterns
 from paramtool.parts.facts import NONE
 from paramtool.parts.words import BLOCKS, FLAT, LAYER_STACKS, OF_FAMILIES, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
+from paramtool.passes.parts.fused_names import joined
 from paramtool.passes.parts.groups import ROWS_OF, FittingLayout, KnownOfFile, SeenGroup, Shape, ShapeOf
 
 PER_GROUP = ("qkv", "qkv-per-group", "qvk-per-chunk", "qkv-per-chunk")
@@ -24,7 +25,7 @@ GATED = ("gate-up", "up-gate", "gate-up-interleaved", "gate-up-per-chunk")
 
 def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup | None:
     """The group with its layout, or with those that fit; None if it is no fused tensor of a known kind."""
-    names = [_joined(group.first, name) for name in group.names]
+    names = [joined(group.first, name) for name in group.names]
     tensors = {weight: shape_of(weight) for weight in (_weight(name, shape_of) for name in names) if weight}
     if len(tensors) < len(names):
         return None
@@ -127,10 +128,6 @@ def _by_shape(group: SeenGroup, shapes: tuple[Shape, ...], shape_of: ShapeOf, kn
     return replace(group, fits=fits, experts=_experts(group, shapes)) if fits else None
 
 
-def _joined(*words: str) -> str:
-    return ".".join(word for word in words if word)
-
-
 def _weight(name: str, shape_of: ShapeOf) -> str:
     """The name of a layer's weight, or of a tensor that is called so itself; empty if there is none."""
     return next((one for one in (name, *(f"{name}.{suffix}" for suffix in WEIGHTS)) if shape_of(one)), "")
@@ -150,7 +147,7 @@ def _family(group: SeenGroup, known: KnownOfFile) -> tuple[tuple[str, ...], str]
         return (), ""
     from paramtool.parts.config_facts import config_of, tower_of
 
-    tower = tower_of(_joined(group.first, group.names[0]), known.config)
+    tower = tower_of(joined(group.first, group.names[0]), known.config)
     if tower is None:
         return (), ""
     model_type, config = config_of(known.config, tower)
@@ -192,7 +189,7 @@ def _fits(
 
 def _qkv(group: SeenGroup, shape: Shape, shape_of: ShapeOf, given: Mapping[str, int]) -> Iterator[FittingLayout]:
     """The layouts of queries, keys and values: rows of a Linear, or columns of GPT-2's transposed layer."""
-    beside = (_weight(_joined(group.first, name), shape_of) for name in OUTPUTS)
+    beside = (_weight(joined(group.first, name), shape_of) for name in OUTPUTS)
     output = next((shape_of(name) for name in beside if name and len(shape_of(name)) == 2), None)
     for rows, inputs, is_turned in ((*shape, False), (shape[1], shape[0], True)):
         queries = output[0 if is_turned else 1] if output else inputs

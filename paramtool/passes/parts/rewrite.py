@@ -107,6 +107,14 @@ def moves(where: str, change: Rearranged) -> tuple[Move, ...]:
     return tuple(_move(where, old, new) for old, new in _connected(found))
 
 
+def _root(parent: list[int], k: int) -> int:
+    """The first of the numbers that one is connected with."""
+    while parent[k] != k:
+        parent[k] = parent[parent[k]]
+        k = parent[k]
+    return k
+
+
 def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored]]]:
     """Old tensors and the new ones that hold the same parts, as few as possible together."""
     holders: dict[str, list[int]] = {}
@@ -115,24 +123,17 @@ def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored
         for part in tensor.parts:
             holders.setdefault(part, []).append(k)
     first = list(range(len(read)))
-
-    def root(k: int) -> int:
-        while first[k] != k:
-            first[k] = first[first[k]]
-            k = first[k]
-        return k
-
     uses = [sorted({k for part in one.parts for k in holders.get(part, ())}) for one in found.made]
     for used in uses:
         for k in used[1:]:
-            first[root(k)] = root(used[0])
+            first[_root(first, k)] = _root(first, used[0])
     made: dict[int, list[Stored]] = {}
     for one, used in zip(found.made, uses, strict=True):
         if used:
-            made.setdefault(root(used[0]), []).append(one)
+            made.setdefault(_root(first, used[0]), []).append(one)
     old: dict[int, list[Stored]] = {}
     for k, tensor in enumerate(read):
-        old.setdefault(root(k), []).append(tensor)
+        old.setdefault(_root(first, k), []).append(tensor)
     for k, new in made.items():
         yield old[k], new
 
@@ -207,20 +208,13 @@ def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> I
     """New tensors that are made of the same old ones, together."""
     first: dict[str, int] = {}
     parent = list(range(len(new)))
-
-    def root(k: int) -> int:
-        while parent[k] != k:
-            parent[k] = parent[parent[k]]
-            k = parent[k]
-        return k
-
     reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
     for k, names in enumerate(reads):
         for name in names:
-            parent[root(k)] = root(first.setdefault(name, k))
+            parent[_root(parent, k)] = _root(parent, first.setdefault(name, k))
     together: dict[int, list[int]] = {}
     for k in range(len(new)):
-        together.setdefault(root(k), []).append(k)
+        together.setdefault(_root(parent, k), []).append(k)
     rank = {name: k for k, name in enumerate(whole.names)}
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)

@@ -84,7 +84,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: P
         _refuse_split(plan, target, members, wanted)
         casts[target.name] = target.dtype.name
         is_scaled = not asked.scaled.keys().isdisjoint(members)
-        targets.append(asked.dequantised(target, members, dtype) if is_scaled else _cast(target, dtype))
+        targets.append(asked.dequantised(target, members, dtype) if is_scaled else target.cast(dtype))
         for name in members:
             names[name] = names[name]._replace(window=replace(names[name].window, dtype=dtype))
     return Typed(
@@ -247,11 +247,6 @@ def _matches_nothing(rule: str, pattern: str, hit: list[str], names: Mapping[str
     near = get_close_matches(pattern, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else "* and ? are wildcards"
     return UsageError(f"dtype {rule!r}: matches none of {plural(len(names), 'tensor')}", hint=hint)
-
-
-def _cast(target: Target, dtype: DType) -> Target:
-    copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in target.copies)
-    return replace(target, dtype=dtype, copies=copies)
 
 
 def _lacking(plan: Plan, gone: Collection[str]) -> Plan:
