@@ -61,7 +61,7 @@ def _plain(value: object) -> Fact:
 
 def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     """{key of an entry that names tensors or modules: what it says}."""
-    if not checkpoint.metadata:
+    if "safetensors" not in checkpoint.format:  # the strings of other formats are no entries of a header
         return {}
     names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))}
     return {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}

@@ -159,6 +159,9 @@ ALWAYS_SEVERAL = {
     "passes/select.py: {len(winners)} sections",
     "passes/rnn/find.py: {len(ats)} modules",
     "commands/report/compared.py: {len(one.bins)} parts",
+    "formats/torch/_shards.py: {parts} times",
+    "formats/torch/_shards.py: {lengths[k]} parts",
+    "passes/types/dequantise.py: {' x '.join(map(str, packing.tile))} elements",
 }
 """Counts that are above 1 where they are said."""
 NO_COUNTS = {
@@ -169,6 +172,7 @@ NO_COUNTS = {
     "commands/refuse_unlocked.py: {next(iter(known.models))} names",
     "commands/check/settings.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",
+    "commands/output/write.py: {where.writer.name} files",
     "commands/output/writer.py: {name} files",
     "passes/into/networks.py: {whole.at} names",
     "parts/facts.py: {text} names",

@@ -19,12 +19,12 @@ from paramtool.passes.compat.wanted import plain_window
 from paramtool.passes.select import keeps_weights
 
 
-def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
+def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False, *, is_rest: bool = False) -> Plan:
     """Store every owner once and record every other name as a window on it.
 
     `graph` is built without the parts of compounds.  A tensor that is not one window is resolved if that is exact
     (conjugated and negated views, once for each window and sign).  Otherwise PlanError lists it, or it is left out with
-    `skip_unsupported`.
+    `skip_unsupported`.  `is_rest` where other tensors of the same model are written beside these.
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
@@ -33,7 +33,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
             hint = f"name the folder with the files of all ranks: {quote(os.path.dirname(path) or os.curdir)}"
         else:
             kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
-            hint = "dedup --skip-unsupported leaves them out" if keeps_weights(checkpoint, kept) else ""
+            hint = "dedup --skip-unsupported leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
         raise PlanError(listed(f"{path}: {count} cannot be stored in the output:", refused), hint=hint)
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}

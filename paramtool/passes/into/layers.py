@@ -59,7 +59,7 @@ class Turn(NamedTuple):
     def axes(self, text: str, axis: str, order: str) -> str:
         """Axes in which one is taken apart.
 
-        >>> Turn(4, FIRST, LAST).axes("out in", "in", FIRST)
+        >>> Turn(4, "channels-first", "channels-last").axes("out in", "in", "channels-first")
         'out (channel place)'
         """
         two = "(channel place)" if order == FIRST else "(place channel)"

@@ -57,7 +57,7 @@ def rewritten(
     swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
     rest = _without(checkpoint, found, swapped)
     graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
-    base = dedup_pass.plan(rest, graph, skip_unsupported)
+    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=True)
     known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
     known |= {
