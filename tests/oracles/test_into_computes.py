@@ -18,6 +18,7 @@ from torch import nn
 import paramtool
 from paramtool.cli.main import cli
 from paramtool.errors import LayoutError
+from tests.hostile.command import quick
 from tests.versions import exporting
 
 keras = pytest.importorskip("keras")
@@ -350,3 +351,13 @@ def test_weight_norm_of_the_findings(source: str, model: str, hint: str, finding
     with pytest.raises(LayoutError) as error:
         paramtool.convert(folder / source, output, into=folder / model)
     assert hint in error.value.hint and not output.exists()
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_an_activation_that_the_source_does_not_say(tmp_path: Path) -> None:
+    """A state dict of torch does not show tanh or relu: the model's is taken, and that is said."""
+    layers = [keras.Input((5, 4)), keras.layers.SimpleRNN(4, name="l")]
+    keras.Sequential(layers).save(tmp_path / "m.keras")
+    torch.save({f"l.{name}": value for name, value in torch.nn.RNN(4, 4).state_dict().items()}, tmp_path / "m.pt")
+    ran = quick("convert", "m.pt", "--into", "m.keras", "-o", "o.keras", cwd=tmp_path)
+    assert ran.code == 0 and "the source does not say activation=tanh" in ran.err, ran

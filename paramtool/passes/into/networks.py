@@ -204,7 +204,8 @@ def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
         is_open = fact in open_here, fact in open_there
         value = there if is_open == (True, False) else here
         if any(is_open):
-            if mine.spec.has(fact) and (fact != "backward" or not mine.spec.bidirectional):
+            is_apt = fact == "activation" or mine.spec.has(fact)
+            if is_apt and (fact != "backward" or not mine.spec.bidirectional):
                 silent[is_open].append(word(fact, value or "tanh" if fact == "activation" else value))
         elif fact == "bias" and there and not here:
             value = there  # a network without biases computes what one with zeros does
