@@ -53,9 +53,7 @@ def part_layouts(group: SeenGroup) -> list[LayoutGuess]:
 def _users(group: SeenGroup, layout: str) -> Iterator[str]:
     """The model types that have a layout under the group's name."""
     key = families.EXPERTS if group.kind == "experts" else group.names[0]
-    for types, words, _ in families.ROWS:
-        if any(word.partition("=")[0] == key and layout in word.partition("=")[2].split("|") for word in words.split()):
-            yield from types.split()
+    yield from (name for name, row in families.rows().items() if layout in row.layouts.get(key, ()))
 
 
 def _named(group: SeenGroup, users: list[str]) -> Iterator[str]:

@@ -148,16 +148,15 @@ def test_names_of_parts_are_those_of_the_tables() -> None:
 def test_layouts_of_families_exist() -> None:
     """Of the kind that the fused name has, where `inspect` knows the name."""
     kinds = {**words.FUSED, **words.OF_FAMILIES}
-    for types, pairs, source in families.ROWS:
-        assert source, types
-        for pair in pairs.split():
-            place, _, layouts = pair.partition("=")
+    for model_type, row in families.rows().items():
+        assert row.source, model_type
+        for place, layouts in row.layouts.items():
             module, _, name = place.rpartition(".")
-            for one in layouts.split("|"):
+            for one in layouts:
                 layout = find_part_layout(one)
                 assert layout is not None, one
                 kind = words.kind_in(module, name) if module else kinds.get(name, families.EXPERTS)
-                assert layout.group == kind, pair
+                assert layout.group == kind, (model_type, place)
 
 
 def test_fused_names_can_be_taken_apart() -> None:
