@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paramtool import formats, layouts
 from paramtool.commands.into_state import with_state
@@ -34,12 +34,12 @@ from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, LayerPart
-from paramtool.model.conventions import INERT, NORMS
+from paramtool.model.conventions import COUNTERS, INERT, NEUTRAL, NORMS
 from paramtool.model.plan import Plan, check, whole
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 from paramtool.passes import select
-from paramtool.passes.into.layers import neutral, split, unmade
+from paramtool.passes.into.layers import role, split, unmade
 from paramtool.passes.into.matching import tokens
 from paramtool.passes.into.plan import Into, plan
 from paramtool.passes.rnn.find import described
@@ -274,8 +274,10 @@ def _refuse_lost(checkpoint: Checkpoint, model: Checkpoint, into: Into) -> None:
     filled = {(part.layer, part.kind) for name in into.targets if (part := model.parts.get(name)) and part.kind}
     kept = [name for name in into.unfilled if (part := model.parts.get(name)) and (part.layer, part.kind) in filled]
     kept = kept if any(file.nbytes for file in model.files) else []  # a model in memory has no values here
-    lost = [f"{name!r} of the source has no place in the model" for name in _changing(checkpoint, left)]
-    lost += [f"{name!r} of the model would keep its values" for name in _changing(model, kept)]
+    kinds = "LayerNormalization", "GroupNormalization"  # without scale and center they have no tensor
+    there = [one.name for one in KerasConfig.of(model.metadata).layers if one.class_name in kinds]
+    lost = [f"{name!r} of the source has no place in the model" for name in _changing(checkpoint, left, used, there)]
+    lost += [f"{name!r} of the model would keep its values" for name in _changing(model, kept, kept)]
     if lost:
         hints = unmade(left)
         hints += [REFOLD] * any(name.endswith(("running_var", "variance", "moving_var")) for name in left)
@@ -290,27 +292,51 @@ REFOLD = (
 )
 
 
-def _module(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
-    """The path of the module that a tensor is in."""
+def _module(checkpoint: Checkpoint, name: str, layer: str = "") -> tuple[str, ...]:
+    """The path of the module that a tensor is in, which is a part of that layer."""
     part = checkpoint.parts.get(name)
-    path = tokens(part.layer if part and part.layer else split(name)[0])
+    path = tokens(layer or (part.layer if part and part.layer else split(name)[0]))
     return path[1:] if path[:1] in (("params",), ("batch_stats",)) else path  # of flax
 
 
-def _changing(checkpoint: Checkpoint, names: Sequence[str]) -> Iterator[str]:
-    """Those of some tensors on which an output depends: by their names, or by their values."""
-    views = checkpoint.views()
+def _changing(
+    checkpoint: Checkpoint, names: Sequence[str], used: Iterable[str], norms: Sequence[str] = ()
+) -> Iterator[str]:
+    """Those of some tensors on which an output depends: by their names, or by their values.
+
+    A norm without its scale and shift still normalises, unless by statistics, which are there.
+    """
+    views, parts = checkpoint.views(), checkpoint.parts
+    roles = {name: role(name, parts.get(name)) for name in {*names, *used}}
+    at = {name: _module(checkpoint, name, layer) for name, (layer, _) in roles.items()}
+    there = {at[name] for name in names if "variance" in roles[name][1] or at[name][-1:] in map(tokens, norms)}
+    there |= {at[name] for name in used}
     for name in names:
-        view, part, own = views.get(name), checkpoint.parts.get(name) or LayerPart(""), split(name)[1]
-        expected = neutral(name, part)
+        view, part, own = views.get(name), parts.get(name) or LayerPart(""), split(name)[1]
+        expected = {NEUTRAL[one] for one in roles[name][1] if one in NEUTRAL and at[name] in there}
+        expected = {1} if name.endswith("mask") else expected
         is_mask = view is not None and own == "bias" and view.dtype.name in ("bool", "uint8")
-        if part.is_state or own in INERT or is_mask or (part.constant is not None and {part.constant} == expected):
+        if part.is_state or is_mask or (part.constant is not None and {part.constant} == expected):
             continue
         if view is not None and view.nbytes <= MAX_READ and (own != "weight" or len(view.shape) < 2):
             with Source(checkpoint) as source:
-                if any((computed(whole(name, view), source) == number).all() for number in expected):
+                values = computed(whole(name, view), source) if expected or own in INERT else None
+                if values is not None and (_is_inert(own, values) or any((values == one).all() for one in expected)):
                     continue
         yield name
+
+
+def _is_inert(own: str, values: Any) -> bool:
+    """Whether a tensor is what its name says: none that was trained.  Source: models of transformers (5.24)."""
+    if own == "position_ids":
+        return bool(values.ndim and (values == range(values.shape[-1])).all())
+    if own == "token_type_ids":
+        return not bool(values.any())
+    if own == "inv_freq":
+        return bool((values > 0).all() and (values[..., 1:] < values[..., :-1]).all())
+    if own in ("masked_bias", *COUNTERS):
+        return bool(values.size == 1)
+    return own in INERT and str(values.dtype.kind) in "iu"
 
 
 MAX_READ = 64 << 20

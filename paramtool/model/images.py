@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-FIRST, LAST = "channels-first", "channels-last"
+FIRST, LAST, MIXED = "channels-first", "channels-last", "in another order"
+CHANNEL, STEP = -1, -2
 
 
 class Image(NamedTuple):
@@ -21,15 +22,32 @@ class Image(NamedTuple):
 
     channels: int = 0
     """Of an image, flattened or not; 0 if it is none, and -1 if only a part is, or their count is unknown."""
-    order: str = ""
-    """`FIRST` or `LAST`: where the channels are among the axes that a flattening joins."""
     is_sure: bool = True
     """Whether nothing stands before it that can change the order unseen: a custom layer, other values beside it."""
-    is_flat: bool = False
     makers: tuple[str, ...] = ()
     """The layers whose outputs it holds in their order, where it is no image, or only was reshaped into one."""
     dims: tuple[tuple[int, int], ...] = ()
-    """(size, place among them before any was moved) of the axes that it was reshaped into, without the batch."""
+    """(size or 0, place among them before any was moved) of the axes without the batch; the places `CHANNEL` and `STEP`
+    are the channels of an image, and the steps of a sequence of images."""
+    joined: int = 1
+    """How many of `dims`, the last ones, are joined in its last axis."""
+
+    @property
+    def order(self) -> str:
+        """`FIRST`, `LAST` or `MIXED`: how the joined axes are flattened, or all would be; empty if not known."""
+        places = [place for _, place in self.dims][-self.joined if self.joined > 1 else None :]
+        rest = [place for place in places if place != CHANNEL]
+        if rest != sorted(rest) or STEP in rest:
+            return MIXED
+        if not places or self.channels == 1 or places[0] == CHANNEL:
+            return FIRST if places else ""
+        return LAST if places[-1] == CHANNEL else MIXED
+
+
+def image(channels: int, order: str, rank: int) -> Image:
+    """An image of so many axes, with the channels and without the batch."""
+    places, channel = [(0, k) for k in range(rank - 1)], [(channels, CHANNEL)]
+    return Image(channels, dims=tuple(channel + places if order == FIRST else places + channel))
 
 
 NOTHING = Image()
@@ -46,32 +64,40 @@ class Flow:
         """A layer has an image, perhaps flattened, along an axis."""
         if image.channels:
             held = self.found.setdefault(layer, {}).setdefault(axis, image)
-            if held[:2] != image[:2]:  # a shared layer
+            if (held.channels, held.order) != (image.channels, image.order):  # a shared layer
                 self.found[layer][axis] = held._replace(is_sure=False)
 
     def takes(self, layer: str, image: Image, axis: str = "in") -> None:
-        """A layer takes a value along an axis."""
-        if not image.makers:
+        """A layer takes a value along its last axis."""
+        places = [place for _, place in image.dims[-image.joined :]]
+        if not image.makers and (not places or CHANNEL in places or image.order == MIXED):
             self.note(layer, axis, image)
 
-    def is_convolved(self, image: Image, channels: int, order: str) -> None:
-        """A convolution takes a value: what was reshaped into it is an image."""
+    def is_convolved(self, image: Image, channels: int, at: int) -> None:
+        """A convolution takes a value, an image if it was reshaped, with the channels at axis 0 or -1 of it."""
+        labels = [*range(max(1, len(image.dims) - 1))]
+        labels.insert(0 if at == 0 else len(labels), CHANNEL)
+        places = [place for _, place in image.dims] or [*range(len(labels))]
+        dims = tuple((0, label) for _, label in sorted(zip(places, labels, strict=True)))
         for maker in image.makers:
-            self.note(maker, "out", Image(channels, order, image.is_sure))
+            self.note(maker, "out", Image(channels, image.is_sure, dims=dims))
 
 
 def moved(image: Image, axes: Sequence[int]) -> Image:
-    """An image whose axes were permuted; axis 0 is the batch.  Axes behind the channels are taken to be joined to them.
+    """An image whose axes were permuted; axis 0 is the batch.
 
-    >>> moved(Image(4, FIRST), (0, 2, 3, 1)).order, moved(Image(4, LAST), (0, 2, 1, 3)).order
-    ('channels-last', 'channels-last')
+    >>> [moved(image(4, *one, 3), axes).order for one, axes in [([FIRST], (0, 2, 3, 1)), ([LAST], (0, 2, 1, 3))]]
+    ['channels-last', 'in another order']
     """
-    if image.dims:
-        return image._replace(dims=tuple(image.dims[k - 1] for k in axes[1:]))
-    if not image.order or image.is_flat:
+    if image.joined > 1 and axes[-1] == len(axes) - 1 and len(axes) < 4:
         return image
-    at = list(axes).index(1 if image.order == FIRST else len(axes) - 1)
-    return image._replace(order=LAST if at == len(axes) - 1 else FIRST)
+    if image.joined > 1 or len(axes) != len(image.dims) + 1:
+        return image._replace(dims=SCRAMBLED, joined=1)
+    return image._replace(dims=tuple(image.dims[k - 1] for k in axes if k))
+
+
+SCRAMBLED = ((0, 1), (0, CHANNEL), (0, 0))
+"""Axes of which nobody knows the order."""
 
 
 def beside(images: Sequence[Image]) -> Image:
@@ -79,7 +105,7 @@ def beside(images: Sequence[Image]) -> Image:
     found = [one for one in images if one.channels not in (0, 1) and not one.makers]
     if not found:
         return NOTHING
-    if any(one.is_flat for one in found) or len({one.order for one in found}) > 1:
+    if any(one.joined > 1 for one in found) or len({one.order for one in found}) > 1:
         return found[0]._replace(channels=-1, is_sure=False)
     is_sure = all(one.is_sure and one.channels for one in images)
     return found[0]._replace(channels=sum(one.channels for one in images), is_sure=is_sure)

@@ -243,6 +243,22 @@ FILLED = (
         (4,),
     ),
     Case(
+        "a batch norm that changes nothing and that the model does not have",
+        lambda: net(
+            fc=nn.Linear(4, 3),
+            n=zeroed(
+                nn.BatchNorm1d(3, eps=1e-7),
+                "weight",
+                "bias",
+                "running_mean",
+                "running_var",
+                value={"weight": 1, "running_var": 1},
+            ),
+        ),
+        lambda: seq((4,), k.Dense(3, name="fc")),
+        (4,),
+    ),
+    Case(
         "counters, indices and frequencies",
         lambda: net(fc=nn.Linear(4, 3)),
         lambda: seq((4,), k.Dense(3, name="fc")),
@@ -250,7 +266,7 @@ FILLED = (
         {
             "extra": {
                 "position_ids": torch.arange(4),
-                "rope.inv_freq": torch.rand(4),
+                "rope.inv_freq": 10000 ** -torch.linspace(0, 0.75, 4),
                 "n.num_batches_tracked": torch.ones(()),
             }
         },
@@ -264,6 +280,35 @@ FILLED = (
     ),
 )
 """What computes the same after `convert --into`, as it always did."""
+
+
+def through(name: str, function: Callable[[Any], Any], *layers: Any) -> Case:
+    """Layers of Keras between an image and a dense layer, and what they are in PyTorch."""
+    return Case(
+        name,
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=Fn(function), fc=nn.Linear(36, 2)),
+        lambda: seq((5, 5, 3), k.Conv2D(4, 3, name="c"), *layers, k.Dense(2, name="fc")),
+        (3, 5, 5),
+    )
+
+
+def rows(name: str, axes: tuple[int, ...], size: int, *layers: Any) -> Case:
+    """Layers of Keras that make an image the steps of a recurrent layer, and the axes of them in PyTorch."""
+    return Case(
+        name,
+        lambda: net(
+            c=nn.Conv2d(3, 4, 3),
+            r=Fn(lambda x: x.permute(0, *axes).flatten(2)),
+            rnn=nn.GRU(size, 5, batch_first=True),
+            o=Fn(last),
+        ),
+        lambda: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), *layers, k.GRU(5, name="rnn")),
+        (3, 5, 4),
+    )
+
+
+def flat(x: Any) -> Any:
+    return x.flatten(1)
 
 
 FLATTENED = (
@@ -389,6 +434,7 @@ FLATTENED = (
         (3, 5, 4),
         {"flatten": "channels-last"},
     ),
+    rows("columns as steps", (3, 1, 2), 12, k.Permute((2, 1, 3)), k.Reshape((2, 12))),
     Case(
         "branches of a graph",
         lambda: branches(),
@@ -412,6 +458,42 @@ def branches_model() -> Any:
     x = keras.Input((5, 4, 3))
     both = k.Concatenate()([k.Conv2D(4, 3, name="one")(x), k.Conv2D(2, 3, name="two")(x)])
     return keras.Model(x, k.Dense(2, name="fc")(k.Flatten()(both)))
+
+
+PERMUTED = (
+    through("channels to the front", flat, k.Permute((3, 1, 2)), k.Flatten()),
+    through("places, then channels to the front", flat, k.Reshape((9, 4)), k.Permute((2, 1)), k.Flatten()),
+    through(
+        "to the front and back to the front",
+        flat,
+        k.Permute((3, 1, 2)),
+        k.Permute((2, 3, 1)),
+        k.Permute((3, 1, 2)),
+        k.Flatten(),
+    ),
+    through("channels first, reshaped", flat, k.Permute((3, 1, 2)), k.Reshape((4, 9)), k.Reshape((36,))),
+    rows("columns as steps, channels before rows", (3, 1, 2), 12, k.Permute((2, 3, 1)), k.Reshape((2, 12))),
+    rows("channels as steps", (1, 2, 3), 6, k.Permute((3, 1, 2)), k.Reshape((4, 6))),
+)
+"""What is in PyTorch's order in the model, too: filled without `--flatten`."""
+
+
+MIXED = (
+    through("height and width swapped", flat, k.Permute((2, 1, 3)), k.Flatten()),
+    through("swapped, and channels to the front", flat, k.Permute((3, 2, 1)), k.Flatten()),
+    through("a data format that is not the image's", flat, k.Flatten(data_format="channels_first")),
+    through("channels between the others", flat, k.Permute((1, 3, 2)), k.Flatten()),
+    through("columns of rows, flattened", flat, k.Permute((2, 1, 3)), k.Reshape((3, 12)), k.Flatten()),
+    through("channels cut", flat, k.Permute((3, 1, 2)), k.Reshape((6, 6)), k.Permute((2, 1)), k.Flatten()),
+    Case(
+        "steps, flattened too",
+        lambda: net(c=frames(nn.Conv2d(3, 4, 3)), f=nn.Flatten(), fc=nn.Linear(48, 2)),
+        lambda: seq((2, 5, 4, 3), k.TimeDistributed(k.Conv2D(4, 3), name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (2, 3, 5, 4),
+        moves=(0, 1, 3, 4, 2),
+    ),
+)
+"""What no `--flatten` says: neither order is the model's."""
 
 
 REFUSED = (
@@ -452,6 +534,41 @@ REFUSED = (
             (3, 5, 5),
         ),
         "'block.norm.n.running_mean' of the source has no place",
+    ),
+    *(
+        (
+            Case(
+                f"a neutral {layer(4).__class__.__name__} that the model does not have",
+                lambda layer=layer: net(
+                    c=nn.Conv2d(3, 4, 3),
+                    n=zeroed(layer(4), *dict(layer(4).named_parameters()), value={"weight": 1}),
+                    p=Fn(gap),
+                    fc=nn.Linear(4, 2),
+                ),
+                lambda: seq((5, 5, 3), k.Conv2D(4, 3, name="c"), k.GlobalAveragePooling2D(), k.Dense(2, name="fc")),
+                (3, 5, 5),
+            ),
+            "'n.weight' of the source has no place",
+        )
+        for layer in (
+            lambda n: nn.LayerNorm(3),
+            lambda n: nn.RMSNorm(3),
+            lambda n: nn.GroupNorm(2, n),
+            lambda n: nn.InstanceNorm2d(n, affine=True),
+        )
+    ),
+    *(
+        (
+            Case(
+                f"a trained {name}",
+                lambda: net(fc=nn.Linear(4, 3)),
+                lambda: seq((4,), k.Dense(3, name="fc")),
+                (4,),
+                {"extra": {name: torch.tensor([0.3, 0.1, 0.2])}},
+            ),
+            f"'{name}' of the source has no place",
+        )
+        for name in ("position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
     ),
     (
         Case(

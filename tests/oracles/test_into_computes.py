@@ -24,7 +24,7 @@ from tests.versions import exporting
 keras = pytest.importorskip("keras")
 onnxruntime = pytest.importorskip("onnxruntime")
 from tests.oracles import into_cases  # noqa: E402 - it imports keras
-from tests.oracles.into_cases import FILLED, FLATTENED, REFUSED, Case, filled_with_noise, k, net, seq  # noqa: E402
+from tests.oracles.into_cases import FILLED, FLATTENED, MIXED, PERMUTED, REFUSED, Case, filled_with_noise, k, net, seq  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own
 ATOL = 2e-5
@@ -90,6 +90,23 @@ def test_flattened_images(case: Case, suffix: str, tmp_path: Path) -> None:
         compare(case, tmp_path)
     assert f"--flatten {flatten}" in error.value.hint and error.value.exit_code == 5
     compare(case, tmp_path, flatten=flatten)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("case", PERMUTED, ids=lambda case: case.name)
+def test_images_whose_axes_are_moved_back(case: Case, suffix: str, tmp_path: Path) -> None:
+    """Nothing has to move, whether `--flatten` says so or not."""
+    for flatten in ("", "channels-first"):
+        compare(case._replace(suffix=suffix), tmp_path, flatten=flatten)
+        (tmp_path / f"out{suffix}").unlink()
+
+
+@pytest.mark.parametrize("case", MIXED, ids=lambda case: case.name)
+def test_images_in_neither_order(case: Case, tmp_path: Path) -> None:
+    for flatten in ("", "channels-first", "channels-last"):
+        with pytest.raises(LayoutError, match="an image is flattened there") as error:
+            compare(case, tmp_path, flatten=flatten)
+        assert error.value.exit_code == 5 and "--flatten" not in error.value.hint
 
 
 def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:

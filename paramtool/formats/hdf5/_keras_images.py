@@ -1,19 +1,20 @@
 """Which layers of a Keras model take or give a flattened image, by the graph in its configuration.
 
 Sources: keras/src/models/functional.py (3.15) and keras/engine/functional.py (2.15) for the nodes of a graph;
-keras/src/layers/reshaping/flatten.py: `Flatten` puts channels last whatever its `data_format` is.
+keras/src/layers/reshaping/flatten.py: with `channels_first`, `Flatten` puts the first axis last.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from paramtool.formats.hdf5.keras_config import STACK, cells_of, class_of, placed
-from paramtool.model.images import FIRST, LAST, NOTHING, Flow, Image, beside, first, moved
+from paramtool.model.images import FIRST, LAST, NOTHING, SCRAMBLED, STEP, Flow, Image, beside, first, image, moved
 
-CONVOLUTION = re.compile(r"(Separable|Depthwise)?Conv(LSTM)?(olution)?[123]D(Transpose)?")
+CONVOLUTION = re.compile(r"(Separable|Depthwise)?Conv(LSTM)?(olution)?([123])D(Transpose)?")
 RECURRENT = ("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU", "RNN", "Bidirectional")
 NORMS = ("BatchNormalization", "LayerNormalization", "GroupNormalization")
 NO_IMAGE = ("Embedding", "EinsumDense", "MultiHeadAttention", "GroupQueryAttention", "Attention", "AdditiveAttention")
@@ -27,7 +28,7 @@ def images(model: Mapping[str, Any]) -> dict[str, dict[str, Image]] | None:
     walk = _Walk()
     try:
         for one in walk.model(model, "", []):
-            if len(one.dims) > 2:
+            if len(one.dims) > 2 and one.makers:
                 walk.convolved(one, LAST)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
@@ -76,15 +77,18 @@ class _Walk:
         order = FIRST if isinstance(config, dict) and config.get("data_format") == "channels_first" else LAST
         x = first(given)
         if not given and len(shape) > 3:
-            x = Image(shape[-1] or 0, LAST)
+            x = image(shape[-1] or 0, LAST, len(shape) - 1)
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
             return first(self.model(item, f"{path}/", given or [x]))
         if name == "TimeDistributed":
-            return self.layer(config["layer"], f"{path}/layer", [x], [*shape[:1], *shape[2:]])
-        if CONVOLUTION.fullmatch(name):
+            inner = x._replace(dims=x.dims[1:], is_sure=x.is_sure and not x.makers)
+            y = self.layer(config["layer"], f"{path}/layer", [inner], [*shape[:1], *shape[2:]])
+            return y._replace(dims=((0, STEP), *y.dims)) if y.dims else y
+        if kind := CONVOLUTION.fullmatch(name):
             self.convolved(x, order)
             channels = config.get("filters") or x.channels * int(config.get("depth_multiplier", 1))
-            return Image(int(channels), order)
+            y = image(int(channels), order, int(kind[4]) + 1)
+            return y._replace(dims=((0, STEP), *y.dims)) if config.get("return_sequences") else y
         if name in RECURRENT:
             cell = config.get("cell")
             if isinstance(cell, dict) and class_of(cell) == STACK:
@@ -102,31 +106,45 @@ class _Walk:
         if name == "Concatenate":
             axis = int(config.get("axis", -1))
             is_channels = axis == (1 if x.order == FIRST else -1) or (x.order == LAST and axis == len(shape) - 1)
-            return beside(given) if is_channels or x.is_flat else x
+            return beside(given) if is_channels or x.joined > 1 else x
         if name == "Permute":
             return moved(x, [0, *config["dims"]])
+        if name in ("Flatten", "Reshape") and x.makers:
+            dims = tuple((size, k) for k, size in enumerate(config.get("target_shape", ())))
+            is_sure = x.is_sure and [*x.dims] == sorted(x.dims, key=lambda one: one[1])
+            return Image(makers=x.makers, dims=dims, is_sure=is_sure)
         if name == "Flatten":
-            if x.dims:
-                return Image(makers=x.makers)
-            seen = shape[1 if order == FIRST else -1] if len(shape) > 2 and x.channels else None
-            return x._replace(channels=seen or x.channels, order=x.order and LAST, is_flat=True,
-                              is_sure=x.is_sure or bool(seen))  # fmt: skip
-        if name == "Reshape":
-            target = config["target_shape"]
-            if x.makers:
-                return Image(makers=x.makers, dims=tuple((size, k) for k, size in enumerate(target)))
-            is_part = bool(x.channels and target[-1] > 0 and target[-1] % x.channels)
-            return x._replace(is_flat=target[-1] != x.channels, is_sure=x.is_sure and not is_part)
+            if order == FIRST and len(x.dims) > x.joined:
+                x = moved(x, [0, *range(2, len(x.dims) - x.joined + 2), 1])
+            return x._replace(joined=max(1, len(x.dims)))
+        if name == "Reshape" and x.channels:
+            return _reshaped(x, config["target_shape"], shape[1:])
         if name == "Lambda" or ">" in name or "." in name:
-            return Image(x.channels, x.order, is_sure=False)
+            return x._replace(is_sure=False)
         return x
 
     def convolved(self, x: Image, order: str) -> None:
         """A convolution takes a value whose channels are first or last."""
-        if x.dims:
-            channels, place = x.dims[0 if order == FIRST else -1]
-            is_sure = channels > 0 and place in (0, len(x.dims) - 1)
-            self.flow.is_convolved(x._replace(is_sure=is_sure), channels, LAST if place else FIRST)
+        if x.dims and x.makers:
+            at = 0 if order == FIRST else -1
+            self.flow.is_convolved(x._replace(is_sure=x.is_sure and x.dims[at][0] > 0), x.dims[at][0], at)
+
+
+def _reshaped(x: Image, target: Sequence[int], shape: Sequence[int | None]) -> Image:
+    """An image in another shape, both without the batch; elements keep their order."""
+    rank, order = len(target), x._replace(joined=1).order
+    if rank == 1:
+        return x._replace(joined=len(x.dims))
+    if order == FIRST and target[0] == x.channels:
+        return image(x.channels, FIRST, rank)._replace(is_sure=x.is_sure)
+    if order == LAST and (target[-1] < 0 or target[-1] % x.channels == 0):
+        is_flat = target[-1] != x.channels
+        return image(x.channels, LAST, rank + is_flat)._replace(is_sure=x.is_sure, joined=1 + is_flat)
+    old = [one or 0 for one in shape or [size for size, _ in x.dims]]
+    old = [*old[: rank - 1], prod(old[rank - 1 :])]
+    if x.joined > 1 or len(x.dims) < rank or any(a != b and a > 0 and b for a, b in zip(target, old, strict=True)):
+        return x._replace(dims=SCRAMBLED)
+    return x._replace(joined=len(x.dims) - rank + 1)
 
 
 def _shape(item: Mapping[str, Any]) -> Sequence[int | None]:

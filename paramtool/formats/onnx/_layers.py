@@ -23,7 +23,7 @@ from typing import NamedTuple
 from paramtool.errors import plural, some
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
-from paramtool.model.images import FIRST, NOTHING, Flow, Image, beside, first, moved
+from paramtool.model.images import CHANNEL, FIRST, NOTHING, Flow, Image, beside, first, image, moved
 
 NORMS = {
     "BatchNormalization": ("batchnorm", ("", "scale", "shift", "mean", "variance")),
@@ -100,8 +100,8 @@ class Uses:
             groups, is_transposed = int(numbers.get("group", 1)), operator.endswith("Transpose")
             taken, made = weight[:2] if weight else (0, 0)
             taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
-            self.flow.is_convolved(x, taken, x.order or FIRST)
-            x = Image(made or -1, FIRST, bool(made))
+            self.flow.is_convolved(x, taken, 0)
+            x = image(made or -1, FIRST, max(2, len(weight) - 1))._replace(is_sure=bool(made))
             if operator in CONVOLUTIONS and weight:
                 kind, order = CONVOLUTIONS[operator]
                 takes = NO_PART, ("weight", order), conventions.BIAS
@@ -112,7 +112,8 @@ class Uses:
                         f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
                     )
         elif operator in RECURRENT:
-            self.flow.takes(label, x)
+            is_rows = x.joined > 1 and x.dims[0][1] != CHANNEL  # the graph does not show how many axes are joined
+            self.flow.takes(label, x._replace(joined=len(x.dims) - 1) if is_rows else x)
             x = NOTHING
         elif operator.endswith(("MatMul", "Gemm")) and weight:
             self.flow.takes(label, x)
@@ -126,7 +127,7 @@ class Uses:
                     self.products[outputs[0]] = label
         elif operator in NORMS:
             self.flow.takes(label, x, "out")
-            x = x._replace(makers=(*x.makers, label)) if x.makers and not x.order else x
+            x = x._replace(makers=(*x.makers, label)) if x.makers and x.joined == 1 and not x.dims else x
             kind, parts = NORMS[operator]
             takes = [(part, conventions.PER_CHANNEL[kind]) for part in parts]
         elif operator in NO_IMAGE or (operator == "Gather" and inputs[:1] and inputs[0] in shapes):
@@ -138,14 +139,15 @@ class Uses:
                 if len(shapes.get(name, ())) == 1 and other in self.products:
                     use = TensorUse(self.products[other], "dense", *conventions.BIAS)
                     self.found.setdefault(name, []).append(use)
-        elif operator == "Concat" and (numbers.get("axis") in (1, -1) or x.is_flat):
+        elif operator == "Concat" and (numbers.get("axis") in (1, -1) or x.joined > 1):
             x = beside(given)
         elif operator in ("Split", "Slice", "Gather"):
             x = x._replace(is_sure=False)
         elif operator == "Transpose" and axes:
-            x = moved(x._replace(is_flat=False), axes)
+            dims = x.dims or tuple((0, k) for k in range(len(axes) - 1))
+            x = moved(x._replace(dims=dims, joined=1) if x.makers else x, axes)
         elif operator in ("Flatten", "Reshape"):
-            x = x._replace(is_flat=True, order=x.order or FIRST)
+            x = x._replace(joined=max(2, len(x.dims)))
         for name in outputs if x != NOTHING else ():
             self.images[name] = x
         is_scaled = QUANTISED.fullmatch(operator) is not None

@@ -29,7 +29,7 @@ from paramtool.formats.onnx._tensor import Found, OnnxTensor, Tensors, dims
 from paramtool.formats.onnx.operands import Operands, StoredConstant, constants
 from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
-from paramtool.model.images import FIRST, Image
+from paramtool.model.images import FIRST, image
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View, contiguous
 
@@ -173,7 +173,7 @@ class GraphWalk:
         self.sizes |= {prefix + name: shape for name, shape in _given.sizes(self.reader, graph).items()}
         for name in (prefix + name for name in given):
             if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
-                self.uses.images[name] = Image(shape[1], FIRST)
+                self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:

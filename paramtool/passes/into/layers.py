@@ -147,18 +147,18 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys(sorted(found, key=lambda item: -len(item[1])))
 
 
-def neutral(name: str, said: LayerPart | None) -> set[int]:
-    """The values with which a tensor changes nothing, by what it is or can be by its name.
+def role(name: str, said: LayerPart | None) -> tuple[str, set[str]]:
+    """The layer of a tensor, and the parts of it that the tensor is or can be by its name.
 
-    >>> neutral("bn.running_var", None), neutral("bn0_gamma", None), neutral("fc.kernel", None)
-    ({1}, {1}, set())
+    >>> role("bn.running_var", None), role("bn0_gamma", None), role("fc.kernel", None)
+    (('bn', {'variance'}), ('bn0', {'scale'}), ('fc', {'weight'}))
     """
-    if name.endswith("mask"):
-        return {1}
-    parts = {said.part} if said is not None and said.kind else {
-        row.tensors[own][0] for _, own in _splits(name) for row in conventions.CONVENTIONS if own in row.tensors
-    }  # fmt: skip
-    return {conventions.NEUTRAL[part] for part in parts if part in conventions.NEUTRAL}
+    if said is not None and said.kind:
+        return said.layer, {said.part}
+    for layer, own in _splits(name):
+        if parts := {row.tensors[own][0] for row in conventions.CONVENTIONS if own in row.tensors}:
+            return layer, parts
+    return split(name)[0], set()
 
 
 def unmade(names: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
 from paramtool.model.conventions import NORMS
-from paramtool.model.images import FIRST, LAST
+from paramtool.model.images import FIRST, LAST, MIXED
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 from paramtool.passes.into import layers as layer_pass
@@ -330,7 +330,9 @@ class _Planning:
         """How an axis of a layer is reordered, along which an image is flattened; None if it stays, or is wrong."""
         here, there = ((said.images or {}).get(axis) if said else None for said in (mine, theirs))
         image = there or here
-        if image is None or image.channels in (1, size) or size % image.channels:
+        if image is None or image.channels == size:
+            return None
+        if image.order != MIXED and (image.channels == 1 or size % image.channels):
             return None
         order = there.order if there else self.usual[1]
         ours = here.order if here else self.flatten or self.usual[0]
@@ -339,11 +341,16 @@ class _Planning:
             self.wrong.append(f"{both}: the source says that its images are {ours}, and --flatten {self.flatten}")
         elif ours == order or not (here or self.flatten or self.usual[0] != self.usual[1]):
             return None
-        elif not self.flatten:
+        elif not self.flatten and order != MIXED:
             what = f"an image of {image.channels} channels" if image.channels > 0 else "an image beside other values"
             self._refuse_image(both, f"{what} is flattened there, {order} in the model")
-        elif not image.is_sure or image.channels < 0:
-            self.wrong.append(f"{both}: an image is flattened there, and the layers before it do not show how")
+        elif not image.is_sure or image.channels < 0 or MIXED in (order, ours):
+            how = (
+                "in neither order of --flatten"
+                if MIXED in (order, ours)
+                else "and the layers before it do not show how"
+            )
+            self.wrong.append(f"{both}: an image is flattened there, {how}")
             self.decides.append("put its values in order yourself, and --map it ':as-is'")
         else:
             return Turn(image.channels, ours, order)
