@@ -113,7 +113,9 @@ def prepared(
         return dropped(checkpoint)
     if not moves and all(old == new for old, new in renamed.items()):
         return Carried(checkpoint)
-    bindings = _bindings(path, checkpoint, choice)
+    # The bindings of the optimizers in the checkpoint itself.
+    found = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
+    bindings = tuple(binding for file in found if not file.file for binding in file.bindings)
     bindings += tuple(one for binding in bindings for one in copies.masters(binding))
     refuse_unknown(checkpoint, bindings)
     for binding in bindings:
@@ -133,12 +135,6 @@ def without_moved(checkpoint: Checkpoint, state: MovedState) -> Checkpoint:
     """A checkpoint without the state that moves, and with the rest of it renumbered."""
     entries = {state.renamed.get(n, n): entry for n, entry in checkpoint.entries.items() if n not in state.gone}
     return replace(checkpoint, entries=entries, objects=state.objects)
-
-
-def _bindings(path: Path, checkpoint: Checkpoint, choice: OptimizerChoice) -> tuple[Binding, ...]:
-    """The bindings of the optimizers in the checkpoint itself."""
-    found = bound_files(path, checkpoint, names=choice.names, recorded=choice.recorded)
-    return tuple(binding for file in found if not file.file for binding in file.bindings)
 
 
 def reported(bindings: Sequence[Binding], state: MovedState, file: str = "", more: str = "") -> StateReport:

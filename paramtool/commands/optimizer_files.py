@@ -46,7 +46,7 @@ from paramtool.formats.folder.training_files import is_training_state, optimizer
 from paramtool.formats.output import OutputFile
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.optimizer import Binding, Move, MovedState
+from paramtool.model.optimizer import Binding, Move
 from paramtool.model.plan import Plan, check
 from paramtool.passes.optimizer import trainer
 from paramtool.passes.optimizer.move import moved
@@ -168,7 +168,17 @@ def works(
         refuse_defects(one.checkpoint.files[0].path, one.bindings)
         refuse_unknown(one.checkpoint, one.bindings)
         _refuse_misplaced(path, source, one, found, target=target)
-        _refuse_other_form(source, one, found, target=target)
+        # PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
+        # A Mixtral trains with the experts of a layer in one tensor, and its files have them one by one.
+        for binding in one.bindings:
+            own = [name for name in binding.names.values() if name not in _names_of(source, binding)]
+            lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
+            if own and lost and target is None:
+                raise refusal(
+                    one.checkpoint.files[0].path, binding.optimizer.at,
+                    f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
+                    f"{lost[0].old[0]!r} changes",
+                )  # fmt: skip
         ranks = target.ranks if target is not None else None
         state = moved(
             one.checkpoint, one.bindings, found.moves, found.renamed, choice=choice.state, model=source, ranks=ranks
@@ -177,35 +187,28 @@ def works(
             told = (*done.warnings, *_order_told(one, target))
             done = replace(done, unchanged={**done.unchanged, **files}, warnings=told)
             continue
-        done = _with_work(done, one, state, where=where, options=options, target=target)
+        # The same with the work for one file more.
+        report = reported(one.bindings, state, one.file, f"; entries in the order of {target.source}" if target else "")
+        rest = without_moved(one.checkpoint, state)
+        planned, outcome = together(rest, (), False, options.skip_unsupported, split_content=True)
+        planned = with_state(planned, Carried(rest, state, report, one.bindings))
+        check(planned, planned.order, rest.storages)
+        there = of_file(where, one)
+        fitted = there.writer.fit(planned, rest, keeping(options))
+        outputs = laid_out(fitted.plan, there)
+        expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
+        made = outcome.made | state.names.keys()
+        work = Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made)
+        warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one, target))
+        done = replace(
+            done,
+            works=(*done.works, work),
+            report=StateReport((*done.report.moved, *report.moved), (), (*done.report.training, *report.training)),
+            left_out=(*done.left_out, *(f"{one.file}: {text}" for text in fitted.left_out)),
+            needs=(*done.needs, *fitted.needs),
+            warnings=(*done.warnings, *warnings),
+        )
     return done
-
-
-def _with_work(
-    done: FollowingWork, one: BoundFile, state: MovedState, *, where: Destination, options: ObjectOptions,
-    target: TargetOrder | None,
-) -> FollowingWork:  # fmt: skip
-    """The same with the work for one file more."""
-    report = reported(one.bindings, state, one.file, f"; entries in the order of {target.source}" if target else "")
-    rest = without_moved(one.checkpoint, state)
-    planned, outcome = together(rest, (), False, options.skip_unsupported, split_content=True)
-    planned = with_state(planned, Carried(rest, state, report, one.bindings))
-    check(planned, planned.order, rest.storages)
-    there = of_file(where, one)
-    fitted = there.writer.fit(planned, rest, keeping(options))
-    outputs = laid_out(fitted.plan, there)
-    expected = {name: entry for name, entry in outcome.untouched.items() if name in fitted.plan.names}
-    made = outcome.made | state.names.keys()
-    work = Work(rest, fitted.plan, outputs, there, expected, outcome.windows, made)
-    warnings = (*state.warnings, *one.checkpoint.notes, *_order_told(one, target))
-    return replace(
-        done,
-        works=(*done.works, work),
-        report=StateReport((*done.report.moved, *report.moved), (), (*done.report.training, *report.training)),
-        left_out=(*done.left_out, *(f"{one.file}: {text}" for text in fitted.left_out)),
-        needs=(*done.needs, *fitted.needs),
-        warnings=(*done.warnings, *warnings),
-    )
 
 
 def of_file(where: Destination, one: BoundFile) -> Destination:
@@ -300,22 +303,6 @@ def _refuse_misplaced(
             groups = "the Trainer's two groups (with weight decay, and without) do not fit"
             raise refusal(one.checkpoint.files[0].path, binding.optimizer.at,
                           f"{old!r} becomes {name!r}, which the Trainer has in the other group: {groups}")  # fmt: skip
-
-
-def _refuse_other_form(source: Checkpoint, one: BoundFile, found: Following, *, target: TargetOrder | None) -> None:
-    """PlanError where tensors change that stand for parameters in the form of the class, which would not follow.
-
-    A Mixtral trains with the experts of a layer in one tensor, and its files have them one by one.
-    """
-    for binding in one.bindings:
-        own = [name for name in binding.names.values() if name not in _names_of(source, binding)]
-        lost = [move for move in found.moves if not _has_entries(binding, source, move.old)]
-        if own and lost and target is None:
-            raise refusal(
-                one.checkpoint.files[0].path, binding.optimizer.at,
-                f"it has entries for parameters such as {own[0]!r}, which the weights have in another form, and "
-                f"{lost[0].old[0]!r} changes",
-            )  # fmt: skip
 
 
 def _names_of(source: Checkpoint, binding: Binding) -> set[str]:

@@ -276,7 +276,10 @@ def _built(config: str, *state: int) -> ClassParameters | None:
 def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int, list[str]]:
     """{the position of an optimizer: the names of its entries}; UsageError where a list belongs to none of them."""
     lists = _lists(path)
-    places = {_place(file, state): k for k, (file, state) in enumerate(states)}
+    places = {
+        (":".join(part for part in (file, state.at) if part) or "optimizer"): k
+        for k, (file, state) in enumerate(states)
+    }
     if "" in lists and len(lists) == 1 and len(states) == 1:
         return {0: lists[""]}
     known = ", ".join(f"[{place}]" for place in places)
@@ -286,11 +289,6 @@ def _given(path: str, states: Sequence[tuple[str, OptimizerState]]) -> dict[int,
     if strange := [at for at in lists if at not in places]:
         raise UsageError(f"{path}: has names for [{strange[0]}]; the optimizers are {known}")
     return {places[at]: listed for at, listed in lists.items()}
-
-
-def _place(file: str, state: OptimizerState) -> str:
-    """What an optimizer is called in a list of names: its path in the file, or the file."""
-    return ":".join(part for part in (file, state.at) if part) or "optimizer"
 
 
 def _lists(path: str) -> dict[str, list[str]]:

@@ -139,7 +139,11 @@ class _Tabled:
         embedding = table.embeddings.get(name, "")
         ends = [embedding[k + 1 :] for k, letter in enumerate(embedding) if letter == "."]
         found = next((end for end in ends if end in hub), "") if embedding not in hub else ""
-        if (found and HEAD in hub) or (not found and table.embeddings and _is_alone(name, hub)):
+        if (found and HEAD in hub) or (
+            not found
+            and table.embeddings
+            and (name.endswith(("ForCausalLM", "LMHeadModel")) and any(map(ALONE.match, hub)))
+        ):
             first = next(one for one in hub if one != HEAD)
             raise LayoutError(
                 f"{first!r}: {table.name} has something in front of this name in {name}, as in 'model.{first}'",
@@ -170,11 +174,6 @@ HEAD = "lm_head.weight"
 """An output head, which has nothing in front of its name."""
 ALONE = re.compile(r"(layers|h|blocks)\.[0-9]+\.")
 """How the names of a model's layers begin where the model is saved alone."""
-
-
-def _is_alone(architecture: str, names: Iterable[str]) -> bool:
-    """Whether names are those of a model alone, and the architecture is one around it."""
-    return architecture.endswith(("ForCausalLM", "LMHeadModel")) and any(map(ALONE.match, names))
 
 
 def _without(found: list[Stored], prefix: str) -> list[Stored]:

@@ -57,7 +57,7 @@ def _side_by_side(
     rule: NameRule, every: Sequence[MovedTensor], parameters: Sequence[Any], root: Mapping[str, Any]
 ) -> MovedTensor:
     """Tensors as one; Misfit if the config says another number of them, or other sizes."""
-    if parameters[1] and len(every) != (count := facts.number(_shards_config(rule, root), parameters[1])):
+    if parameters[1] and len(every) != (count := facts.number(facts.text_config(rule.config or root), parameters[1])):
         raise Misfit(f"are {len(every)}, and the config says {parameters[1]}={count}")
     if (rule.sources in facts.SIZES) and parameters[0] == 0:
         for one in every:
@@ -66,10 +66,6 @@ def _side_by_side(
         if found != (said := facts.sizes(rule, sum(found), root, None)):
             raise Misfit(f"have {list(found)} rows, and the config says {list(said)}")
     return operations.side_by_side(every, parameters[0])
-
-
-def _shards_config(rule: NameRule, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    return facts.text_config(rule.config or root)
 
 
 def _windows(rule: NameRule, name: str, tensor: MovedTensor, axis: int) -> list[MovedTensor]:
@@ -105,7 +101,16 @@ def _alone(rule: NameRule, operation: Operation, tensor: MovedTensor, at: tuple[
     if name == "Conv3dToLinear":
         return operations.flattened(tensor)
     if name == "Inkling2UnpadVocab":
-        return _without_padding(rule, tensor, at[1])
+        # A head that has as many rows as the model; Misfit where it has rows that the model drops.
+        root = at[1]
+        rows = facts.number(facts.text_config(rule.config or root), "unpadded_vocab_size")
+        _need_axis(tensor.shape, 0)
+        if tensor.shape[0] > rows:
+            raise Misfit(
+                f"has {tensor.shape[0]} rows, of which the model keeps the first {rows} (config.json: "
+                "unpadded_vocab_size); rows are neither dropped nor added: cut them first"
+            )
+        return tensor
     if name == "Inkling2LoopDequantizeExperts":
         return tensor  # experts that are not quantised
     raise NotImplementedError(name)
@@ -128,18 +133,6 @@ def _queries(queries: MovedTensor, others: MovedTensor) -> MovedTensor:
     first, second = (operations.unflattened(one, 0, 2) for one in (queries, others))
     parts = [operations.window(first, 1, 0, 1), second, operations.window(first, 1, 1, 1)]
     return operations.side_by_side(parts, 1)
-
-
-def _without_padding(rule: NameRule, tensor: MovedTensor, root: Mapping[str, Any]) -> MovedTensor:
-    """A head that has as many rows as the model; Misfit where it has rows that the model drops."""
-    rows = facts.number(facts.text_config(rule.config or root), "unpadded_vocab_size")
-    _need_axis(tensor.shape, 0)
-    if tensor.shape[0] > rows:
-        raise Misfit(
-            f"has {tensor.shape[0]} rows, of which the model keeps the first {rows} (config.json: "
-            "unpadded_vocab_size); rows are neither dropped nor added: cut them first"
-        )
-    return tensor
 
 
 def _rotary(parameters: Sequence[Any], tensor: MovedTensor, name: str, root: Mapping[str, Any]) -> MovedTensor:
@@ -197,19 +190,15 @@ def _back(
     if name == "ErnieFuseAndSplitTextVisionExperts":
         return _towers_back([one for each in shapes for one in each], len(rule.sources), *parameters)
     if name == "Inkling2LoopMergeMessageQueries":
-        return _queries_back(first)
+        if len(first) != 3 or first[1] != 4:
+            raise Misfit(f"has shape {list(first)}, expected [layers, 4, hidden]")
+        return [[(2 * first[0], first[2])]] * 2
     if name == "Transpose":
         a, b, check = parameters
         if check and _is_swapped(first, facts.expected(rule, root)):
             raise Misfit(f"has shape {list(first)}, and the model has the last two axes exchanged")
         return [[_exchanged(one, a, b)] for (one,) in shapes]
     return shapes  # what only moves elements within a tensor
-
-
-def _queries_back(shape: Shape) -> list[list[Shape]]:
-    if len(shape) != 3 or shape[1] != 4:
-        raise Misfit(f"has shape {list(shape)}, expected [layers, 4, hidden]")
-    return [[(2 * shape[0], shape[2])]] * 2
 
 
 def _together(shapes: Sequence[Shape], axis: int, *, equal: bool) -> Shape:

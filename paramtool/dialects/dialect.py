@@ -60,10 +60,23 @@ class Dialect:
             row, fields = self._of_dialect(name)
             found.append(whole(name, shape) if row is None else row.read(name, shape, fields, facts(name)))
         _each_once(found)
-        _refuse_padding(self.table, found, vocabulary)
+        # LayoutError if an embedding has another number of rows than there are tokens.
+        table = self.table
+        templates = Templates(map(Template, table.vocabulary if vocabulary else ()))
+        for stored in found:
+            if stored.shape[:1] != (vocabulary,) and templates.match(stored.parts[0]) is not None:
+                raise LayoutError(
+                    f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; "
+                    f"expected vocab_size={vocabulary}",
+                    hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
+                )
         kept = [one.name for one in found if one.parts[0] == one.name]
         self._unmixed(kept)
-        _refuse_companions(self.table.name, [row.name for row in self.rows], self._without_row(kept))
+        _refuse_companions(
+            self.table.name,
+            [row.name for row in self.rows],
+            [name for name in kept if self._of_dialect(name)[0] is None],
+        )
         return found
 
     def write(self, hub: Shapes, facts: Facts) -> list[Stored]:
@@ -89,7 +102,11 @@ class Dialect:
         for group in groups.values():
             found += group.stored(facts)
         self._refuse_elsewhere(kept)
-        _names_once(found)
+        seen: set[str] = set()
+        for stored in found:
+            if stored.name in seen:
+                raise LayoutError(f"two tensors would be called {stored.name!r}")
+            seen.add(stored.name)
         _refuse_companions(self.table.name, [part for row in self.rows for part in row.parts.values()], kept)
         return found
 
@@ -101,9 +118,6 @@ class Dialect:
     def has_any(self, names: Iterable[str]) -> bool:
         """Whether one of the names is that of a row; where none is, each tensor stands for itself."""
         return self._names.match_any(names)
-
-    def _without_row(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if self._of_dialect(name)[0] is None]
 
     def _of_dialect(self, name: str) -> tuple[_Compiled | None, dict[str, str]]:
         k, fields = self._names.match(name) or (-1, {})
@@ -287,19 +301,17 @@ class _Parts:
         }
         yield from self._from(parts, sizes)
 
-    def _with_experts(self, count: int, sizes: Sizes) -> Sizes:
-        """The sizes with the number of experts that are there; LayoutError if it is known to be another."""
-        if sizes.knows(patterns.EXPERTS) and sizes.of(patterns.EXPERTS) != count:
-            raise LayoutError(
-                f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
-                f"expected experts={sizes.of(patterns.EXPERTS)}",
-                hint=CHECK,
-            )
-        return sizes.with_one(patterns.EXPERTS, count)
-
     def _from(self, parts: Mapping[str, list[PartTensor]], sizes: Sizes) -> Iterator[Stored]:
         if self.row.has_experts:
-            sizes = self._with_experts(len(next(iter(parts.values()))), sizes)
+            # The sizes with the number of experts that are there; LayoutError if it is known to be another.
+            count = len(next(iter(parts.values())))
+            if sizes.knows(patterns.EXPERTS) and sizes.of(patterns.EXPERTS) != count:
+                raise LayoutError(
+                    f"{self.row.name.filled({'expert': '0', **self.fields})!r}: found {count} experts, "
+                    f"expected experts={sizes.of(patterns.EXPERTS)}",
+                    hint=CHECK,
+                )
+            sizes = sizes.with_one(patterns.EXPERTS, count)
         if not self.row.is_one_expert:
             split = "expert" in self.row.name.fields
             for expert in self.experts() if split else (None,):
@@ -386,17 +398,6 @@ def _not_needed(table: DialectTable) -> str:
     )
 
 
-def _refuse_padding(table: DialectTable, found: Iterable[Stored], vocabulary: int) -> None:
-    """LayoutError if an embedding has another number of rows than there are tokens."""
-    templates = Templates(map(Template, table.vocabulary if vocabulary else ()))
-    for stored in found:
-        if stored.shape[:1] != (vocabulary,) and templates.match(stored.parts[0]) is not None:
-            raise LayoutError(
-                f"{stored.name!r} has {stored.shape[0] if stored.shape else 0} rows; expected vocab_size={vocabulary}",
-                hint=f"{table.name} pads the vocabulary: cut the rows that are no token's, or set vocab_size",
-            )
-
-
 def _refuse_companions(dialect: str, templates: Sequence[Template], names: Sequence[str]) -> None:
     """LayoutError if a name that no row has belongs to a tensor that a row has: a scale, or a factor of LoRA."""
     known = Templates(templates)
@@ -428,11 +429,3 @@ def _each_once(found: Iterable[Stored]) -> None:
             holder = holders.setdefault((part, start), stored.name)
             if holder != stored.name:
                 raise LayoutError(f"{holder!r} and {stored.name!r} both hold {part!r}")
-
-
-def _names_once(found: Iterable[Stored]) -> None:
-    seen: set[str] = set()
-    for stored in found:
-        if stored.name in seen:
-            raise LayoutError(f"two tensors would be called {stored.name!r}")
-        seen.add(stored.name)

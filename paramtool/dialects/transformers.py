@@ -269,7 +269,11 @@ def _refuse_companions(groups: Mapping[str, Mapping[int, list[tuple[str, Renamed
             name, one = each[0]
             if one.number:
                 heads.add(name.rpartition(f".{one.number}.")[0])
-    lines = [name for name in others if any(_is_numbered(name, head) for head in _heads(name, heads))]
+    lines = [
+        name
+        for name in others
+        if any(name[len(head) + 1 :].partition(".")[0].isdecimal() for head in _heads(name, heads))
+    ]
     if lines:
         stay = plural(len(lines), "tensor of experts stays", "tensors of experts stay")
         raise LayoutError(
@@ -283,10 +287,6 @@ def _heads(name: str, heads: Collection[str]) -> list[str]:
         return []
     steps = name.split(".")
     return [head for k in range(1, len(steps)) if (head := ".".join(steps[:k])) in heads]
-
-
-def _is_numbered(name: str, head: str) -> bool:
-    return name[len(head) + 1 :].partition(".")[0].isdecimal()
 
 
 def _refuse_mixed(lines: Sequence[str], lacking: Sequence[str], total: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -237,12 +237,8 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
         (kind, dtype)
         for kind, texts in letters.items()
         for k, dtype in plain
-        if VERDICTS["agrees"] in _column(texts, k)
+        if VERDICTS["agrees"] in (text[k] for text in texts if k < len(text))
     }
-
-
-def _column(texts: Iterable[str], k: int) -> Iterator[str]:
-    return (text[k] for text in texts if k < len(text))
 
 
 def _kind(network: str) -> str:

@@ -217,11 +217,6 @@ class Layout:
         raise LayoutError(f"{spec}: layout {self.name} cannot hold it: {'; '.join(refusals(self, forms[0], spec))}")
 
 
-def _activations(form: Form) -> tuple[str, ...]:
-    """The activations of the candidate that a form can hold without expressing another."""
-    return form.activations if form.kind == "rnn" else ("tanh",)
-
-
 def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
     """The reasons why a form cannot hold a network, whatever the values of its weights."""
     if spec.kind == "gru" and form.reset != spec.reset:
@@ -231,7 +226,10 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
         yield "it holds only one direction"
     if spec.kind == "rnn" and len(form.activations) == 1 and spec.activation != form.activations[0]:
         yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'unknown'}"
-    elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.expresses:
+    elif (
+        spec.activation not in ("", *(form.activations if form.kind == "rnn" else ("tanh",)))
+        and "gate_activation" not in form.expresses
+    ):
         yield f"it has no activation={spec.activation}"
     for name in ("activation", "gate_activation"):
         value = getattr(spec, name)
@@ -287,34 +285,38 @@ class LayoutTensor:
         """Every place in the tensor, given a view of the tensor: of its shape, with any strides."""
         for piece in self.pieces:
             offset = view.offset + piece.start * (view.strides[self.row.along] if view.strides else 0)
-            yield from self._cells(piece, view, offset)
-
-    def _cells(self, piece: _PlacedBlock, view: View, offset: int) -> Iterator[Place]:
-        block, lengths = piece.block, piece.lengths
-        inside = {word for group in block.axes for word in group}
-        gates = block.gates or self.form.gates
-        filler = not block.terms
-        layers = range(self.spec.layers) if "layer" in inside else [piece.binding.get("layer", 0)]
-        directions = range(self.spec.directions) if "dir" in inside else [piece.binding.get("dir", 0)]
-        letters = gates if "gate" in inside else [piece.binding.get("gate", gates if len(gates) == 1 else "")]
-        order = () if filler or block.raw else tuple(KINDS[block.terms[0][1]].split())
-        shift = float(sum(sign * self._number(word) for sign, word in block.shift))
-        for layer in layers:
-            for direction in directions:
-                for gate in letters:
-                    index = {"layer": int(layer), "dir": int(direction), "gate": gates.find(str(gate)) if gate else 0}
-                    at, shape, strides = pattern.window(
-                        block, lengths, view.strides, {k: v for k, v in index.items() if k in inside}, order=order
-                    )
-                    terms = tuple(
-                        (sign, Cell(kind, int(layer), int(direction), str(gate) if self.spec.gates_of(kind) else ""))
-                        for sign, kind in block.terms
-                        if kind in self.spec.kinds()
-                    )
-                    place = View(view.storage, view.dtype, offset + at, shape, strides)
-                    looked_at = not terms and self.options.get(block.always[1:]) != UNSEEN
-                    fake = block.terms[0][1] if looked_at and block.terms else ""
-                    yield Place(terms, place, shape, shift, fake)
+            block, lengths = piece.block, piece.lengths
+            inside = {word for group in block.axes for word in group}
+            gates = block.gates or self.form.gates
+            filler = not block.terms
+            layers = range(self.spec.layers) if "layer" in inside else [piece.binding.get("layer", 0)]
+            directions = range(self.spec.directions) if "dir" in inside else [piece.binding.get("dir", 0)]
+            letters = gates if "gate" in inside else [piece.binding.get("gate", gates if len(gates) == 1 else "")]
+            order = () if filler or block.raw else tuple(KINDS[block.terms[0][1]].split())
+            shift = float(sum(sign * self._number(word) for sign, word in block.shift))
+            for layer in layers:
+                for direction in directions:
+                    for gate in letters:
+                        index = {
+                            "layer": int(layer),
+                            "dir": int(direction),
+                            "gate": gates.find(str(gate)) if gate else 0,
+                        }
+                        at, shape, strides = pattern.window(
+                            block, lengths, view.strides, {k: v for k, v in index.items() if k in inside}, order=order
+                        )
+                        terms = tuple(
+                            (
+                                sign,
+                                Cell(kind, int(layer), int(direction), str(gate) if self.spec.gates_of(kind) else ""),
+                            )
+                            for sign, kind in block.terms
+                            if kind in self.spec.kinds()
+                        )
+                        place = View(view.storage, view.dtype, offset + at, shape, strides)
+                        looked_at = not terms and self.options.get(block.always[1:]) != UNSEEN
+                        fake = block.terms[0][1] if looked_at and block.terms else ""
+                        yield Place(terms, place, shape, shift, fake)
 
     def _number(self, word: str) -> float:
         try:
@@ -336,7 +338,15 @@ def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -
             if not pieces:
                 continue
             name = names.render(row, row.directions or layout.directions, spec, binding)
-            tensor = _put_together(layout, name, row, form, spec=spec, options=options, pieces=pieces)
+            # Place the blocks one after the other along the row's axis.
+            shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]
+            rest = {shape[: row.along] + shape[row.along + 1 :] for shape in shapes}
+            if len(rest) > 1 or any(row.along >= len(shape) for shape in shapes):
+                raise LayoutError(f"layout {layout.name}: the blocks of {name!r} do not fit together: {shapes}")
+            starts = [0, *accumulate(shape[row.along] for shape in shapes)]
+            shape = (*shapes[0][: row.along], starts[-1], *shapes[0][row.along + 1 :])
+            placed = tuple(piece._replace(start=start) for piece, start in zip(pieces, starts, strict=False))
+            tensor = LayoutTensor(name, shape, row, form, spec, options, placed)
             found.append((int(binding.get("layer", 0)), int(binding.get("dir", 0)), tensor))
     return [tensor for _, _, tensor in sorted(found, key=lambda item: item[:2])]
 
@@ -368,27 +378,6 @@ def _pieces(
                 f"{spec}: layout {layout.name} keeps all layers in one tensor: input must be the width of h"
             )
         yield _PlacedBlock(block, at, 0, {**sizes, "layer": spec.layers, "dir": spec.directions, "gate": len(gates)})
-
-
-def _put_together(
-    layout: Layout,
-    name: str,
-    row: TensorRule,
-    form: Form,
-    *,
-    spec: Spec,
-    options: Mapping[str, str],
-    pieces: list[_PlacedBlock],
-) -> LayoutTensor:
-    """Place the blocks one after the other along the row's axis."""
-    shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]
-    rest = {shape[: row.along] + shape[row.along + 1 :] for shape in shapes}
-    if len(rest) > 1 or any(row.along >= len(shape) for shape in shapes):
-        raise LayoutError(f"layout {layout.name}: the blocks of {name!r} do not fit together: {shapes}")
-    starts = [0, *accumulate(shape[row.along] for shape in shapes)]
-    shape = (*shapes[0][: row.along], starts[-1], *shapes[0][row.along + 1 :])
-    placed = tuple(piece._replace(start=start) for piece, start in zip(pieces, starts, strict=False))
-    return LayoutTensor(name, shape, row, form, spec, options, placed)
 
 
 def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> None:

@@ -162,7 +162,16 @@ def network(
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         found = next(iter(distinct.values()))
-        _refuse_unsaid_directions(found, facts)
+        # LayoutError if a flat vector only fits a network of both directions and `facts` does not say bidirectional.
+        if (
+            found.spec.bidirectional
+            and "bidirectional" not in facts
+            and any(_is_flat(row) for row in found.form.tensors)
+        ):
+            raise LayoutError(
+                f"{found.at!r}: only fits a network of both directions, which was not given: {text(found.spec)}",
+                hint="add the word bidirectional to --spec if the network has both directions",
+            )
         lacking = tuple(_lacking(layout, found.spec, facts))
         return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)), lacking=lacking)
     where = repr(at) if at else "the top-level names"
@@ -172,15 +181,6 @@ def network(
         raise UnknownSizesError(message, tuple(unsized)) if unsized else LayoutError(message)
     hint = "choose one: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
-
-
-def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
-    """LayoutError if a flat vector only fits a network of both directions and `facts` does not say bidirectional."""
-    if found.spec.bidirectional and "bidirectional" not in facts and any(_is_flat(row) for row in found.form.tensors):
-        raise LayoutError(
-            f"{found.at!r}: only fits a network of both directions, which was not given: {text(found.spec)}",
-            hint="add the word bidirectional to --spec if the network has both directions",
-        )
 
 
 def refuse_unsaid(found: Network) -> None:
@@ -459,7 +459,11 @@ def _solve_row(
     found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]
     rank = len(found[0].axes)
     if len(shape) != rank:
-        shape = _fitted(shape, found[0].axes)
+        # A shape with axes of length 1 inserted or removed, so that it has one axis for each axis of the pattern.
+        axes = found[0].axes
+        rest = [size for size in shape if size != 1]
+        fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
+        shape = tuple(fitted) if not rest else shape
     if len(shape) != rank:
         return
     for axis in range(rank):
@@ -468,7 +472,7 @@ def _solve_row(
         for block in found if axis == row.along else found[:1]:
             count = len(block.gates or form.gates)
             numbers = {"dir": directions, "gate": count, "layer": 1} | known
-            words = [_size_name(word, projected) for word in block.axes[axis]]
+            words = [(("proj" if projected else "hidden") if word == "rec" else word) for word in block.axes[axis]]
             open_words = [word for word in words if not word.isdigit() and word not in numbers]
             factor = prod(int(word) if word.isdigit() else numbers[word] for word in words if word not in open_words)
             if len(open_words) > 1:
@@ -482,18 +486,6 @@ def _solve_row(
             ((name, factor),) = unknown.items()
             if total > 0 and total % factor == 0:
                 known[name] = total // factor
-
-
-def _size_name(word: str, projected: bool) -> str:
-    """The size that an axis word refers to: `rec` is the width of h."""
-    return ("proj" if projected else "hidden") if word == "rec" else word
-
-
-def _fitted(shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
-    """A shape with axes of length 1 inserted or removed, so that it has one axis for each axis of the pattern."""
-    rest = [size for size in shape if size != 1]
-    fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
-    return tuple(fitted) if not rest else shape
 
 
 def as_stored(view: View, shape: tuple[int, ...]) -> View:

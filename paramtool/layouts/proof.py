@@ -50,12 +50,32 @@ def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
     paramtool.errors.LayoutError: layout mine: recurrent weights of gate h (layer 1) has no place (in ...)
     """
     try:
-        _check_head(layout)
+        # Check the name, the separator, the directions and the options.
+        if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", layout.name):
+            raise LayoutError(
+                f"invalid name {layout.name!r}; expected words of letters, digits, - and _, joined by dots"
+            )
+        if len(layout.separator) != 1 or not layout.separator.isprintable():
+            raise LayoutError(f"separator {layout.separator!r}; expected one character")
+        _check_directions(layout.directions)
+        if layout.max_directions not in (1, 2):
+            raise LayoutError(f"max_directions {layout.max_directions}; expected 1 or 2")
+        if not layout.forms:
+            raise LayoutError("it has no form")
+        for name, count in Counter(option.name for option in layout.options).items():
+            if count > 1 or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in KINDS:
+                raise LayoutError(f"option {name!r} " + ("is defined twice" if count > 1 else "is not a valid name"))
         for n, form in enumerate(layout.forms):
             _check_form(layout, form)
             said = {form.tensors[k].name: text for (m, k), text in (shapes or {}).items() if m == n}
             _check_networks(layout, form, said)
-            _check_biases(form)
+            # Check that either every gate has a place for a bias, on one of its two sides, or none;
+            # the same for peepholes.
+            for kinds, gates in ((("bW", "bR"), GATES[form.kind]), (("peep",), "ifo" if form.kind == "lstm" else "")):
+                there = [gate for gate in gates if any(form.has_place(Cell(kind, gate=gate)) for kind in kinds)]
+                for gate in gates:
+                    if there and gate not in there:
+                        raise LayoutError(f"its {form.kind} has no place for the {WORDS[kinds[0]]} of gate {gate}")
     except (LayoutError, UsageError) as error:
         start = f"layout {layout.name}: "
         message = error.message
@@ -63,22 +83,6 @@ def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
 
 
 # --- the entries of the table -----------------------------------------------------------------------------------
-
-
-def _check_head(layout: Layout) -> None:
-    """Check the name, the separator, the directions and the options."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", layout.name):
-        raise LayoutError(f"invalid name {layout.name!r}; expected words of letters, digits, - and _, joined by dots")
-    if len(layout.separator) != 1 or not layout.separator.isprintable():
-        raise LayoutError(f"separator {layout.separator!r}; expected one character")
-    _check_directions(layout.directions)
-    if layout.max_directions not in (1, 2):
-        raise LayoutError(f"max_directions {layout.max_directions}; expected 1 or 2")
-    if not layout.forms:
-        raise LayoutError("it has no form")
-    for name, count in Counter(option.name for option in layout.options).items():
-        if count > 1 or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in KINDS:
-            raise LayoutError(f"option {name!r} " + ("is defined twice" if count > 1 else "is not a valid name"))
 
 
 def _check_directions(directions: Sequence[str]) -> None:
@@ -102,7 +106,34 @@ def _check_form(layout: Layout, form: Form) -> None:
         raise LayoutError(f"a form depends on the option {min(unknown)!r}, which the layout does not have")
     for row in form.tensors:
         try:
-            _check_row(row, form, options)
+            # Check the template of the names, the labels and the pattern.
+            name = row.name
+            bare = re.sub(r"\[([^\[\]]*)\]", r"\1", name)
+            words = re.findall(r"\{(layer|dir|cell|gate)\}", bare)
+            if not bare or re.search(r"[{}\[\]]", re.sub(r"\{(layer|dir|cell|gate)\}", "", bare)):
+                raise LayoutError(
+                    "its name cannot be parsed; expected text with {layer}, {dir}, {cell}, {gate} and [...]"
+                )
+            if len(set(words)) < len(words) or ("cell" in words and {"layer", "dir"} & set(words)):
+                raise LayoutError("its name counts something twice; {cell} counts layers and directions together")
+            for part in re.findall(r"\[([^\[\]]*)\]", name):
+                if "{layer}" not in part and "{dir}" not in part:
+                    raise LayoutError(f"[{part}] would never be written: it has neither {{layer}} nor {{dir}}")
+            for word in row.labels.split():
+                if not re.fullmatch(r"[a-z]=\S*", word):
+                    raise LayoutError(f"labels {row.labels!r}: {word!r}; expected GATE=TEXT, as in i=_i")
+            _check_gates("".join(word[0] for word in row.labels.split()) or form.gates, form, "labels")
+            if row.directions is not None:
+                _check_directions(row.directions)
+            if row.unless and row.unless not in KINDS:
+                raise LayoutError(f"unless {row.unless!r}; expected one of {', '.join(KINDS)}")
+            if len(row.content) > MAX_CONTENT or not row.content.isascii():
+                raise LayoutError(f"its pattern is not ASCII text of at most {MAX_CONTENT} characters")
+            items = pattern.parse(row.content)
+            counted = set(re.findall(r"\{(\w+)\}", row.name))
+            _check_repeats(items, frozenset(counted | ({"layer", "dir"} if "cell" in counted else set())))
+            for block in pattern.blocks(items):
+                _check_block(block, row, form, options)
         except (LayoutError, UsageError) as error:
             raise LayoutError(f"tensor {row.name!r}: {error.message}", error.hint) from None
     if len(_switches(form)) > MAX_SWITCHES:
@@ -112,52 +143,11 @@ def _check_form(layout: Layout, form: Form) -> None:
             raise LayoutError(f"its {form.kind} has no place for the {WORDS[kind]}")
 
 
-def _check_biases(form: Form) -> None:
-    """Check that either every gate has a place for a bias, on one of its two sides, or none; the same for peepholes."""
-    for kinds, gates in ((("bW", "bR"), GATES[form.kind]), (("peep",), "ifo" if form.kind == "lstm" else "")):
-        there = [gate for gate in gates if any(form.has_place(Cell(kind, gate=gate)) for kind in kinds)]
-        for gate in gates:
-            if there and gate not in there:
-                raise LayoutError(f"its {form.kind} has no place for the {WORDS[kinds[0]]} of gate {gate}")
-
-
 def _check_gates(gates: str, form: Form, what: str) -> None:
     if not gates or (unknown := set(gates) - set(GATES[form.kind])):
         found = repr(min(unknown)) if gates else "nothing"
         known = GATES[form.kind]
         raise LayoutError(f"{what} {gates!r}: {found} is not a gate of a {form.kind}; expected some of {known}")
-
-
-def _check_row(row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
-    """Check the template of the names, the labels and the pattern."""
-    _check_template(row.name)
-    for word in row.labels.split():
-        if not re.fullmatch(r"[a-z]=\S*", word):
-            raise LayoutError(f"labels {row.labels!r}: {word!r}; expected GATE=TEXT, as in i=_i")
-    _check_gates("".join(word[0] for word in row.labels.split()) or form.gates, form, "labels")
-    if row.directions is not None:
-        _check_directions(row.directions)
-    if row.unless and row.unless not in KINDS:
-        raise LayoutError(f"unless {row.unless!r}; expected one of {', '.join(KINDS)}")
-    if len(row.content) > MAX_CONTENT or not row.content.isascii():
-        raise LayoutError(f"its pattern is not ASCII text of at most {MAX_CONTENT} characters")
-    items = pattern.parse(row.content)
-    counted = set(re.findall(r"\{(\w+)\}", row.name))
-    _check_repeats(items, frozenset(counted | ({"layer", "dir"} if "cell" in counted else set())))
-    for block in pattern.blocks(items):
-        _check_block(block, row, form, options)
-
-
-def _check_template(name: str) -> None:
-    bare = re.sub(r"\[([^\[\]]*)\]", r"\1", name)
-    words = re.findall(r"\{(layer|dir|cell|gate)\}", bare)
-    if not bare or re.search(r"[{}\[\]]", re.sub(r"\{(layer|dir|cell|gate)\}", "", bare)):
-        raise LayoutError("its name cannot be parsed; expected text with {layer}, {dir}, {cell}, {gate} and [...]")
-    if len(set(words)) < len(words) or ("cell" in words and {"layer", "dir"} & set(words)):
-        raise LayoutError("its name counts something twice; {cell} counts layers and directions together")
-    for part in re.findall(r"\[([^\[\]]*)\]", name):
-        if "{layer}" not in part and "{dir}" not in part:
-            raise LayoutError(f"[{part}] would never be written: it has neither {{layer}} nor {{dir}}")
 
 
 def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
@@ -237,13 +227,33 @@ def choices(layout: Layout, form: Form) -> Iterator[dict[str, str]]:
 def _check_networks(layout: Layout, form: Form, shapes: Mapping[str, str]) -> None:
     tried = False
     for spec, options in product(grid(form), list(choices(layout, form))):
-        if list(refusals(layout, form, spec)) or (_keeps_layers_together(form) and not _is_even(spec)):
+        if list(refusals(layout, form, spec)) or (
+            _keeps_layers_together(form) and not all(spec.sizes(layer) == spec.sizes(0) for layer in range(spec.layers))
+        ):
             continue
         tried = True
         try:
             tensors = stored(layout, form, spec, options)
             _check_names(tensors)
-            _check_shapes(tensors, shapes)
+            # Check that the shapes that the author declares match the blocks.
+            for tensor in tensors:
+                if tensor.row.name not in shapes:
+                    continue
+                text = shapes[tensor.row.name]
+                said, found = declared(text, tensor), tensor.shape
+                if len(said) != len(found):
+                    raise LayoutError(
+                        f"{tensor.name!r}: its shape {text!r} has {plural(len(said), 'axis', 'axes')}, "
+                        f"its blocks have {len(found)}"
+                    )
+                for axis, (wanted, there) in enumerate(zip(said, found, strict=True)):
+                    if wanted != there:
+                        where = [min(wanted, there) if k == axis else 0 for k in range(len(said))]
+                        what = "is missing" if there < wanted else "is outside its shape"
+                        raise LayoutError(
+                            f"element {where} of {tensor.name!r} {what}: its shape {text!r} is {list(said)}, "
+                            f"its blocks give {list(found)}"
+                        )
             check_tiling(layout, form, spec, options)
             _check_cells(tensors, spec)
             _check_reading(layout, tensors, spec, options)
@@ -263,38 +273,12 @@ def _keeps_layers_together(form: Form) -> bool:
     return any({"layer", "in"} <= words for words in axes)
 
 
-def _is_even(spec: Spec) -> bool:
-    return all(spec.sizes(layer) == spec.sizes(0) for layer in range(spec.layers))
-
-
 def _check_names(tensors: list[LayoutTensor]) -> None:
     """Check that no two tensors of one network have the same name."""
     for name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
             hint = "a template lacks {layer}, {dir} or {gate}, or two templates are equal"
             raise LayoutError(f"{count} tensors are called {name!r}", hint)
-
-
-def _check_shapes(tensors: list[LayoutTensor], shapes: Mapping[str, str]) -> None:
-    """Check that the shapes that the author declares match the blocks."""
-    for tensor in tensors:
-        if tensor.row.name not in shapes:
-            continue
-        text = shapes[tensor.row.name]
-        said, found = declared(text, tensor), tensor.shape
-        if len(said) != len(found):
-            raise LayoutError(
-                f"{tensor.name!r}: its shape {text!r} has {plural(len(said), 'axis', 'axes')}, "
-                f"its blocks have {len(found)}"
-            )
-        for axis, (wanted, there) in enumerate(zip(said, found, strict=True)):
-            if wanted != there:
-                where = [min(wanted, there) if k == axis else 0 for k in range(len(said))]
-                what = "is missing" if there < wanted else "is outside its shape"
-                raise LayoutError(
-                    f"element {where} of {tensor.name!r} {what}: its shape {text!r} is {list(said)}, "
-                    f"its blocks give {list(found)}"
-                )
 
 
 def declared(text: str, tensor: LayoutTensor) -> tuple[int, ...]:

@@ -169,18 +169,21 @@ def joined(mine: Iterable[Piece], other: Iterable[Piece]) -> Iterator[Pair]:
     others = list(other)
     for a in mine:
         for b in others:
-            yield from _common(a, b)
-
-
-def _common(a: Piece, b: Piece) -> Iterator[Pair]:
-    """What two pieces of a part have in common."""
-    axes = _axes_in_common(a.start, a.digits, b.start, b.digits)
-    for chosen in product(*axes):
-        start = tuple(one.start for one in chosen)
-        yield Pair(
-            Piece(a.part, start, tuple(one.mine for one in chosen), _moved(a.at, (one.mine_at for one in chosen))),
-            Piece(b.part, start, tuple(one.other for one in chosen), _moved(b.at, (one.other_at for one in chosen))),
-        )
+            # What two pieces of a part have in common.
+            axes = _axes_in_common(a.start, a.digits, b.start, b.digits)
+            for chosen in product(*axes):
+                start = tuple(one.start for one in chosen)
+                yield Pair(
+                    Piece(
+                        a.part, start, tuple(one.mine for one in chosen), _moved(a.at, (one.mine_at for one in chosen))
+                    ),
+                    Piece(
+                        b.part,
+                        start,
+                        tuple(one.other for one in chosen),
+                        _moved(b.at, (one.other_at for one in chosen)),
+                    ),
+                )
 
 
 @lru_cache(maxsize=KEPT)

@@ -142,7 +142,14 @@ def _axis(
     k = group.index(sliced)
     outer = [(word, way) for word in group[:k] for word, way in _ways(word, ways, used)]
     inner = prod(sizes.of(word) for word in group[k + 1 :])
-    digits = tuple(_digits((*_inside(length, ways), *group[k + 1 :]), ways, used, sizes))
+    digits = tuple(
+        _digits(
+            (*(("two", "half") if length == "rotary" and length not in ways else (length,)), *group[k + 1 :]),
+            ways,
+            used,
+            sizes,
+        )
+    )
     begin = sizes.of(after) if after else 0
     for values in product(*(range(sizes.of(word)) for word, _ in outer)):
         index = 0
@@ -150,11 +157,6 @@ def _axis(
             index = index * sizes.of(word) + value
         start = (index * sizes.of(sliced) + begin) * inner
         yield _AxisRun(start, digits, tuple((way, value) for (_, way), value in zip(outer, values, strict=True)))
-
-
-def _inside(word: str, ways: Mapping[str, _AxisWay]) -> tuple[str, ...]:
-    """The axes of a slice: its own, or those that it is split into."""
-    return ("two", "half") if word == "rotary" and word not in ways else (word,)
 
 
 def _ways(word: str, ways: Mapping[str, _AxisWay], used: set[str]) -> Iterator[tuple[str, _AxisWay]]:

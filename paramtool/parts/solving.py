@@ -9,7 +9,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, plural
-from paramtool.layouts.pattern import Block, Items, blocks, parse
+from paramtool.layouts.pattern import Items, blocks, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.patterns import KEPT, PARTS, WORDS, axes_of, counted, groups, slice_words, terms, words
 from paramtool.parts.sizes import CHECK, COMPOSED, Sizes, UnknownSize
@@ -238,17 +238,14 @@ def part_shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
 def shape_of(name: str, content: str, along: int, sizes: Sizes) -> tuple[int, ...]:
     """The shape of the tensor that a pattern describes; LayoutError if its blocks do not fit together."""
     items = parse(content, WORDS)
-    shapes = {_rest_of(block, along, sizes) for block in blocks(items)}
+    shapes = {
+        (tuple(prod(sizes.of(word) for word in group) for axis, group in enumerate(block.axes) if axis != along))
+        for block in blocks(items)
+    }
     if len(shapes) > 1:
         raise LayoutError(f"{name!r}: the blocks of {content} do not fit together: {sorted(shapes)}")
     rest = shapes.pop()
     return (*rest[:along], extent(items, along, sizes), *rest[along:])
-
-
-def _rest_of(block: Block, along: int, sizes: Sizes) -> tuple[int, ...]:
-    return tuple(
-        prod(sizes.of(word) for word in group) for axis, group in enumerate(block.axes) if axis != along
-    )  # fmt: skip
 
 
 def used(content: str, sizes: Sizes) -> dict[str, int]:

@@ -190,7 +190,9 @@ def _by_order(asked: Entries, orders: Sequence[Order], trainer: bool) -> Binding
     """The binding by the first order that allows only one, if no other contradicts it; else by shapes alone."""
     state, complete = asked.state, _complete(orders)
     if not complete:
-        return Binding(state, {}, "shapes", _why_none(orders), False)
+        return Binding(
+            state, {}, "shapes", (orders[0].missing if orders else "no model is known that it belongs to"), False
+        )
     known = [_placed(asked, order, trainer) for order in complete if order.is_known]
     if found := _settled(asked, known, "order"):
         return found
@@ -212,28 +214,20 @@ def _settled(asked: Entries, tried: Sequence[_Placings], how: How) -> Binding | 
     if first is None:
         return None
     if other := next((one for one in tried if _disagree(asked, first, one)), None):
-        return _contested(asked, first, other)
+        # No binding, where another order does not allow what the first one says.
+        sections = first.order.section, other.order.section
+        if sections[0] != sections[1]:
+            named = " and ".join(repr(name) if name else "the top" for name in sections)
+            return Binding(asked.state, {}, "order", f"its entries fit the sections {named}", False)
+        assert other.candidates is not None
+        sets = []
+        for k, key in enumerate(asked.keys):
+            allowed = other.candidates(k)
+            if first.names[key] not in allowed:
+                sets.append((first.names[key], *sorted(allowed)))
+        source = f"{first.source} and {other.source}, which differ"
+        return Binding(asked.state, {}, "order", source, False, tuple(sets))
     return _bound(asked, first.names, first.order, how=how, source=first.source)
-
-
-def _why_none(orders: Sequence[Order]) -> str:
-    return orders[0].missing if orders else "no model is known that it belongs to"
-
-
-def _contested(asked: Entries, first: _Placings, other: _Placings) -> Binding:
-    """No binding, where another order does not allow what the first one says."""
-    sections = first.order.section, other.order.section
-    if sections[0] != sections[1]:
-        named = " and ".join(repr(name) if name else "the top" for name in sections)
-        return Binding(asked.state, {}, "order", f"its entries fit the sections {named}", False)
-    assert other.candidates is not None
-    sets = []
-    for k, key in enumerate(asked.keys):
-        allowed = other.candidates(k)
-        if first.names[key] not in allowed:
-            sets.append((first.names[key], *sorted(allowed)))
-    source = f"{first.source} and {other.source}, which differ"
-    return Binding(asked.state, {}, "order", source, False, tuple(sets))
 
 
 def _disagree(asked: Entries, first: _Placings, other: _Placings) -> bool:

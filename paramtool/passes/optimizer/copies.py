@@ -65,7 +65,9 @@ def _keyed(at: str, tensors: Mapping[int | str, str], section: str) -> Optimizer
 
 def masters(binding: Binding) -> Iterator[Binding]:
     """The lists of float32 copies beside an optimizer, and its mapping of them, bound as its entries are."""
-    if named := {k: one for k, one in binding.optimizer.masters.items() if _is_named(binding, k, one)}:
+    if named := {
+        k: one for k, one in binding.optimizer.masters.items() if (one == f"{_at_names(binding.optimizer)}.{k}")
+    }:
         yield _copied(binding, _keyed(_at_names(binding.optimizer), named, binding.optimizer.section))
     listed: dict[str, list[tuple[str, int | str]]] = {}
     for key, tensor in binding.optimizer.masters.items():
@@ -88,10 +90,6 @@ def _copied(binding: Binding, state: OptimizerState, names: Mapping[int | str, s
 
 def _at_names(state: OptimizerState) -> str:
     return f"{state.at}.{NAMED}" if state.at else NAMED
-
-
-def _is_named(binding: Binding, key: int | str, tensor: str) -> bool:
-    return tensor == f"{_at_names(binding.optimizer)}.{key}"
 
 
 def are_listed(state: OptimizerState) -> bool:

@@ -17,7 +17,6 @@ from paramtool.model.optimizer import (
     MovedState,
     StateChoice,
 )
-from paramtool.model.plan import Target
 from paramtool.passes.optimizer import copies, numbered, optax, schedules, tree
 from paramtool.passes.optimizer.moving import Done, refusal
 from paramtool.passes.optimizer.slots import trajectory
@@ -53,7 +52,10 @@ def moved(
     for count, gone in emptied:
         tree_of_all = schedules.without_groups(tree_of_all, count, gone)
     targets = tuple(target for one in done for target in one.targets)
-    names = {target.name: _alias(target) for target in targets}
+    names = {
+        target.name: Alias(target.name, target.view, target.name, "storage", "storage", target.view)
+        for target in targets
+    }
     return MovedState(
         targets=targets,
         gone=frozenset(name for one in done for name in one.gone),
@@ -84,11 +86,6 @@ def _emptied(
     return tuple(found)
 
 
-def _alias(target: Target) -> Alias:
-    """A new tensor of an optimizer, which shares memory with no other."""
-    return Alias(target.name, target.view, target.name, "storage", "storage", target.view)
-
-
 class _Moved(StateTree):
     """From the parameters that change to the new tree."""
 
@@ -101,7 +98,14 @@ class _Moved(StateTree):
         renames = any(self.new_name(key) != name for key, name in self.names.items())
         if not moving and not self.is_reordered() and not (renames and self.has_names()):
             return self.done
-        self.check_form(bool(moving))
+        # PlanError where the optimizer is of a form, or of a kind, that is not moved.
+        is_moved = bool(moving)
+        if self.state.form not in MOVABLE:
+            raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
+        if (is_moved or self.state.form == optax.FORM) and self.state.refused:
+            raise self.refusal(self.state.refused)
+        if is_moved and not copies.are_listed(self.state):
+            raise self.refusal("it has float32 copies of the parameters, which this version does not convert")
         made = {old: new for one in moving for old, new in self.joined(one)}
         if self.state.form == optax.FORM:
             self.write_trees(made)
@@ -131,12 +135,3 @@ class _Moved(StateTree):
         if derived:
             left = ", ".join(sorted(derived))
             yield f"{at}: {left} of joined or split parameters are left out: each step calculates them anew"
-
-    def check_form(self, is_moved: bool) -> None:
-        """PlanError where the optimizer is of a form, or of a kind, that is not moved."""
-        if self.state.form not in MOVABLE:
-            raise self.refusal(f"it is in the form {self.state.form}, which this version does not write")
-        if (is_moved or self.state.form == optax.FORM) and self.state.refused:
-            raise self.refusal(self.state.refused)
-        if is_moved and not copies.are_listed(self.state):
-            raise self.refusal("it has float32 copies of the parameters, which this version does not convert")

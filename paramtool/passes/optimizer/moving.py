@@ -17,7 +17,6 @@ from paramtool.model.optimizer import (
     Slot,
     SlotTargets,
     StateChoice,
-    StateEntry,
 )
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
@@ -82,13 +81,19 @@ class Moving:
         self.binding, self.state = binding, binding.optimizer
         self.views = checkpoint.views()
         self.weights = self.views if parameters is checkpoint else parameters.views()
-        self.rank = {name: k for k, name in enumerate(dict.fromkeys([*tree_names(parameters), *self.weights]))}
+        self.rank = {
+            name: k
+            for k, name in enumerate(dict.fromkeys([*list(objects.tensor_names(parameters.objects)), *self.weights]))
+        }
         self.ranks = ranks
         self.objects = checkpoint.objects
         prefix = next((one.prefix for one in parameters.sections if one.name == self.state.section), "")
         self.prefix = prefix if self.state.section else ""
         self.names = {key: self.prefix + name for key, name in binding.names.items()}
-        self.entries = {entry.key: _own(entry) for entry in self.state.entries}
+        self.entries = {
+            entry.key: replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
+            for entry in self.state.entries
+        }
         self.is_flat = any(slot.kind == "global" for entry in self.state.entries for slot in entry.slots)
         self.made_by: dict[str, Concerned] = {}
         self.moves, self.renamed, self.choice = moves, renamed, choice
@@ -136,13 +141,3 @@ class Moving:
         """A condition on a slot, as one of the state."""
         told = self.refusal(f"{called!r}: {one.message}")
         return replace(one, message=told.message, hint=told.hint, is_of_state=True)
-
-
-def _own(entry: StateEntry) -> StateEntry:
-    """An entry without what is kept for all parameters together."""
-    return replace(entry, slots=tuple(slot for slot in entry.slots if slot.kind != "global"))
-
-
-def tree_names(checkpoint: Checkpoint) -> list[str]:
-    """The names of tensors in the order of the tree, which a state dict has."""
-    return list(objects.tensor_names(checkpoint.objects))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint, Section
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Mapping as TreeMapping
 from paramtool.model.objects import subtree, tensor_names
 from paramtool.model.optimizer import Order, Parameter
@@ -140,15 +140,17 @@ def _is_sorted(names: Sequence[str]) -> bool:
 
 def sections_of_models(checkpoint: Checkpoint) -> tuple[str | None, ...]:
     """The sections that may be the model of an optimizer; None is what is in no section."""
-    inner = {one.name for one in checkpoint.sections if not any(_is_in(other, one) for other in checkpoint.sections)}
+    inner = {
+        one.name
+        for one in checkpoint.sections
+        if not any(
+            (other.prefix != one.prefix and other.prefix.startswith(one.prefix)) for other in checkpoint.sections
+        )
+    }
     named = tuple(one.name for one in checkpoint.sections if one.role == "model" and one.name in inner)
     prefixes = tuple(one.prefix for one in checkpoint.sections)
     outside = any(e.role in _MODEL and not name.startswith(prefixes) for name, e in checkpoint.entries.items())
     return (*named, *((None,) if outside else ()))
-
-
-def _is_in(inner: Section, outer: Section) -> bool:
-    return inner.prefix != outer.prefix and inner.prefix.startswith(outer.prefix)
 
 
 def of_class(found: ClassParameters, file: Order) -> Order:

@@ -106,7 +106,9 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
             if keys.issuperset(_TORCH) and isinstance(_under(node, _TORCH[0]), Mapping):
                 yield _OptimizerNode(at, node, around, False)
                 continue
-            if len(keys) == len(node.items) and _is_flat(keys):
+            if len(keys) == len(node.items) and (
+                all(key.startswith(_FLAT) for key in keys) and any(key.startswith(_FLAT[1]) for key in keys)
+            ):
                 yield _OptimizerNode(at, node, around, True)
                 continue
             inner = [(word(key), child) for key, child in node.items]
@@ -116,10 +118,6 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
             todo += [(f"{at}.{key}".lstrip("."), child, None) for key, child in reversed(inner)]
         else:
             todo += [(at, child, None) for child in reversed(children(node))]
-
-
-def _is_flat(keys: set[str]) -> bool:
-    return all(key.startswith(_FLAT) for key in keys) and any(key.startswith(_FLAT[1]) for key in keys)
 
 
 def _under(node: Node, key: str) -> Node | None:
@@ -143,7 +141,13 @@ def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contrad
     if lost:
         many = f"{plural(len(lost), 'entry', 'entries')} that no group has: {', '.join(map(repr, lost[:10]))}"
         defects.add(found.at, f"`state` has {many}; the groups have {plural(len(where), 'entry', 'entries')}")
-    names = [*dict.fromkeys(slot for entry in state.values() for slot in _keys(entry))]
+    names = [
+        *dict.fromkeys(
+            slot
+            for entry in state.values()
+            for slot in ([key for key, _ in _pairs(entry)] if isinstance(entry, Mapping) else [])
+        )
+    ]
     algorithm, refused = _algorithm(names, groups)
     if is_object:
         refused = refused or "it was pickled as an object with its parameters, and not as a state dict"
@@ -238,10 +242,6 @@ def _placed(groups: tuple[Group, ...], at: str, defects: _Contradictions) -> dic
                 defects.add(at, f"entry {key!r} is in {both}")
             where.setdefault(key, k)
     return where
-
-
-def _keys(entry: Node) -> list[str]:
-    return [key for key, _ in _pairs(entry)] if isinstance(entry, Mapping) else []
 
 
 def _algorithm(names: list[str], groups: tuple[Group, ...]) -> tuple[str, str]:

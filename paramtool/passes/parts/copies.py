@@ -190,9 +190,10 @@ def _in_runs(copies: Sequence[Copy]) -> Iterator[Copy]:
     """The same copies, those with long runs as one copy for each run, in the order of the target."""
     cuts = [_cut(copy.destination) for copy in copies]
     runs = sum(prod(copy.destination.shape[:cut]) for copy, cut in zip(copies, cuts, strict=True) if cut)
-    if not any(cuts) or min(_run_nbytes(copy.destination, cut) for copy, cut in zip(copies, cuts, strict=True)) < (
-        RUN_NBYTES
-    ):
+    if not any(cuts) or min(
+        copy.destination.dtype.nbytes(prod(copy.destination.shape[cut:]))
+        for copy, cut in zip(copies, cuts, strict=True)
+    ) < (RUN_NBYTES):
         yield from copies
         return
     if runs > MAX_RUNS:
@@ -210,10 +211,6 @@ def _cut(view: View) -> int:
             return k + 1
         expected *= view.shape[k]
     return 0
-
-
-def _run_nbytes(view: View, cut: int) -> int:
-    return view.dtype.nbytes(prod(view.shape[cut:]))
 
 
 def _runs(copy: Copy, cut: int) -> Iterator[Copy]:

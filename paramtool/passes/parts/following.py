@@ -5,7 +5,7 @@ Where a weight is packed, its tensors show how many outputs and inputs it had (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,16 +88,15 @@ def following(weight: Joint, suffix: str, shapes: Shapes, packing: Packing) -> J
             hint="--at chooses modules without such tensors; `export` leaves tensors out",
         )
     names = {name: name for name in (*weight.described.names, weight.stored.name)}
-    stems = [name[: len(name) - len(end)] for name in names for end in (_written(name, suffix),)]
+    stems = [
+        name[: len(name) - len(end)]
+        for name in names
+        for end in ((suffix if name.endswith(suffix) else suffix.removeprefix("weight_")),)
+    ]
     beside = [other for other in SHOWN for stem in stems if stem + other in shapes]
     found = follow(Followers(weight.stored, suffix, names, shapes, with_method(packing, beside)))
     described = replace(weight.described, companion=suffix)
     return weight._replace(stored=found.fused, apart=found.parts, described=described)
-
-
-def _written(name: str, suffix: str) -> str:
-    """What the end of a companion's name is: `scale_inv` of `gate_up_proj_scale_inv`, which is a weight_scale_inv."""
-    return suffix if name.endswith(suffix) else suffix.removeprefix("weight_")
 
 
 class Companion(NamedTuple):
@@ -252,7 +251,7 @@ def followed(
     packed = {piece.part for name in found.packed for piece in by_name[name].pieces}
     return (
         [*(one for one in read if one.name not in found.packed), *sources],
-        [*(one for one in made if not _is_of(one, packed)), *targets],
+        [*(one for one in made if not any(piece.part in packed for piece in one.pieces)), *targets],
     )
 
 
@@ -278,8 +277,3 @@ def _renamed(one: Stored, shared: Mapping[str, str]) -> Stored:
     """A tensor whose parts are those that the output shares."""
     pieces = tuple(piece._replace(part=shared.get(piece.part, piece.part)) for piece in one.pieces)
     return one._replace(pieces=pieces)
-
-
-def _is_of(one: Stored, packed: Collection[str]) -> bool:
-    """Whether a tensor would be made of weights that the file has only packed."""
-    return any(piece.part in packed for piece in one.pieces)

@@ -95,7 +95,14 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
         for axes in (patterns.axes_of(term, content),)
     }
     if patterns.has_experts(content):
-        facts = _with_experts(one.at, facts, len(parts[row.terms()[0]]))
+        # Facts with the number of experts; LayoutError if it is known to be another.
+        count = len(parts[row.terms()[0]])
+        if facts.known.get(patterns.EXPERTS, count) != count:
+            raise LayoutError(
+                f"{one.at!r} has {plural(count, 'expert')}; expected experts={facts.known[patterns.EXPERTS]}",
+                hint="experts are missing, or the facts in config.json or --spec are those of another model",
+            )
+        facts = facts.with_one(patterns.EXPERTS, count)
     name = fused_name(one.at, known.names.of(row.name), member.suffix, row.is_bare)
     sizes = solving.learned(facts, (part for found in parts.values() for part in found))
     try:
@@ -103,16 +110,6 @@ def _fused_row(one: ApartGroup, member: GroupMember, row: FusedRow, layout: Part
     except UnknownSize as error:
         raise lacking(one.at, layout, error) from None
     return following.following(made, member.suffix, shapes, packing) if is_companion else made
-
-
-def _with_experts(at: str, facts: Sizes, count: int) -> Sizes:
-    """Facts with the number of experts; LayoutError if it is known to be another."""
-    if facts.known.get(patterns.EXPERTS, count) != count:
-        raise LayoutError(
-            f"{at!r} has {plural(count, 'expert')}; expected experts={facts.known[patterns.EXPERTS]}",
-            hint="experts are missing, or the facts in config.json or --spec are those of another model",
-        )
-    return facts.with_one(patterns.EXPERTS, count)
 
 
 def alone(parts: Mapping[str, Iterable[PartTensor]]) -> tuple[Stored, ...]:

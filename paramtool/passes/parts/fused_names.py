@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from paramtool.errors import LayoutError, plural, some
-from paramtool.parts.layout import FusedRow, PartLayout
+from paramtool.parts.layout import PartLayout
 from paramtool.parts.schemes import PAIR, is_companion
 from paramtool.parts.words import FUSED_NAMES, LAYER_STACKS, STACK_NAMES, kind_in
 
@@ -46,12 +46,21 @@ def tensors_of(names: Iterable[str], layout: PartLayout, at: Sequence[str], wher
             chosen = [one for one in at if fnmatchcase(base, one) or fnmatchcase(joined(base, child), one)]
             if (at and not chosen) or _is_of_other(base, child, layout, is_chosen=bool(at)):
                 continue
-            rows = [k for k, row in enumerate(layout.tensors) if _may_be(row, child, suffix)]
+            rows = [
+                k
+                for k, row in enumerate(layout.tensors)
+                if (not (row.is_bare and suffix.startswith(".") and child not in LAYER_STACKS))
+            ]
             own = [k for k in rows if child in usual[k]]
             for k in own:
                 found.setdefault(base, {}).setdefault(suffix, {})[k] = (child, name)
                 fits.update(chosen)
-            if rows == [0] and not own and len(usual) == 1 and _is_of_module(suffix):
+            if (
+                rows == [0]
+                and not own
+                and len(usual) == 1
+                and (suffix.count(".") < 2 or is_companion(suffix.lstrip(".")))
+            ):
                 for pattern in chosen:
                     if fnmatchcase(joined(base, child), pattern):
                         others[pattern].setdefault(child, []).append((base, suffix, name))
@@ -74,11 +83,6 @@ def _several(pattern: str, others: Iterable[str], layout: PartLayout, where: str
         f"{some(matched, 5)}",
         hint="name the fused tensor itself, such as --at '*.attn.NAME'; `paramtool inspect` shows the names",
     )
-
-
-def _may_be(row: FusedRow, child: str, suffix: str) -> bool:
-    """Whether a tensor can be that of a row: a stack is a tensor itself, and no layer's weight."""
-    return not (row.is_bare and suffix.startswith(".") and child not in LAYER_STACKS)
 
 
 def _is_of_other(module: str, child: str, layout: PartLayout, *, is_chosen: bool) -> bool:
@@ -113,8 +117,3 @@ def _bare_kind(text: str) -> str:
     if text in ("weight", "bias", *PAIR):
         return text
     return next((known for known in (f"weight_{text}", text) if is_companion(known)), "")
-
-
-def _is_of_module(suffix: str) -> bool:
-    """Whether a tensor of this name behind a module's is the module's own, and not of a module inside."""
-    return suffix.count(".") < 2 or is_companion(suffix.lstrip("."))

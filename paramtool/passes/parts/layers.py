@@ -208,18 +208,22 @@ def _uneven(stack: _LayerStack, config: Mapping[str, Any]) -> Iterator[str]:
 
 def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[frozenset[str], list[int]]]:
     """{names in a layer: the layers that have them}, for each sort of layers that lists of the config say."""
-    lists = [value for value in stack.config.values() if stack.said and _is_of_layers(value, stack.expected)]
+    lists = [
+        value
+        for value in stack.config.values()
+        if stack.said
+        and (
+            isinstance(value, list)
+            and len(value) == stack.expected
+            and all(isinstance(one, (str, int)) for one in value)
+        )
+    ]
     found: dict[tuple[object, ...], dict[frozenset[str], list[int]]] = {}
     for number, names in sorted(stack.layers.items()):
         if not (stack.said and number >= stack.expected) and not _predicts(names):
             sort = tuple(values[number] for values in lists)
             found.setdefault(sort, {}).setdefault(_looked_at(names, config), []).append(number)
     return found.values()
-
-
-def _is_of_layers(value: object, count: int) -> bool:
-    """Whether a setting has one value for each layer."""
-    return isinstance(value, list) and len(value) == count and all(isinstance(one, (str, int)) for one in value)
 
 
 def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[str]:

@@ -33,7 +33,7 @@ def judged(group: SeenGroup, shape_of: ShapeOf, known: KnownOfFile) -> SeenGroup
     if said := {known.layouts[name] for name in names if name in known.layouts}:
         return replace(group, layout=said.pop(), source="its record")
     shapes = tuple(tensors.values())
-    form = _form(next(iter(tensors)), known)
+    form = _form_of(known.dialect, next(iter(tensors)), known) if known.dialect and known.config else ""
     if form:  # rows that the family does not have: vLLM stores BLOOM's plainly
         source = f"{known.who} ({known.dialect})"
         if layout := _of_pattern(form, group, known):
@@ -57,11 +57,6 @@ TURNED = {
     "qkv-conv1d": "qkv", "experts-transposed": "experts", "experts-transposed-interleaved": "experts-interleaved",
 }  # fmt: skip
 """{layout: the one with the same rows, and the axes in the order of a Linear}"""
-
-
-def _form(name: str, known: KnownOfFile) -> str:
-    """How the dialect that the record names stores a tensor, where transformers 4 stores it otherwise; "" if not so."""
-    return _form_of(known.dialect, name, known) if known.dialect and known.config else ""
 
 
 def _of_dialects(name: str, group: SeenGroup, known: KnownOfFile) -> tuple[FittingLayout, ...]:

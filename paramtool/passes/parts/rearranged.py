@@ -63,7 +63,11 @@ def sorted_out(change: Rearranged) -> SortedTensors:
     for tensor in change.made:
         parts = tensor.parts
         source = alone.get(parts[0]) if len(parts) == 1 else None
-        if source is not None and source.name not in renamed and _same(source, tensor):
+        if (
+            source is not None
+            and source.name not in renamed
+            and (source.shape == tensor.shape and source.pieces[0] == tensor.pieces[0])
+        ):
             renamed[source.name] = tensor.name
         else:
             made.append(tensor)
@@ -73,11 +77,6 @@ def sorted_out(change: Rearranged) -> SortedTensors:
 def renames(change: Rearranged) -> Mapping[str, str]:
     """{old name: new name} of tensors that stay what they are, also of those that keep their names."""
     return sorted_out(change).renamed
-
-
-def _same(a: Stored, b: Stored) -> bool:
-    """Whether two tensors hold one part in the same way."""
-    return a.shape == b.shape and a.pieces[0] == b.pieces[0]
 
 
 def check_nothing_lost(where: str, change: Rearranged) -> None:

@@ -55,7 +55,19 @@ def rewritten(
     }
     swapped = swaps(firsts, set(found.read), kept)
     swapped |= {old: (name, old) if keep_names else (name,) for old, name in found.renamed.items() if old != name}
-    rest = _without(checkpoint, found, swapped)
+    # The checkpoint without the tensors that others are made of, and with new names.
+    entries = {
+        found.renamed.get(name, name): _relinked(entry, found.renamed)
+        for name, entry in checkpoint.entries.items()
+        if name not in found.read
+    }
+    changed = {name for name, new in found.renamed.items() if name != new} | found.read.keys()
+    rest = replace(
+        checkpoint,
+        entries=entries,
+        objects=objects.swap(checkpoint.objects, swapped),
+        modules=_outside(checkpoint.modules, changed),
+    )
     graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
     base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=True)
     known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
@@ -229,22 +241,6 @@ def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str
         first = min((name for copy in target.copies for name in copy.names), key=rank.__getitem__)
         found.setdefault(first, []).append(target.name)
     return found
-
-
-def _without(checkpoint: Checkpoint, found: SortedTensors, swapped: dict[str, tuple[str, ...]]) -> Checkpoint:
-    """The checkpoint without the tensors that others are made of, and with new names."""
-    entries = {
-        found.renamed.get(name, name): _relinked(entry, found.renamed)
-        for name, entry in checkpoint.entries.items()
-        if name not in found.read
-    }
-    changed = {name for name, new in found.renamed.items() if name != new} | found.read.keys()
-    return replace(
-        checkpoint,
-        entries=entries,
-        objects=objects.swap(checkpoint.objects, swapped),
-        modules=_outside(checkpoint.modules, changed),
-    )
 
 
 def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Module, ...]:

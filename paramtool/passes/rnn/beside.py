@@ -132,7 +132,7 @@ def ignored(
 
     `taken` are the tensors of all networks that are converted, `others` the (layout, module) of every possible network.
     """
-    inside = [(layout, at) for layout, at in others if _is_inside(at, one)]
+    inside = [(layout, at) for layout, at in others if (at != one.at and at.startswith(tuple(_begins(one))))]
     left: list[str] = []
     for name in _beside(checkpoint, one):
         if name in taken or any(at in named(layout, name) for layout, at in inside):
@@ -148,11 +148,6 @@ def ignored(
 
 def _ignored(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _is_inside(at: str, one: Network) -> bool:
-    """Whether a module is inside this network's module."""
-    return at != one.at and at.startswith(tuple(_begins(one)))
 
 
 def _begins(one: Network) -> list[str]:

@@ -43,7 +43,12 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     for at in modules(parts, {}, shapes):
         inside = {name: views[name] for name in names.under(f"{at}." if at else "")}
         storages = list(dict.fromkeys(view.storage for view in inside.values()))
-        geometry = _geometry(at, inside, storages)
+        # Where the tensors of a module are, without the module's name and the numbers of its storages.
+        number = {storage: k for k, storage in enumerate(storages)}
+        geometry = tuple(
+            (name[len(at) :], view.dtype.name, view.shape, view.strides, view.offset, number[view.storage])
+            for name, view in inside.items()
+        )
         if geometry not in known:
             known[geometry] = _buffer(at, inside, storages)
         if (found := known[geometry]) is not None:  # otherwise the block is shown as windows
@@ -57,15 +62,6 @@ class _Buffer(NamedTuple):
 
     storage: int
     spec: Spec
-
-
-def _geometry(at: str, views: Mapping[str, View], storages: list[StorageId]) -> Hashable:
-    """Where the tensors of a module are, without the module's name and the numbers of its storages."""
-    number = {storage: k for k, storage in enumerate(storages)}
-    return tuple(
-        (name[len(at) :], view.dtype.name, view.shape, view.strides, view.offset, number[view.storage])
-        for name, view in views.items()
-    )
 
 
 def _buffer(at: str, views: Mapping[str, View], storages: list[StorageId]) -> _Buffer | None:

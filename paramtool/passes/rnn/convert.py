@@ -215,7 +215,17 @@ def convert(
     form = _form(layout, network, options)
     cells = _cells(network, views, carry, into_second)
     if swapped:
-        _swap_inputs(cells, swapped)
+        # Read the inputs of the first layer, which are of two axes, with these in the other order.
+        for cell, source in cells.found.items():
+            if cell.kind == "W" and cell.layer == 0:
+                apart = reshaped(source.view, (source.shape[0], *swapped))
+                if apart is None:
+                    raise LayoutError(
+                        f"{cells.where}: {source.name!r} is stored so that its inputs cannot be reordered"
+                    )
+                shape, strides = ((one[0], one[2], one[1]) for one in (apart.shape, apart.strides))
+                view = View(apart.storage, apart.dtype, apart.offset, shape, strides)
+                cells.found[cell] = replace(source, view=view, shape=shape)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
     tensors = stored(layout, form, network.spec, options)
@@ -325,18 +335,6 @@ def _cells(network: Network, views: Mapping[str, View], carry: SlotKind, into_se
         for place in cells.places(tensor, as_stored(views[name], tensor.shape)):
             _take(cells, place, name)
     return cells
-
-
-def _swap_inputs(cells: _Cells, sizes: tuple[int, int]) -> None:
-    """Read the inputs of the first layer, which are of two axes, with these in the other order."""
-    for cell, source in cells.found.items():
-        if cell.kind == "W" and cell.layer == 0:
-            apart = reshaped(source.view, (source.shape[0], *sizes))
-            if apart is None:
-                raise LayoutError(f"{cells.where}: {source.name!r} is stored so that its inputs cannot be reordered")
-            shape, strides = ((one[0], one[2], one[1]) for one in (apart.shape, apart.strides))
-            view = View(apart.storage, apart.dtype, apart.offset, shape, strides)
-            cells.found[cell] = replace(source, view=view, shape=shape)
 
 
 def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:

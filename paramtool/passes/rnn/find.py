@@ -68,7 +68,12 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     """
     if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
         raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
-    checkpoint = _of_models(checkpoint)
+    # A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network.
+    # Nor are the constants of a graph.
+    entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role not in ("optimizer", GRAPH)}
+    checkpoint = (
+        replace(checkpoint, entries=entries) if entries and len(entries) < len(checkpoint.entries) else checkpoint
+    )
     seen = beside.unwrapped(checkpoint)
     found, candidates = _find(seen.checkpoint, wanted)
     networks = [seen.in_file(one.network) for one in found]
@@ -78,15 +83,6 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
         replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, ignore=wanted.ignore)))
         for one, made in zip(found, networks, strict=True)
     ]
-
-
-def _of_models(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network.
-
-    Nor are the constants of a graph.
-    """
-    entries = {name: entry for name, entry in checkpoint.entries.items() if entry.role not in ("optimizer", GRAPH)}
-    return replace(checkpoint, entries=entries) if entries and len(entries) < len(checkpoint.entries) else checkpoint
 
 
 def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
@@ -279,7 +275,15 @@ class _PossibleNetwork:
             raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
         everything = merged(("the file", self._said()), ("--spec", facts))
         options = {**(self.module.options if self.module else {}), **self.options}
-        _refuse_unsure(self.at, self.module, everything)
+        # LayoutError if the user did not give a fact that the file leaves open.
+        module = self.module
+        words = [word for word in module.unsure if word.partition("=")[0] not in everything] if module else []
+        if words:
+            hint = f'add --spec "{words[0]}" if the network uses the default'
+            if len(words) > 1:
+                choices = " or ".join(f'--spec "{word}"' for word in words)
+                hint = f"add {choices}, as the network was trained"
+            raise LayoutError(f"{self.at!r}: the file does not say its {words[0].partition('=')[0]}", hint=hint)
         shapes = {name: view.shape for name, view in checkpoint.views().items()}
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
@@ -315,17 +319,6 @@ class _PossibleNetwork:
         """The reader's notes about this module, to append to an error, such as why it has no tensors."""
         source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
-
-
-def _refuse_unsure(at: str, module: Module | None, said: Facts) -> None:
-    """LayoutError if the user did not give a fact that the file leaves open."""
-    words = [word for word in module.unsure if word.partition("=")[0] not in said] if module else []
-    if words:
-        hint = f'add --spec "{words[0]}" if the network uses the default'
-        if len(words) > 1:
-            choices = " or ".join(f'--spec "{word}"' for word in words)
-            hint = f"add {choices}, as the network was trained"
-        raise LayoutError(f"{at!r}: the file does not say its {words[0].partition('=')[0]}", hint=hint)
 
 
 def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
