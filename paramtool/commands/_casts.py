@@ -140,7 +140,7 @@ def warnings(typed: Typed | None, sidecars: Iterable[str]) -> Iterator[str]:
         return
     yield from typed.warnings
     if typed.casts and any(os.path.basename(name) == CONFIG for name in sidecars):
-        yield f"{CONFIG} is copied as it is; where it says a type (dtype, torch_dtype), that is the type of the source"
+        yield f"{CONFIG} says the types of the source, where it says a type (dtype, torch_dtype): these are not changed"
 
 
 def _called(stored: str, plan: Plan) -> str:
