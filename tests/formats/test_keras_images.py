@@ -30,7 +30,8 @@ FLAT = layer("Flatten", "Conv2D")
 
 def of(model: Any, path: str, axis: str = "in") -> Any:
     """(channels, order, whether that is sure) of what a layer takes."""
-    return (images(model) or {}).get(path, {}).get(axis, (None, None, None))[:3]
+    found = (images(model) or {}).get(path, {}).get(axis)
+    return (None, None, None) if found is None else (found.channels, found.order, found.is_sure)
 
 
 def test_a_graph_of_keras_2() -> None:
