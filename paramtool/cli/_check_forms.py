@@ -102,7 +102,7 @@ def reported(found: Result) -> CheckReport:
     """The findings with paths relative to the repository on GitHub, and elsewhere to the working directory."""
     from paramtool.findings.report import CheckReport
 
-    root = _root()
+    root = os.path.realpath((is_github() and os.environ.get("GITHUB_WORKSPACE")) or os.getcwd())
     if isinstance(found, NotChecked):
         place = found.place._replace(path=_below(root, found.place.path))
         return CheckReport([], [], {place.path: found.error.message}, {place.path: place})
@@ -110,10 +110,6 @@ def reported(found: Result) -> CheckReport:
     return CheckReport(
         [_moved(root, one) for one in found.findings], [_below(root, one.path) for one in found.files], errors
     )
-
-
-def _root() -> str:
-    return os.path.realpath((is_github() and os.environ.get("GITHUB_WORKSPACE")) or os.getcwd())
 
 
 def _moved(root: str, finding: Finding) -> Finding:

@@ -32,7 +32,12 @@ def rows(found: Checked) -> Iterator[Row]:
             how = "not checked to the end" if file.findings else "not checked"
             yield ("file", whole(file.path), f"{how}: error with exit code {file.error.exit_code}")
     yield ("verdict", f"{found.summary}, exit code {found.exit_code}" if found.exit_code else found.summary)
-    yield from _next(found)
+    # What a person does next: lock what passes, or look at what does not.
+    if found.exit_code == 0 and not found.lock and found.files:
+        paths = " ".join(quoted(file.path) for file in found.files[:4])
+        yield (NEXT, whole(f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}"))
+    elif failing := next((file for file in found.files if any(one.fails for one in file.findings)), None):
+        yield (NEXT, whole(f"paramtool inspect {quoted(failing.path)}"))
 
 
 def of_error(error: ParamtoolError) -> Iterator[Row]:
@@ -57,7 +62,12 @@ def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
         for group in rows[:most]:
             one = group[0]
             message = one.message if len(group) == 1 else _of_several(group)
-            yield (label(one), whole(_where(one)), f"{rule}: {message}", _allowed(one))
+            yield (
+                label(one),
+                whole(_where(one)),
+                f"{rule}: {message}",
+                (f"allowed {one.allowed}" if one.allowed else ""),
+            )
         if more := sum(map(len, rows[most:])):
             one = rows[0][0]
             yield (label(one), whole(_where(one)), f"{rule}: and {more} more; {LISTED}")
@@ -82,16 +92,3 @@ def _where(finding: Finding) -> str:
     if finding.path or finding.place is None:
         return finding.path
     return f"{finding.place.path}:{finding.place.line}"
-
-
-def _allowed(finding: Finding) -> str:
-    return f"allowed {finding.allowed}" if finding.allowed else ""
-
-
-def _next(found: Checked) -> Iterator[Row]:
-    """What a person does next: lock what passes, or look at what does not."""
-    if found.exit_code == 0 and not found.lock and found.files:
-        paths = " ".join(quoted(file.path) for file in found.files[:4])
-        yield (NEXT, whole(f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}"))
-    elif failing := next((file for file in found.files if any(one.fails for one in file.findings)), None):
-        yield (NEXT, whole(f"paramtool inspect {quoted(failing.path)}"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paramtool.cli import _render
 from paramtool.cli._table import whole
 from paramtool.commands.config_ties import DeclaredTies, apart_text
-from paramtool.passes.config_ties.declared import BROKEN, Declared
+from paramtool.passes.config_ties.declared import BROKEN
 
 RESULT_TEXTS = {
     "tied": "declared and tied",
@@ -32,10 +32,12 @@ def rows(found: DeclaredTies, many: int) -> Iterator[_render.Row]:
     yield ("config", whole(found.path), "config says", "file says", "result")
     for row in ties[:many]:
         names = " = ".join(row.tie.names[:many]) + (" = ..." if len(row.tie.names) > many else "")
-        yield ("tie", names, f"{SAYS[row.says]}: {row.why}", f"{row.file}{apart_text(row)}", _result(row))
+        yield (
+            "tie",
+            names,
+            f"{SAYS[row.says]}: {row.why}",
+            f"{row.file}{apart_text(row)}",
+            (DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result]),
+        )
     if len(ties) > many:
         yield ("tie", f"and {len(ties) - many} more", "--verbose and --json list them")
-
-
-def _result(row: Declared) -> str:
-    return DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result]

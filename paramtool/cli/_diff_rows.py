@@ -136,7 +136,13 @@ def _detail(members: list[TensorDiff], *, with_mean: bool) -> str:
         parts.append(f"{list(first.shapes[0] or ())} -> {list(first.shapes[1] or ())}")
     changes = [one.change for one in members if one.change]
     if changes:
-        parts += [_apart(changes), *(_mean(changes) if with_mean else ())]
+        # How many elements differ, and by how much.
+        elements, numel = sum(one.elements for one in changes), sum(one.numel for one in changes)
+        words = [f"{elements} of {plural(numel, 'element')}", *far(changes)]
+        relative = [one.relative for one in changes if one.relative is not None]
+        if relative and not any(one.nan_only_a or one.nan_only_b for one in changes):
+            words.append(f"relative {max(relative):.2g}")
+        parts += [", ".join(words), *(_mean(changes) if with_mean else ())]
     return ", ".join(parts)
 
 
@@ -146,16 +152,6 @@ def _how(members: list[TensorDiff]) -> str:
     if TWIN not in first.how or all(one.how == first.how for one in others):
         return _numberless(first.how) if others else first.how
     return f"{(first.b or first.a)[0]!r} has {first.how}"
-
-
-def _apart(changes: list[Distance]) -> str:
-    """How many elements differ, and by how much."""
-    elements, numel = sum(one.elements for one in changes), sum(one.numel for one in changes)
-    words = [f"{elements} of {plural(numel, 'element')}", *far(changes)]
-    relative = [one.relative for one in changes if one.relative is not None]
-    if relative and not any(one.nan_only_a or one.nan_only_b for one in changes):
-        words.append(f"relative {max(relative):.2g}")
-    return ", ".join(words)
 
 
 def _mean(changes: list[Distance]) -> Iterator[str]:

@@ -34,21 +34,19 @@ def report(
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
     _render.warn(*(text for one in found.members for text in one.warnings), *found.warnings)
     if as_json:
-        _render.json_text(_document(found, document))
+        _render.json_text(
+            {
+                "schema": "paramtool.each/1",
+                "input": found.input,
+                "output": found.output,
+                "written": found.written,
+                "members": [document(one) for one in found.members],
+                "companions": list(found.sidecars),
+                "left_out": list(found.left_out),
+            }
+        )
     else:
         _render.rows(_rows(found, rows, flag))
-
-
-def _document(found: Each[R], document: Callable[[R], dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": "paramtool.each/1",
-        "input": found.input,
-        "output": found.output,
-        "written": found.written,
-        "members": [document(one) for one in found.members],
-        "companions": list(found.sidecars),
-        "left_out": list(found.left_out),
-    }
 
 
 def _rows(

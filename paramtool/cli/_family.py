@@ -54,18 +54,14 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     names = sum(member.names for member in found.members)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
-    yield from _renamed(found)
-    yield ("not done", "slices, transposes and casts of tensors were not searched for")
-    if found.written:
-        first = found.members[0]
-        yield ("load it", whole(load_line(first.folder, [f"{first.wrapper}weight"])), wrapped(first.wrapper))
-        yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))
-
-
-def _renamed(found: Family) -> Iterator[_render.Row]:
     if found.renamed_nbytes and found.share_renamed:
         yield ("renamed", f"{size(found.renamed_nbytes)} under other names are only in the record",
                "programs without paramtool miss these names")  # fmt: skip
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
+    yield ("not done", "slices, transposes and casts of tensors were not searched for")
+    if found.written:
+        first = found.members[0]
+        yield ("load it", whole(load_line(first.folder, [f"{first.wrapper}weight"])), wrapped(first.wrapper))
+        yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))

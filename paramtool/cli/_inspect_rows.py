@@ -13,12 +13,12 @@ from paramtool.cli._text import count, evidence_in_short, exported, named, plura
 from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
-from paramtool.model.alias import Alias, FusedBlock
+from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.passes.rnn.buffers import FusedNetwork
+    pass
 
 MANY = 8
 """How many groups or names a report lists; --tensors, --verbose and --json list all."""
@@ -35,31 +35,6 @@ def rows(
 ) -> Iterator[_render.Row]:
     """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
     parameters = found.parameters
-    yield from _head(found, parameters)
-    yield from _quantised(found)
-    yield from _kinds(found)
-    yield from _unknown(found)
-    yield from _unused(found)
-    yield from _shared(found)
-    yield from _equal(found)
-    yield from _derived(found)
-    yield from _repeated(found)
-    yield from _networks(found)
-    yield from _parts(found)
-    yield from _fused_blocks(found)
-    yield from _config_rows(found)
-    yield from _optimizers(found)
-    if not parameters:
-        yield from _objects(found)
-    yield from (("note", note) for note in (*found.checkpoint.said(), *notes))
-    if tree:
-        yield from _tree(found, depth)
-    if tensors:
-        yield from _tensors(found)
-    yield from _next(found)
-
-
-def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
     from paramtool.cli._json import dtypes, sections
 
     checkpoint = found.checkpoint
@@ -85,26 +60,57 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
         yield ("only", found.section, "this section alone, its prefix stripped from every name")
     for section in sections(checkpoint):
         yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
-
-
-def _quantised(found: Inspection) -> Iterator[_render.Row]:
-    """How the parameters of quantised weights are counted."""
+    # How the parameters of quantised weights are counted.
     weights = found.quantised
     known = sum(bool(one) for one in weights.values())
     if known:
         yield ("quantised", plural(known, "weight"), "parameters are counted before packing, without scales")
     if unknown := [name for name, one in weights.items() if one is None]:
         yield ("uncounted", _some(unknown), "nothing shows how many weights these codes hold; a config.json can")
-
-
-def _kinds(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that are not plain views: those that cannot be written, and those with a pending sign."""
+    # Tensors that are not plain views: those that cannot be written, and those with a pending sign.
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, entry in found.checkpoint.entries.items():
         if not isinstance(entry.value, View):
             kinds.setdefault(_kind(entry), []).append(name)
     for (label, kind), names in kinds.items():
         yield (label, _some(names), kind)
+    yield from _unknown(found)
+    if found.unused_nbytes:
+        storages = plural(len(found.graph.unused), "storage")
+        yield (
+            "unused",
+            size(found.unused_nbytes),
+            f"of {storages} belong to no tensor; dedup leaves them out",
+        )
+    yield from _shared(found)
+    yield from _equal(found)
+    # Names that the file does not store: loading calculates them.
+    for derived, how in list(found.graph.derived.items())[: most(MANY)]:
+        view = found.graph.owners[derived]
+        what = f"a cast of {how.window.storage}" if how.window else "one value"
+        yield ("calculated", elidable(derived), what, _geometry(view), "on load, by readers of the alias record")
+    if (more := len(found.graph.derived) - most(MANY)) > 0:
+        yield ("calculated", f"and {plural(more, 'more name')}")
+    yield from _repeated(found)
+    yield from _networks(found)
+    yield from _parts(found)
+    yield from _fused_blocks(found)
+    yield from _config_rows(found)
+    yield from _optimizers(found)
+    if not parameters:
+        # What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's.
+        from paramtool.cli._objects import outline
+
+        lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+        yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
+        if len(lines) > MANY_OBJECTS:
+            yield ("object", "and more", ALL_LISTED)
+    yield from (("note", note) for note in (*found.checkpoint.said(), *notes))
+    if tree:
+        yield from _tree(found, depth)
+    if tensors:
+        yield from _tensors(found)
+    yield from _next(found)
 
 
 def _kind(entry: Entry) -> tuple[str, str]:
@@ -164,16 +170,6 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > most(MANY):
         yield ("equal", f"and {plural(len(found.equal) - most(MANY), 'more group')}", ALL_LISTED)
-
-
-def _derived(found: Inspection) -> Iterator[_render.Row]:
-    """Names that the file does not store: loading calculates them."""
-    for derived, how in list(found.graph.derived.items())[: most(MANY)]:
-        view = found.graph.owners[derived]
-        what = f"a cast of {how.window.storage}" if how.window else "one value"
-        yield ("calculated", elidable(derived), what, _geometry(view), "on load, by readers of the alias record")
-    if (more := len(found.graph.derived) - most(MANY)) > 0:
-        yield ("calculated", f"and {plural(more, 'more name')}")
 
 
 def _repeated(found: Inspection) -> Iterator[_render.Row]:
@@ -247,16 +243,6 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
         )
 
 
-def _objects(found: Inspection) -> Iterator[_render.Row]:
-    """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
-    from paramtool.cli._objects import outline
-
-    lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
-    yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
-    if len(lines) > MANY_OBJECTS:
-        yield ("object", "and more", ALL_LISTED)
-
-
 def _config_rows(found: Inspection) -> Iterator[_render.Row]:
     if found.config is not None:
         from paramtool.cli._config_rows import rows
@@ -267,35 +253,22 @@ def _config_rows(found: Inspection) -> Iterator[_render.Row]:
 def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
     blocks = found.graph.fused
     for block in blocks[: most(MANY_BLOCKS)]:
-        yield from _fused(block, found.fused.get(block.storage))
+        network = found.fused.get(block.storage)
+        names = [name for name, _, _ in block.parts]
+        gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
+        tail = f", {size(block.tail)} unused at the end" if block.tail else ""
+        yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
+        if network is not None:
+            what = f"{network.layout} order: {network.spec}"
+            proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+            yield ("", elidable(network.at or "the network", 2), proof)
+        for part, start, stop in block.parts[: most(MANY)]:
+            yield ("", elidable(part, 2), f"bytes {start}-{stop}")
+        if len(names) > most(MANY):
+            yield ("", f"  and {len(names) - most(MANY)} more")
     if rest := blocks[most(MANY_BLOCKS) :]:
         tensors = plural(sum(len(block.parts) for block in rest), "tensor")
         yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", ALL_LISTED)
-
-
-def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.Row]:
-    names = [name for name, _, _ in block.parts]
-    gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
-    tail = f", {size(block.tail)} unused at the end" if block.tail else ""
-    yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
-    if network is not None:
-        what = f"{network.layout} order: {network.spec}"
-        proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
-        yield ("", elidable(network.at or "the network", 2), proof)
-    for part, start, stop in block.parts[: most(MANY)]:
-        yield ("", elidable(part, 2), f"bytes {start}-{stop}")
-    if len(names) > most(MANY):
-        yield ("", f"  and {len(names) - most(MANY)} more")
-
-
-def _unused(found: Inspection) -> Iterator[_render.Row]:
-    if found.unused_nbytes:
-        storages = plural(len(found.graph.unused), "storage")
-        yield (
-            "unused",
-            size(found.unused_nbytes),
-            f"of {storages} belong to no tensor; dedup leaves them out",
-        )
 
 
 def _unknown(found: Inspection) -> Iterator[_render.Row]:
@@ -359,20 +332,16 @@ def _next(found: Inspection) -> Iterator[_render.Row]:
     if not entries or found.unsafe:  # the error says what can be done
         return
     if found.checkpoint.producer == "paramtool":
-        yield from _next_of_output(found, path)
+        # Of what paramtool wrote: networks come apart again, and names go to programs without paramtool.
+        if any(_is_fused(one.layout) for one in found.networks):
+            yield ("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")
+        else:
+            yield from exported("next", path, _beside(found, "plain"), found.checkpoint)
     elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
         yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without executing code "
                "from the pickle, which paramtool never does; no flag helps")  # fmt: skip
     else:
         yield from _next_relayout(found, path) or _next_dedup(found, path)
-
-
-def _next_of_output(found: Inspection, path: str) -> Iterator[_render.Row]:
-    """Of what paramtool wrote: networks come apart again, and names go to programs without paramtool."""
-    if any(_is_fused(one.layout) for one in found.networks):
-        yield ("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")
-    else:
-        yield from exported("next", path, _beside(found, "plain"), found.checkpoint)
 
 
 def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool.cli._json_text import given, members
 from paramtool.model.alias import Alias, AliasGraph, Derived, FusedBlock
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Ordered, Unknown, Unreadable
-from paramtool.model.diff import Distance, TensorDiff, counts
+from paramtool.model.diff import Distance, counts
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from paramtool.commands.verify import Verified
     from paramtool.model.match import Content
     from paramtool.passes.compat.check import Apart
-    from paramtool.passes.config_ties.declared import Declared
     from paramtool.passes.parts.groups import SeenGroup, SeenParts
     from paramtool.passes.rnn.buffers import FusedNetwork
 
@@ -96,7 +95,22 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
     if not data["parameters"] and (objects := _objects(found)):
         data["objects"] = objects
     if found.config is not None:
-        data["config"] = {"path": found.config.path, "ties": [_declared(row) for row in found.config.rows]}
+        # A row of the table of ties; JSON has no infinity, so that one is a text.
+        data["config"] = {
+            "path": found.config.path,
+            "ties": [
+                {
+                    **members(row.tie, "kind", "names"),
+                    "says": row.says,
+                    "because": row.why,
+                    **members(row, "file", "detail"),
+                    "apart": row.apart or None,
+                    "largest_difference": "infinite" if row.largest == inf else row.largest,
+                    "result": row.result,
+                }
+                for row in found.config.rows
+            ],
+        }
     if tensors:
         data["tensor_list"] = (_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items())
     return data
@@ -133,19 +147,6 @@ def _objects(found: Inspection) -> list[dict[str, str]]:
     from paramtool.cli._objects import outline
 
     return [{"path": path, "value": value} for path, value in islice(outline(found.checkpoint.objects), MAX_OBJECTS)]
-
-
-def _declared(row: Declared) -> dict[str, Any]:
-    """A row of the table of ties; JSON has no infinity, so that one is a text."""
-    return {
-        **members(row.tie, "kind", "names"),
-        "says": row.says,
-        "because": row.why,
-        **members(row, "file", "detail"),
-        "apart": row.apart or None,
-        "largest_difference": "infinite" if row.largest == inf else row.largest,
-        "result": row.result,
-    }
 
 
 def dtypes(checkpoint: Checkpoint) -> dict[str, int]:
@@ -280,7 +281,16 @@ def diffed(found: Diffed) -> dict[str, Any]:
         "verdict": verdict(found),
         "same": found.is_same,
         "counts": dict(counts(found.tensors)),
-        "tensors": (_tensor_diff(one) for one in found.tensors),
+        "tensors": (
+            {
+                **members(one, "kind", "a", "b"),
+                "dtypes": [name or None for name in one.dtypes],
+                "shapes": one.shapes,
+                **({"map": one.how, "layout": one.layout or None, "unique": one.is_unique} if one.how else {}),
+                **({"change": _change(one.change)} if one.change else {}),
+            }
+            for one in found.tensors
+        ),
         **members(found, "ties", "objects", "metadata", "notes", "nbytes_read"),
     }
 
@@ -299,16 +309,6 @@ def base_found(found: BaseFound) -> dict[str, Any]:
             }
             for one in found.candidates
         ],
-    }
-
-
-def _tensor_diff(one: TensorDiff) -> dict[str, Any]:
-    return {
-        **members(one, "kind", "a", "b"),
-        "dtypes": [name or None for name in one.dtypes],
-        "shapes": one.shapes,
-        **({"map": one.how, "layout": one.layout or None, "unique": one.is_unique} if one.how else {}),
-        **({"change": _change(one.change)} if one.change else {}),
     }
 
 

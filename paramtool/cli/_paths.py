@@ -43,7 +43,13 @@ class Path(click.Path):
         path = os.fsdecode(super().convert(value, param, ctx))  # type: ignore[arg-type]
         if not (ctx and ctx.resilient_parsing) and not (self.stdin and path == "-"):
             if self.output:
-                _check_output(path)
+                if re.fullmatch(URL, path) and not os.path.isdir(os.path.dirname(path)):
+                    raise UsageError(
+                        f"{printable(path)}: is a URL; paramtool writes local files",
+                        hint="write a file, then upload it",
+                    )
+                if path == "-":
+                    raise UsageError("-: the output is a file, and not standard output", hint="-o FILE names a file")
             else:
                 check(path, ctx.info_name if ctx else None)
         return path
@@ -75,7 +81,7 @@ def check(path: str, command: str | None = None) -> None:
             f"{printable(path)}: {_pattern_text(path)}",
             hint=_pattern_hint(path),
         )
-    if _is_hub_id(path):
+    if bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0]):
         raise UsageError(
             f"{printable(path)}: there is no such file; it looks like a model of the Hugging Face Hub, "
             "and paramtool downloads nothing",
@@ -90,19 +96,6 @@ def explained(error: ParamtoolError, path: str, command: str) -> ParamtoolError:
     except UsageError as better:
         return better
     return error
-
-
-def _check_output(path: str) -> None:
-    if re.fullmatch(URL, path) and not os.path.isdir(os.path.dirname(path)):
-        raise UsageError(
-            f"{printable(path)}: is a URL; paramtool writes local files", hint="write a file, then upload it"
-        )
-    if path == "-":
-        raise UsageError("-: the output is a file, and not standard output", hint="-o FILE names a file")
-
-
-def _is_hub_id(path: str) -> bool:
-    return bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0])
 
 
 def _pattern_text(path: str) -> str:

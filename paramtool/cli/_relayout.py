@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -33,7 +33,6 @@ from paramtool.model.optimizer import TIED, UNTIED
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import Relayouted
-    from paramtool.passes.rnn.convert import Converted
 
 F = TypeVar("F", bound=Callable[..., Any])
 EPILOG = (
@@ -103,12 +102,21 @@ def shared_options(command: F) -> F:
 
 def options(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags as fields of RelayoutOptions."""
+    # {old: new}; each old name once.
+    words = flags["rename"]
+    found: dict[str, str] = {}
+    for word in words:
+        old, equals, new = word.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
+        if found.setdefault(old, new) != new:
+            raise click.BadParameter(f"{old!r} has two new names, {found[old]!r} and {new!r}", param_hint="--rename")
     return {
         "spec": flags["spec"],
         "at": tuple(flags["at"]),
         "ignore": tuple(flags["ignore"]),
         "stack": tuple(flags["stack"]),
-        "rename": _renamed(flags["rename"]),
+        "rename": found,
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],
         "optimizer_names": flags["optimizer_names"],
@@ -130,18 +138,6 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "dry_run": flags["dry_run"],
         "force": flags["force"],
     }
-
-
-def _renamed(words: Iterable[str]) -> dict[str, str]:
-    """{old: new}; each old name once."""
-    found: dict[str, str] = {}
-    for word in words:
-        old, equals, new = word.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
-        if found.setdefault(old, new) != new:
-            raise click.BadParameter(f"{old!r} has two new names, {found[old]!r} and {new!r}", param_hint="--rename")
-    return found
 
 
 def report(found: Relayouted, as_json: bool, command: str) -> None:
@@ -166,7 +162,16 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     if found.rearranged is not None:
         yield from _rearranged(found.rearranged)
     for one in found.converted[: most(MANY)]:
-        yield from _network(one)
+        # One row for a network, and one for each change beside moving bytes.
+        yield (
+            "network",
+            elidable(one.source.at or "(top)"),
+            f"{one.source.layout.name} -> {one.layout.name}",
+            str(one.spec),
+            "no copy: its parts are one run of bytes already" if one.is_run else "",
+        )
+        for change in one.changes:
+            yield (change.kind, elidable(one.source.at or "(top)"), change.what)
     if len(found.converted) > most(MANY):
         yield (
             "network",
@@ -287,19 +292,6 @@ def _flag(found: Relayouted) -> str:
         if found.keeps_objects
         else "--tensors-only"
     )
-
-
-def _network(one: Converted) -> Iterator[_render.Row]:
-    """One row for a network, and one for each change beside moving bytes."""
-    yield (
-        "network",
-        elidable(one.source.at or "(top)"),
-        f"{one.source.layout.name} -> {one.layout.name}",
-        str(one.spec),
-        "no copy: its parts are one run of bytes already" if one.is_run else "",
-    )
-    for change in one.changes:
-        yield (change.kind, elidable(one.source.at or "(top)"), change.what)
 
 
 def run(path: str, output: str | None, command: str, flags: dict[str, Any], *, word: str = "", **more: Any) -> None:

@@ -40,19 +40,16 @@ def _print(found: Checked | NotChecked, form: str) -> None:
         _render.warn(trouble)
 
 
-def _explained(found: Checked) -> Checked:
-    """The same, in which the error of what is no path at all, such as a URL, says so."""
-    files = (
-        replace(file, error=_paths.explained(file.error, file.path, "check")) if file.error is not None else file
-        for file in found.files
-    )
-    return replace(found, files=tuple(files))
-
-
 def _found(paths: tuple[str, ...], options: dict[str, Any]) -> Checked | NotChecked:
     """What a run found; an error that ends it is said on standard error at once, since its forms may fail, too."""
     try:
-        return _explained(check_command.check(paths, progress=_render.progress, **options))
+        # The same, in which the error of what is no path at all, such as a URL, says so.
+        found = check_command.check(paths, progress=_render.progress, **options)
+        files = (
+            replace(file, error=_paths.explained(file.error, file.path, "check")) if file.error is not None else file
+            for file in found.files
+        )
+        return replace(found, files=tuple(files))
     except ParamtoolError as error:
         _complain(error)
         given = (*paths, options["lock"], options["config"], *(error.place or ())[:1], NAME, CONFIG, PYPROJECT)

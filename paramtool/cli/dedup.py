@@ -215,7 +215,14 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
-    yield from _sizes(found)
+    record = found.nbytes_after - found.plan.nbytes
+    if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
+        what = "of HDF5's own" if found.format == "HDF5" else "record"
+        yield ("record", f"{size(record)} {what} where {plural(len(found.plan.order), 'name')} are stored")
+    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
+    change = "same size" if change in ("+0%", "-0%") else change
+    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
     stored = plural(len(found.plan.targets), "stored tensor")
     yield (
@@ -280,17 +287,6 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
         saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
         yield ("constant", _these(constants),
                f"one value in each: --fold-constants saves {size(saved)}")  # fmt: skip
-
-
-def _sizes(found: Deduped) -> Iterator[_render.Row]:
-    record = found.nbytes_after - found.plan.nbytes
-    if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
-        what = "of HDF5's own" if found.format == "HDF5" else "record"
-        yield ("record", f"{size(record)} {what} where {plural(len(found.plan.order), 'name')} are stored")
-    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
-    change = "same size" if change in ("+0%", "-0%") else change
-    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
-    yield from physical(found.nbytes_after, found.cloned_nbytes)
 
 
 def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:

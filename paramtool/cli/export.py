@@ -158,7 +158,10 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     yield (what, whole(f"{found.input} -> {found.output}"), plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
-        yield from (("name", elidable(named(name)), _was(name, found)) for name in found.names)
+        yield from (
+            ("name", elidable(named(name)), (elidable(f"was {found.renamed[name]}") if name in found.renamed else ""))
+            for name in found.names
+        )
     elif found.renamed:
         yield from (
             ("renamed", elidable(name), elidable(f"was {old}"))
@@ -177,7 +180,3 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed and not found.tied:
         yield (NEXT, whole(verify_line(found.output, found.input, found.section, "--subset")))
-
-
-def _was(name: str, found: Exported) -> str:
-    return elidable(f"was {found.renamed[name]}") if name in found.renamed else ""

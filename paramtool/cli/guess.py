@@ -92,7 +92,24 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
         counts.append(plural(len(found.considered), "place"))
     yield ("file", whole(found.path), " · ".join([found.checkpoint.format, *counts]))
     for place, candidates in found.places():
-        yield from _place(place, candidates, found)
+        fits = plural(place.fits, "network fits", "networks fit")
+        if place.fits > place.listed:
+            fits += f", {place.listed} listed: --limit lists more"
+        yield (place.what, elidable(place.at or "(top)"), _shape(place, found), fits)
+        for one in candidates:
+            alike = (
+                f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
+            )
+            yield (
+                "candidate",
+                whole(f'--layout {one.layout} --spec "{one.spec}"'),
+                one.sure,
+                "; ".join(one.reasons),
+                alike,
+            )
+        yield from (("decide", elidable(place.at or "(top)"), fact) for fact in place.decide)
+        if place.decide and not place.is_refused:
+            yield ("then", elidable(place.at or "(top)"), _then(place, candidates, found.path))
     if found.parts is not None:
         from paramtool.cli import _seen_parts
 
@@ -124,25 +141,6 @@ def _fused(group: SeenGroup) -> Iterator[_render.Row]:
         yield ("decide", elidable(group.at), group.decides)
         at = quoted(fused_place(group))
         yield ("then", elidable(group.at), f"unfuse --at {at}, with --layout and --spec of its row")
-
-
-def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:
-    fits = plural(place.fits, "network fits", "networks fit")
-    if place.fits > place.listed:
-        fits += f", {place.listed} listed: --limit lists more"
-    yield (place.what, elidable(place.at or "(top)"), _shape(place, found), fits)
-    for one in candidates:
-        alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
-        yield (
-            "candidate",
-            whole(f'--layout {one.layout} --spec "{one.spec}"'),
-            one.sure,
-            "; ".join(one.reasons),
-            alike,
-        )
-    yield from (("decide", elidable(place.at or "(top)"), fact) for fact in place.decide)
-    if place.decide and not place.is_refused:
-        yield ("then", elidable(place.at or "(top)"), _then(place, candidates, found.path))
 
 
 def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:

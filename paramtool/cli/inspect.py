@@ -244,15 +244,30 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
             seen = _looked(path, look)
             codes.append(seen.code)
             if kept is not None:
-                kept.add(_item(seen, how))
+                # One of `files` of the document of several paths.
+                kept.add(
+                    {
+                        "path": seen.path,
+                        "exit_code": seen.code,
+                        "inspection": how.document(seen),
+                        "error": seen.failure and seen.failure.document(),
+                    }
+                )
             else:
-                _listed(seen, how)
+                # The listing of one of several, with an empty line after it.
+                if seen.found is None and not current.quiet:
+                    _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])
+                how.text(seen, f"{seen.path}: ")
+                if not current.quiet:
+                    _render.lines([""])
             _complain(seen)
         if kept is not None:
             head = {"schema": "paramtool.inspect-files/1", "exit_code": max(codes)}
             _render.text(kept.document(head, "files"))
         elif not current.quiet:
-            _render.rows([_total(codes)])
+            fine, findings = codes.count(0), codes.count(1)
+            words = [f"{fine} fine", f"{findings} with findings", f"{len(codes) - fine - findings} with errors"]
+            _render.rows([(("total", plural(len(codes), "file"), ", ".join(words)))])
     return max(codes)
 
 
@@ -276,33 +291,8 @@ def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
         return _Seen(path, None, [], [], failed)
 
 
-def _item(seen: _Seen, how: _Printing) -> dict[str, Any]:
-    """One of `files` of the document of several paths."""
-    return {
-        "path": seen.path,
-        "exit_code": seen.code,
-        "inspection": how.document(seen),
-        "error": seen.failure and seen.failure.document(),
-    }
-
-
-def _listed(seen: _Seen, how: _Printing) -> None:
-    """The listing of one of several, with an empty line after it."""
-    if seen.found is None and not current.quiet:
-        _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])
-    how.text(seen, f"{seen.path}: ")
-    if not current.quiet:
-        _render.lines([""])
-
-
 def _complain(seen: _Seen) -> None:
     """The error of a path, after what was printed of it."""
     if seen.failure is not None:
         _render.flush()
         seen.failure.complain()
-
-
-def _total(codes: list[int]) -> _render.Row:
-    fine, findings = codes.count(0), codes.count(1)
-    words = [f"{fine} fine", f"{findings} with findings", f"{len(codes) - fine - findings} with errors"]
-    return ("total", plural(len(codes), "file"), ", ".join(words))

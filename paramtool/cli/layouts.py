@@ -17,7 +17,7 @@ from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.commands.layouts import EveryLayout
-    from paramtool.layouts.layout import Form, Layout
+    from paramtool.layouts.layout import Layout
 
 
 @click.command(
@@ -66,17 +66,13 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
 def _list(found: EveryLayout) -> Iterator[_render.Row]:
     label = "layout"
     for layout in found.networks:
-        yield (label, layout.name, layout.title, _holds(layout), _evidence(layout))
+        # The kinds of networks, and in the long form what each can be.
+        kinds = dict.fromkeys(form.kind for form in layout.forms)
+        yield (label, layout.name, layout.title, brief(", ".join(kinds), ", ".join(layout.holds())), _evidence(layout))
         label = ""
     yield from _layout_parts.listed(found)
     name = found.networks[0].name
     yield ("next", whole(f"paramtool layouts {name}"), "shows its tensors, options, sources and evidence")
-
-
-def _holds(layout: Layout) -> str:
-    """The kinds of networks, and in the long form what each can be."""
-    kinds = dict.fromkeys(form.kind for form in layout.forms)
-    return brief(", ".join(kinds), ", ".join(layout.holds()))
 
 
 def _evidence(layout: Layout) -> str:
@@ -87,7 +83,12 @@ def _evidence(layout: Layout) -> str:
 def _show(layout: Layout) -> Iterator[_render.Row]:
     yield ("layout", layout.name, layout.title)
     for form in layout.forms:
-        yield from _form(form)
+        when = " ".join(f"{key}={value}" for key, value in form.when.items())
+        reset = f"reset={form.reset}" if form.reset else ""
+        yield (form.kind, " ".join(word for word in (reset, when) if word) or "any", f"gates {' '.join(form.gates)}")
+        for row in form.tensors:
+            along = f"blocks along axis {row.along}" if row.along else ""
+            yield ("", row.name, row.content, along)
     yield ("names", f"module {layout.separator} tensor", plural(layout.max_directions, "direction"))
     if layout.always_biases:
         yield ("biases", "always stored: zeros where the network has none")
@@ -100,12 +101,3 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
     yield from (("proof", proof) for proof in evidence.evidence(layout))
     for record, why in evidence.judged(layout):
         yield ("record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else "")
-
-
-def _form(form: Form) -> Iterator[_render.Row]:
-    when = " ".join(f"{key}={value}" for key, value in form.when.items())
-    reset = f"reset={form.reset}" if form.reset else ""
-    yield (form.kind, " ".join(word for word in (reset, when) if word) or "any", f"gates {' '.join(form.gates)}")
-    for row in form.tensors:
-        along = f"blocks along axis {row.along}" if row.along else ""
-        yield ("", row.name, row.content, along)

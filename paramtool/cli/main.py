@@ -205,8 +205,18 @@ def _code_of(error: BaseException) -> int:
         return 128 + caught[0]
     if (failed := failure(error)) is not None:
         failed.complain()
-        if _wants_json():
-            _print_document(failed)
+        # Whether the command line has --json or --format json, also where it is wrong in another place.
+        words = sys.argv[1:]
+        words = words[: words.index("--") if "--" in words else None]
+        if "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words):
+            # The error as the one document of a command that printed none; nobody may listen any more.
+            from paramtool.cli import _render
+
+            try:
+                _render.json_text(failed.document())
+                _render.flush()
+            except (OSError, ValueError):
+                _silence()
         return failed.code
     match error:
         case click.exceptions.Abort() | KeyboardInterrupt():
@@ -232,24 +242,6 @@ def _forget(error: BaseException | None) -> None:
                 entry.tb_frame.clear()
             entry = entry.tb_next
         error = error.__context__
-
-
-def _wants_json() -> bool:
-    """Whether the command line has --json or --format json, also where it is wrong in another place."""
-    words = sys.argv[1:]
-    words = words[: words.index("--") if "--" in words else None]
-    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
-
-
-def _print_document(failed: Failure) -> None:
-    """The error as the one document of a command that printed none; nobody may listen any more."""
-    from paramtool.cli import _render
-
-    try:
-        _render.json_text(failed.document())
-        _render.flush()
-    except (OSError, ValueError):
-        _silence()
 
 
 def _silence() -> None:

@@ -62,7 +62,26 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
 
 def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
     for variant in found:
-        yield ("variant", variant.against, variant.verdict, _summary(variant))
+        # What there is of each kind, in the order of what matters.
+        counts = (
+            ("lacks {}", variant.lacks),
+            ("{} of another shape", variant.shapes),
+            ("{} of another type", variant.types),
+            ("{} with other rows", variant.rows),
+            ("{} tied here and apart in the file", variant.apart),
+            ("{} through aliases", variant.through),
+            ("{} filled by a tied name", variant.filled),
+            ("leaves {} unused", variant.unused),
+        )
+        section = [] if variant.section is None else [f"section {variant.section}"]
+        yield (
+            "variant",
+            variant.against,
+            variant.verdict,
+            " · ".join(
+                [plural(variant.names, "name"), *section, *(text.format(len(names)) for text, names in counts if names)]
+            ),
+        )
     for variant in found:
         for label, lines in _details(variant):
             for line in lines[: most(MANY)]:
@@ -72,24 +91,6 @@ def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
         if variant.advice:
             yield ("hint", variant.against, variant.advice)
     yield from _next(path, found)
-
-
-def _summary(variant: Variant) -> str:
-    """What there is of each kind, in the order of what matters."""
-    counts = (
-        ("lacks {}", variant.lacks),
-        ("{} of another shape", variant.shapes),
-        ("{} of another type", variant.types),
-        ("{} with other rows", variant.rows),
-        ("{} tied here and apart in the file", variant.apart),
-        ("{} through aliases", variant.through),
-        ("{} filled by a tied name", variant.filled),
-        ("leaves {} unused", variant.unused),
-    )
-    section = [] if variant.section is None else [f"section {variant.section}"]
-    return " · ".join(
-        [plural(variant.names, "name"), *section, *(text.format(len(names)) for text, names in counts if names)]
-    )
 
 
 def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:

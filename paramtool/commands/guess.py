@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -161,7 +161,15 @@ def guess(
     is_of_parts = spec.split()[:1] in ([kind] for kind in KINDS)
     on = TriedOn(path, checkpoint, spec, values, allow_class, allow_unknown)
     parts = seen_at(checkpoint, at, from_spec(spec)[1].sizes if is_of_parts else {})
-    of_parts = PartsTries(on if is_of_parts else replace(on, spec=""), _opened_once(on)).all(parts, at)
+    # The weights as commands that write open them, when the first of the lines needs them.
+
+    @cache
+    def weights() -> Weights:
+        from paramtool.commands.opening import opened
+
+        return opened(on.path, None, silent, on)
+
+    of_parts = PartsTries(on if is_of_parts else replace(on, spec=""), weights).all(parts, at)
     if is_of_parts or (at is not None and parts is not None):
         return Guessed(os.fspath(path), checkpoint, (), (), of_parts.lines, parts, of_parts.refused)
     facts = parse(spec)
@@ -176,18 +184,6 @@ def guess(
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
     lines = (*(line.text(os.fspath(path), on.flags) for line in tried.lines), *of_parts.lines)
     return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused)
-
-
-def _opened_once(on: TriedOn) -> Callable[[], Weights]:
-    """The weights as commands that write open them, when the first of the lines needs them."""
-
-    @cache
-    def weights() -> Weights:
-        from paramtool.commands.opening import opened
-
-        return opened(on.path, None, silent, on)
-
-    return weights
 
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from paramtool.lockfile.lock import (
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.objects import EMPTY
-from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
 from paramtool.passes import objects_text, value_facts
 from paramtool.passes.lock import places
@@ -73,7 +72,13 @@ def described(
     checkpoint: Checkpoint, path: str, name: str, reading: LockReading, *, progress: Progress = silent
 ) -> LockedModel:
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
-    within, windows, found = _files(checkpoint, path), _windows(checkpoint), Hashes({}, {})
+    # The files of a checkpoint, by their paths from its folder, with `/`.
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    within, windows, found = (
+        ({os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}),
+        _windows(checkpoint),
+        Hashes({}, {}),
+    )
     if not reading.headers:
         hashed = [file.path for file in within.values()] if reading.hash_files else []
         found = _hashes(checkpoint, windows.values(), hashed, progress)
@@ -146,12 +151,6 @@ def _label(name: str, taken: Container[str]) -> str:
     while name in taken:
         name += "/"
     return name
-
-
-def _files(checkpoint: Checkpoint, path: str) -> dict[str, SourceFile]:
-    """The files of a checkpoint, by their paths from its folder, with `/`."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    return {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
 
 
 def _shared(checkpoint: Checkpoint, graph: alias.AliasGraph) -> tuple[list[LockedTie], dict[str, LockedView]]:

@@ -58,7 +58,19 @@ def tree(found: Inspection) -> TreeNode:
                 module.parameters += elements or 0
             elif not owner.startswith(f"{module.path}{separator}" if module.path else ""):
                 module.shared[name] = owner
-    _join(root, separator)
+    # One line for modules of which each has nothing but the next; children after it.
+    stack = [root]
+    while stack:
+        one = stack.pop()
+        for key, child in one.children.items():
+            joined = child
+            while (
+                len(joined.children) == 1 and (only := next(iter(joined.children.values()))).tensors == joined.tensors
+            ):
+                only.name = f"{joined.name}{separator}{only.name}"
+                joined = only
+            one.children[key] = joined
+            stack.append(joined)
     return root
 
 
@@ -81,19 +93,3 @@ def _modules(root: TreeNode, parts: list[str], separator: str) -> list[TreeNode]
         path = f"{above.path}{separator}{part}" if above.path else part
         found.append(above.children.setdefault(part, TreeNode(path, part)))
     return found
-
-
-def _join(node: TreeNode, separator: str) -> None:
-    """One line for modules of which each has nothing but the next; children after it."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        for key, child in one.children.items():
-            joined = child
-            while (
-                len(joined.children) == 1 and (only := next(iter(joined.children.values()))).tensors == joined.tensors
-            ):
-                only.name = f"{joined.name}{separator}{only.name}"
-                joined = only
-            one.children[key] = joined
-            stack.append(joined)

@@ -47,15 +47,7 @@ def wired(owner: str, words: str, wires: Sequence[Wire], *, is_narrow: bool = Fa
 def _wire(one: Wire) -> Markup:
     mark = tag("em", one.mark) if one.mark else EMPTY
     text = tag("div", _name(one.name), mark, tag("small", one.words))
-    return tag("li", _icon(one), text, class_=f"w-{one.kind} marked" if one.mark else f"w-{one.kind}")
-
-
-def _name(name: str) -> Markup:
-    return tag("b", breakable(readable(name, MAX_LETTERS) or "''"), class_="name")
-
-
-def _icon(one: Wire) -> Markup:
-    """The stored tensor in small, with the part of it that a name is."""
+    # The stored tensor in small, with the part of it that a name is.
     left, top, right, bottom = one.window
     width, height = ICON
     frame = tag("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, class_="frame")
@@ -65,6 +57,21 @@ def _icon(one: Wire) -> Markup:
     )  # fmt: skip
     arrow = tag("path", d="M13 20L31 8m-7 0h7v6", class_="turn") if one.is_turned else EMPTY
     return tag(
-        "svg", frame, part, arrow, viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height,
-        aria_hidden="true",
-    )  # fmt: skip
+        "li",
+        tag(
+            "svg",
+            frame,
+            part,
+            arrow,
+            viewBox=f"0 0 {number(width)} {number(height)}",
+            width=width,
+            height=height,
+            aria_hidden="true",
+        ),
+        text,
+        class_=f"w-{one.kind} marked" if one.mark else f"w-{one.kind}",
+    )
+
+
+def _name(name: str) -> Markup:
+    return tag("b", breakable(readable(name, MAX_LETTERS) or "''"), class_="name")

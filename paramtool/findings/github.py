@@ -31,22 +31,19 @@ def lines(report: CheckReport) -> Iterator[str]:
     for severity in ORDER:
         found = [one for one in report.findings if one.severity == severity and not one.allowed]
         made = errors if severity == ERROR else []
-        yield from _first(COMMANDS[severity], made, found)
+        # Commands that are made already and those of findings, as many as are shown.
+        command = COMMANDS[severity]
+        count = len(made) + len(found)
+        shown = count if count <= MOST else MOST - 1
+        yield from made[:shown]
+        yield from (annotation(one) for one in found[: max(0, shown - len(made))])
+        if count > shown:
+            rest = Counter(
+                kind(Finding(one.rule.partition(":")[0], "", id=one.id)) for one in found[max(0, shown - len(made)) :]
+            )
+            rest.update({"not checked": len(made[shown:])})
+            yield f"::{command} title=more::{plural(count - shown, 'more', 'more')}: {_data(_counted(rest))}"
     yield report.summary
-
-
-def _first(command: str, made: list[str], found: list[Finding]) -> Iterator[str]:
-    """Commands that are made already and those of findings, as many as are shown."""
-    count = len(made) + len(found)
-    shown = count if count <= MOST else MOST - 1
-    yield from made[:shown]
-    yield from (annotation(one) for one in found[: max(0, shown - len(made))])
-    if count > shown:
-        rest = Counter(
-            kind(Finding(one.rule.partition(":")[0], "", id=one.id)) for one in found[max(0, shown - len(made)) :]
-        )
-        rest.update({"not checked": len(made[shown:])})
-        yield f"::{command} title=more::{plural(count - shown, 'more', 'more')}: {_data(_counted(rest))}"
 
 
 def _counted(rest: Counter[str], most: int = 8) -> str:

@@ -79,11 +79,11 @@ def code(text: str) -> str:
     `a`<code>&#124;</code>`` `b ``
     """
     parts = re.split(r"(\|+|(?<=##)\[)", one_line(text, MAX_CELL))
-    return "".join((_references(part) if k % 2 else _span(part)) for k, part in enumerate(parts) if part)
-
-
-def _references(text: str) -> str:
-    return f"<code>{''.join(f'&#{ord(c)};' for c in text)}</code>"
+    return "".join(
+        (f"<code>{''.join(f'&#{ord(c)};' for c in part)}</code>" if k % 2 else _span(part))
+        for k, part in enumerate(parts)
+        if part
+    )
 
 
 def _span(text: str) -> str:

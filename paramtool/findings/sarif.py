@@ -135,13 +135,14 @@ class _SarifMaker:
 def _uri(path: str) -> str:
     """A path as a reference: relative ones as they are, absolute ones as file URIs; any byte is escaped."""
     path = posixpath.normpath(path)
-    data = path.encode("utf-8", "surrogatepass" if _is_foreign(path) else "surrogateescape")
+    # Whether a path has surrogates that no file system's name becomes in Python.
+    data = path.encode(
+        "utf-8",
+        "surrogatepass"
+        if any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in path)
+        else "surrogateescape",
+    )
     return ("file://" if path.startswith("/") else "") + quote(data)
-
-
-def _is_foreign(path: str) -> bool:
-    """Whether a path has surrogates that no file system's name becomes in Python."""
-    return any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in path)
 
 
 def _rule(one: RuleId) -> dict[str, Any]:

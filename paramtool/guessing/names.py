@@ -205,9 +205,12 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
     granted = [unshown(fact, other) for fact, other in (*first.assumed, *networks.to_be_said(first))]
     if _could_be_dense(first, shapes):
         granted.append("a cell or a dense layer, which has the same shapes: the network's code says which")
+    # The options that the form of a layout needs, if they are not its defaults.
+    defaults = first.layout.chosen({})
+    words = [f"{k}={v}" for k, v in first.options.items() if k in first.form.when and defaults[k] != v]
     return Guess(
         at=first.at,
-        layout=first.layout.name + _said(first),
+        layout=first.layout.name + (":" + ",".join(words) if words else ""),
         spec=str(first.spec),
         reasons=tuple(reasons),
         sure="names and shapes" if specs == 1 and first.layout.names_identify else "possible",
@@ -216,13 +219,6 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
         tensors=first.tensors,
         unshown=tuple(granted),
     )
-
-
-def _said(network: Network) -> str:
-    """The options that the form of a layout needs, if they are not its defaults."""
-    defaults = network.layout.chosen({})
-    words = [f"{k}={v}" for k, v in network.options.items() if k in network.form.when and defaults[k] != v]
-    return ":" + ",".join(words) if words else ""
 
 
 def gate_orders(orders: Mapping[str, str]) -> list[str]:

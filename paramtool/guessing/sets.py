@@ -48,7 +48,10 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
     inner, outer = _modules(shapes)
     for k, (at, members) in enumerate([*inner.items(), *outer.items()]):
         free = [name for name in members if name not in used]
-        if (look := _look(at, free, shapes)) in nothing:
+        # All that decides whether a module has cells: a model of experts has 100,000 modules that look alike.
+        last = at[len(home_of(at)) :].lstrip("./")
+        own = tuple((name[len(at) :], shapes[name]) for name in free)
+        if (look := (bool(RECURRENT.search(at)), "" if last.isdigit() else last, own)) in nothing:
             continue
         cells = _cells(at, free, shapes, asked)
         if not cells:
@@ -65,13 +68,6 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
 
 
 _Look = tuple[bool, str, tuple[tuple[str, tuple[int, ...]], ...]]
-
-
-def _look(at: str, members: Sequence[str], shapes: Shapes) -> _Look:
-    """All that decides whether a module has cells: a model of experts has 100,000 modules that look alike."""
-    last = at[len(home_of(at)) :].lstrip("./")
-    own = tuple((name[len(at) :], shapes[name]) for name in members)
-    return bool(RECURRENT.search(at)), "" if last.isdigit() else last, own
 
 
 def _inside(at: str, name: str) -> str:
@@ -145,7 +141,10 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shape
     for name, (wide, _) in sides.items():
         by_wide.setdefault(wide, []).append(name)
     for wide, found in by_wide.items():
-        alike = _without_biases(found, wide, shapes)
+        # The matrices without Keras' biases (2, gates * hidden), which look like matrices, if enough others are
+        # left.
+        matrices = [name for name in found if shapes[name] != (2, wide)]
+        alike = matrices if len(matrices) > 1 else found
         pairs = _pairs(alike, {name: sides[name][1] for name in alike}, wide // gates) if wide % gates == 0 else []
         biases = _biases([name for name in free if name not in alike], shapes, wide, gates, pairs=pairs)
         for k, (w, r, is_open) in enumerate(pairs):
@@ -153,12 +152,6 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shape
             if (biases or bare) and wide // gates >= MIN_HIDDEN and not is_swapped:
                 mine = biases[k] if biases else ()
                 yield CellTensors(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
-
-
-def _without_biases(found: list[str], wide: int, shapes: Shapes) -> list[str]:
-    """The matrices without Keras' biases (2, gates * hidden), which look like matrices, if enough others are left."""
-    matrices = [name for name in found if shapes[name] != (2, wide)]
-    return matrices if len(matrices) > 1 else found
 
 
 def _pairs(alike: Sequence[str], other: dict[str, int], hidden: int) -> list[tuple[str, str, bool]]:

@@ -154,19 +154,15 @@ def _sum(regions: Sequence[CandidateRegion], surveys: Mapping[str, Survey]) -> S
 
 
 def _marks(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
-    yield from _bound(sketch, surveys)
-    yield from _zeros(sketch, surveys)
-    yield from _forget(sketch, surveys)
-
-
-def _bound(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
-    """torch.nn.RNNBase.reset_parameters: uniform between -1/sqrt(hidden) and 1/sqrt(hidden), biases too."""
+    # torch.nn.RNNBase.reset_parameters: uniform between -1/sqrt(hidden) and 1/sqrt(hidden), biases too.
     used = [surveys[name] for name in {region.tensor for region in sketch.regions}]
     count = sum(region.stop - region.start for region in sketch.regions)
     ratio = max(one.largest for one in used) * sqrt(sketch.hidden)
     below = min(0.05, max(0.002, 20 / count))
     if 1 - below <= ratio <= 1 + max(one.rounding for one in used):
         yield BOUND, f"its largest value is 1/sqrt({sketch.hidden}), as PyTorch initialises"
+    yield from _zeros(sketch, surveys)
+    yield from _forget(sketch, surveys)
 
 
 def _zeros(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:

@@ -95,10 +95,14 @@ def changed(found: Diffed) -> list[TensorDiff]:
 def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memory: int) -> list[ChangedRows]:
     """Where tensors changed; reads these again, block by block.  Those of other shapes have no bins."""
     first, second = dict(a.windows()), dict(b.windows())
+    # Whether elements are compared that are in other places, as in a transpose.
     pairs = {
         one: WindowPair(first[one.a[0]], second[one.b[0]])
         for one in shown
-        if len(one.a) == len(one.b) == 1 and one.a[0] in first and one.b[0] in second and not _is_by_map(one)
+        if len(one.a) == len(one.b) == 1
+        and one.a[0] in first
+        and one.b[0] in second
+        and not (one.change is not None and bool(one.change.elements) and not one.change.rows)
     }
     pairs = {one: pair for one, pair in pairs.items() if pair.a.shape == pair.b.shape and pair.b.numel}
     with Sides(a, b, memory) as sides:
@@ -111,11 +115,6 @@ def changed_rows(shown: Sequence[TensorDiff], a: Checkpoint, b: Checkpoint, memo
         maps += bool(drawn.cells)
         made.append(drawn)
     return made
-
-
-def _is_by_map(one: TensorDiff) -> bool:
-    """Whether elements are compared that are in other places, as in a transpose."""
-    return one.change is not None and bool(one.change.elements) and not one.change.rows
 
 
 def _rows(one: TensorDiff, found: Heat, largest: float, has_room: bool) -> ChangedRows:

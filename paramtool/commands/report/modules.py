@@ -109,7 +109,24 @@ def tree(tensors: Iterable[StoredTensor], separator: str, name: str = "", most: 
         for module in above:
             module.nbytes += one.nbytes
             module.count += 1
-    _settle(root, separator)
+    # Join modules that have nothing but one other, sort what is in each, and say it; children before their
+    # modules.
+    order, stack = [], [root]
+    while stack:
+        order.append(stack.pop())
+        stack += order[-1].children
+    for node in reversed(order):
+        if not node.children:
+            continue
+        if node is not root and len(node.children) == 1 and node.children[0].children:
+            only = node.children[0]
+            node.name, node.children = f"{node.name}{separator}{only.name}", only.children
+        node.children.sort(key=lambda child: by_numbers(child.name))
+        tints: dict[str, int] = {}
+        for child in node.children:
+            tints[child.tint] = tints.get(child.tint, 0) + child.nbytes
+        node.tint = max(tints, key=lambda tint: tints[tint])
+        node.words = f"{size(node.nbytes)}, {plural(node.count, 'tensor')}"
     return trimmed(root, most)
 
 
@@ -131,26 +148,6 @@ def _modules(path: list[str], modules: dict[str, TreemapNode], separator: str) -
             above.children.append(modules[place])
         above = modules[place]
         yield above
-
-
-def _settle(root: TreemapNode, separator: str) -> None:
-    """Join modules that have nothing but one other, sort what is in each, and say it; children before their modules."""
-    order, stack = [], [root]
-    while stack:
-        order.append(stack.pop())
-        stack += order[-1].children
-    for node in reversed(order):
-        if not node.children:
-            continue
-        if node is not root and len(node.children) == 1 and node.children[0].children:
-            only = node.children[0]
-            node.name, node.children = f"{node.name}{separator}{only.name}", only.children
-        node.children.sort(key=lambda child: by_numbers(child.name))
-        tints: dict[str, int] = {}
-        for child in node.children:
-            tints[child.tint] = tints.get(child.tint, 0) + child.nbytes
-        node.tint = max(tints, key=lambda tint: tints[tint])
-        node.words = f"{size(node.nbytes)}, {plural(node.count, 'tensor')}"
 
 
 def by_numbers(name: str) -> list[str | int]:

@@ -49,16 +49,20 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
     for diffs in made.values():
         first = diffs[0].moves[0]
         if len(diffs) > 1 or len(diffs[0].moves) > 1 or not first.length == first.here.of == first.there.of:
-            alike.setdefault(_numberless(diffs), []).append(diffs)
+            # What maps that look alike have in common.
+            alike.setdefault(
+                (
+                    tuple(
+                        (
+                            NUMBERS.sub("*", one.b[0]),
+                            tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves),
+                        )
+                        for one in diffs
+                    )
+                ),
+                [],
+            ).append(diffs)
     return [_figure(same[0], len(same) - 1) for same in alike.values()]
-
-
-def _numberless(diffs: Iterable[TensorDiff]) -> object:
-    """What maps that look alike have in common."""
-    return tuple(
-        (NUMBERS.sub("*", one.b[0]), tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves))
-        for one in diffs
-    )
 
 
 def _figure(diffs: Sequence[TensorDiff], alike: int) -> MoveFigure:

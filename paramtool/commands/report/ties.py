@@ -34,11 +34,28 @@ def changes(a: AliasGraph, b: AliasGraph, tensors: Sequence[TensorDiff]) -> list
     made = [
         _change((a, b), (mine, theirs), names)
         for names in _components(mine, theirs)
-        if _differ(mine, theirs, names) and any(name in mine and name in theirs for name in names)
+        if (_partition(mine, names) != _partition(theirs, names))
+        and any(name in mine and name in theirs for name in names)
     ]
     alike: dict[object, list[TieChange]] = {}
     for one in made:
-        alike.setdefault(_numberless(one), []).append(one)
+        # What two changes that look alike have in common.
+        alike.setdefault(
+            (
+                tuple(
+                    tuple(
+                        (
+                            NUMBERS.sub("*", made.owner),
+                            made.words,
+                            tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires),
+                        )
+                        for made in side
+                    )
+                    for side in (one.a, one.b)
+                )
+            ),
+            [],
+        ).append(one)
     return [same[0]._replace(alike=len(same) - 1) for same in alike.values()]
 
 
@@ -69,10 +86,6 @@ def _components(*sides: Mapping[str, _SideName]) -> Iterator[tuple[str, ...]]:
     for name in heads:
         found.setdefault(head(name), []).append(name)
     yield from (tuple(names) for names in found.values() if len(names) > 1)
-
-
-def _differ(mine: Mapping[str, _SideName], theirs: Mapping[str, _SideName], names: Iterable[str]) -> bool:
-    return _partition(mine, names) != _partition(theirs, names)
 
 
 def _partition(side: Mapping[str, _SideName], names: Iterable[str]) -> set[frozenset[str]]:
@@ -119,15 +132,3 @@ def _mark(name: str, first: str, other: Mapping[str, _SideName], letter: str) ->
         return f"in {letter} only"
     is_tied = first in other and other[first].alias_set == other[name].alias_set
     return "" if name == first or is_tied else f"tied in {letter} only"
-
-
-def _numberless(one: TieChange) -> object:
-    """What two changes that look alike have in common."""
-    return tuple(
-        tuple(
-            (NUMBERS.sub("*", made.owner), made.words,
-             tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires))
-            for made in side
-        )
-        for side in (one.a, one.b)
-    )  # fmt: skip

@@ -79,11 +79,23 @@ def report(
     )
     found = looked(path, config=config, fail_on=fail_on)
     if lock is not None:
-        found = _locked(found, lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
+        # The same with what `check` finds against a lock; the error of a checkpoint that it cannot check.
+        from paramtool.commands.check.check import check
+
+        checked = check(
+            [found.path], lock=lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
+        )
+        for file in checked.files:
+            if file.error is not None:
+                raise file.error
+        found = replace(found, findings=(*(found.findings or ()), *checked.findings))
     second = None if other is None else looked(other)
     files = (file.path for one in (found, second) if one is not None for file in one.checkpoint.files)
     inputs = inputs_of((one for one in (path, other, lock) if one is not None), files)
-    _check_place(place, force, inputs)
+    # OutputError if the page cannot be written there; checked before anything is compared.
+    PAGE.check(place, force=force, inputs=inputs)
+    if os.path.isdir(place):
+        raise OutputError(f"{place}: is a folder; expected a file", hint="-o report.html")
     made = list(page_of.sections(found))
     if second is not None:
         made = [
@@ -92,7 +104,13 @@ def report(
             ),
             *_both(made, page_of.sections(second)),
         ]
-    text = page(_title(found, second), _head(found, second), made, _foot(found, second))
+    name = _name(found.path)
+    text = page(
+        (name if second is None else f"{name} and {_name(second.path)}"),
+        _head(found, second),
+        made,
+        _foot(found, second),
+    )
     content = text.encode("utf-8", "backslashreplace")
     PAGE.write(place, content, force=force, inputs=inputs)
     return PageReport(
@@ -114,19 +132,6 @@ def _looked(
     return found
 
 
-def _locked(
-    found: Inspection, lock: Path, *, allow_class: Sequence[str], allow_unknown: bool, progress: Progress
-) -> Inspection:
-    """The same with what `check` finds against a lock; the error of a checkpoint that it cannot check."""
-    from paramtool.commands.check.check import check
-
-    checked = check([found.path], lock=lock, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress)
-    for file in checked.files:
-        if file.error is not None:
-            raise file.error
-    return replace(found, findings=(*(found.findings or ()), *checked.findings))
-
-
 def default_output(path: Path) -> str:
     """Where the page of a checkpoint goes, beside it.
 
@@ -136,13 +141,6 @@ def default_output(path: Path) -> str:
     whole = os.fspath(path).rstrip("/") or os.fspath(path)
     stem = whole if os.path.isdir(whole) else os.path.splitext(whole)[0]
     return f"{stem}.report.html"
-
-
-def _check_place(place: str, force: bool, inputs: Sequence[str]) -> None:
-    """OutputError if the page cannot be written there; checked before anything is compared."""
-    PAGE.check(place, force=force, inputs=inputs)
-    if os.path.isdir(place):
-        raise OutputError(f"{place}: is a folder; expected a file", hint="-o report.html")
 
 
 def _differences(
@@ -176,11 +174,6 @@ def _both(a: Iterable[PageSection], b: Iterable[PageSection]) -> Iterator[PageSe
             yield first._replace(title=f"{first.title} (A{' only' if second is None else ''})")
         if second is not None:
             yield PageSection(f"{name}-b", f"{second.title} (B{' only' if first is None else ''})", second.body)
-
-
-def _title(found: Inspection, other: Inspection | None) -> str:
-    name = _name(found.path)
-    return name if other is None else f"{name} and {_name(other.path)}"
 
 
 def _name(path: str) -> str:
