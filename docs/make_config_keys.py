@@ -26,8 +26,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 
 from paramtool.errors import ParamtoolError
 from paramtool.parts import config_facts
-from paramtool.parts.config_flags import MODEL_TYPES
-from paramtool.parts.config_reader import ConfigReader
+from paramtool.parts.config_facts import MODEL_TYPES, ConfigReader
 from tests.oracles.attention_sizes import Observed, observations
 
 KEYS = {

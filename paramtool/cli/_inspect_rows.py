@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
@@ -16,9 +15,6 @@ from paramtool.formats.record import types as types_record
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    pass
 
 MANY = 8
 """How many groups or names a report lists; --tensors, --verbose and --json list all."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from paramtool.cli import _display, _paths, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._check_forms import FORMS, NotChecked, add_summary, form_of, write
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
 from paramtool.cli._streams import is_github
@@ -18,8 +20,175 @@ from paramtool.commands.check import check as check_command
 from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
 from paramtool.commands.check.report import Checked
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, UsageError
 from paramtool.lockfile.lock import NAME
+from paramtool.model.finding import FileLine, Finding
+
+if TYPE_CHECKING:
+    from paramtool.findings.report import CheckReport
+
+
+# --- `check`: the findings in each form, printed or written to a file, and the summary of a job on GitHub ------------
+
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The environment variable that names the file for the summary of a step."""
+SUFFIXES = {".sarif": "sarif", ".xml": "junit", ".md": "markdown", ".json": "json", ".txt": "text"}
+
+
+class NotChecked(NamedTuple):
+    """A run that checked nothing: its configuration or its lock cannot be read, or nothing says what is checked."""
+
+    error: ParamtoolError
+    inputs: tuple[str, ...]
+    """Paths of the command line, which no output replaces."""
+
+    @property
+    def place(self) -> FileLine:
+        """The file that is wrong, with line and column; an empty path and 0 where they are not known."""
+        path = getattr(self.error, "filename", None)
+        return FileLine(*(self.error.place or (path or "", 0, 0)))
+
+
+Result = Checked | NotChecked
+"""What a run of `check` has to say."""
+
+
+def _rows(found: Result) -> Iterator[str]:
+    """The lines of the report for people, as a pipe gets them."""
+    from paramtool.cli import _check_rows
+    from paramtool.cli._render import plain_lines
+
+    made = _check_rows.rows(found) if isinstance(found, Checked) else _check_rows.of_error(found.error)
+    return plain_lines(made)
+
+
+def _json(found: Result) -> Iterator[str]:
+    from paramtool.cli._json_check import checked
+    from paramtool.cli._json_text import pieces
+
+    if isinstance(found, Checked):
+        return pieces(checked(found))
+    failed = failure(found.error)
+    return pieces(failed.document() if failed is not None else {})
+
+
+def _github(found: Result) -> Iterator[str]:
+    from paramtool.findings import github
+
+    return _joined(github.lines(reported(found)))
+
+
+def _junit(found: Result) -> Iterator[str]:
+    from paramtool.findings import junit
+
+    return _joined(junit.lines(reported(found)))
+
+
+def _markdown(found: Result) -> Iterator[str]:
+    from paramtool.findings import markdown
+
+    return _joined(markdown.lines(reported(found)))
+
+
+def _sarif(found: Result) -> Iterator[str]:
+    from paramtool import __version__
+    from paramtool.findings import sarif
+
+    yield sarif.text(reported(found), __version__)
+
+
+FORMS: dict[str, Callable[[Result], Iterator[str]]] = {
+    "text": lambda found: _joined(_rows(found)), "github": _github, "sarif": _sarif, "junit": _junit,
+    "markdown": _markdown, "json": _json,
+}  # fmt: skip
+"""{value of --format: the pieces of what it prints, without the last line break}"""
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    before = ""
+    for line in lines:
+        yield before + line
+        before = "\n"
+
+
+def reported(found: Result) -> CheckReport:
+    """The findings with paths relative to the repository on GitHub, and elsewhere to the working directory."""
+    from paramtool.findings.report import CheckReport
+
+    root = os.path.realpath((is_github() and os.environ.get("GITHUB_WORKSPACE")) or os.getcwd())
+    if isinstance(found, NotChecked):
+        place = found.place._replace(path=_below(root, found.place.path))
+        return CheckReport([], [], {place.path: found.error.message}, {place.path: place})
+    errors = {_below(root, file.path): file.error.message for file in found.files if file.error is not None}
+    return CheckReport(
+        [_moved(root, one) for one in found.findings], [_below(root, one.path) for one in found.files], errors
+    )
+
+
+def _moved(root: str, finding: Finding) -> Finding:
+    place = finding.place
+    place = place and place._replace(path=_below(root, place.path))
+    return replace(finding, path=_below(root, finding.path), place=place)
+
+
+def _below(root: str, path: str) -> str:
+    """A path relative to `root` if it is below it; otherwise as it was given."""
+    if not path:
+        return path
+    whole = os.path.normpath(os.path.join(os.getcwd(), path))
+    return os.path.relpath(whole, root) if whole.startswith(root.rstrip("/") + "/") else path
+
+
+def form_of(output: str) -> str:
+    """The form that the suffix of an output names."""
+    found = SUFFIXES.get(os.path.splitext(output)[1].lower())
+    if found is None:
+        known = ", ".join(f"{suffix} ({form})" for suffix, form in SUFFIXES.items())
+        raise UsageError(f"{output}: the suffix names no format; expected one of {known}", hint="or --format FORMAT")
+    return found
+
+
+def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, ...]:
+    """Write one form to a file, complete or not at all; OutputError if it exists and `force` is not given.
+
+    With `force` only a file in that form is replaced.  What is given back is what was done about the leftovers of runs
+    that were killed.
+    """
+    from paramtool.commands.earlier_output import CHECKED
+    from paramtool.commands.model_files import inputs_of
+
+    data = "".join(FORMS[form](found)) + "\n"
+    if isinstance(found, Checked):
+        paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
+    else:
+        paths = found.inputs
+    return CHECKED[form].write(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths, ()))
+
+
+def add_summary(found: Result) -> str:
+    """Append the findings to the summary of a step on GitHub; what went wrong, or nothing."""
+    from paramtool.findings import markdown
+
+    path = os.environ.get(SUMMARY, "")
+    if not path:
+        return ""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        with open(number, "ab") as file:
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                return f"{path} is not a file: {SUMMARY} names it, and got no summary"
+            lines = markdown.lines(reported(found), max(0, markdown.MAX_BYTES - status.st_size))
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        return f"{path}: {why}: {SUMMARY} names it, and got no summary"
+    return ""
+
+
+# --- `paramtool check`: rules and a lock over many checkpoints, for CI ---
+
 
 EPILOG = (
     "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "

@@ -6,11 +6,12 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
 
-from paramtool.commands import _class_ties
+from paramtool.commands import models_of_transformers
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, UsageError, some
+from paramtool.errors import FormatError, ParamtoolError, UsageError, some
 from paramtool.formats import hf_config, object_tree
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -24,6 +25,7 @@ from paramtool.passes.config_ties.declared import ClassTies, Declared
 
 if TYPE_CHECKING:
     from paramtool.engine.read.source import Source
+    from paramtool.passes.config_ties.declared import ClassTies
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,7 @@ def declared_ties(
     Where transformers is installed, the class of the model says what is tied, else the names do.  Without `all_rows`
     only those are compared that the config ties: only they can turn out wrong by their bytes.
     """
-    return _compared_rows(
-        config, checkpoint, graph, _class_ties.class_ties(config.path), progress=progress, all_rows=all_rows
-    )
+    return _compared_rows(config, checkpoint, graph, class_ties(config.path), progress=progress, all_rows=all_rows)
 
 
 def _compared_rows(
@@ -133,7 +133,7 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph, needs_all
     found = _compared_rows(config, checkpoint, graph, None, all_rows=False)
     loose = declared.untied(config, checkpoint, graph) if needs_all else set()
     matters = any(found.broken) or any(row.says and row.file == declared.EQUAL for row in found.rows)
-    if (matters or loose) and (model := _class_ties.class_ties(config.path)) is not None:
+    if (matters or loose) and (model := class_ties(config.path)) is not None:
         found = _compared_rows(config, checkpoint, graph, model, all_rows=False) if matters else found
         loose = declared.untied(config, checkpoint, graph, model) if loose else loose
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
@@ -207,7 +207,7 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
         return set()
     loose = declared.untied(config, checkpoint, graph) if config else set()
     if config and loose:  # the class of the model decides, where it can be asked
-        return declared.untied(config, checkpoint, graph, _class_ties.class_ties(config.path))
+        return declared.untied(config, checkpoint, graph, class_ties(config.path))
     return loose
 
 
@@ -243,3 +243,27 @@ def apart_text(row: Declared) -> str:
 
     texts = [one for one in (row.detail, format_difference(row.largest)) if one]
     return f" ({', '.join(texts)})" if texts else ""
+
+
+# --- What the library that has a model's class says of its ties ------------------------------------------------------
+
+
+def class_ties(config: str) -> ClassTies | None:
+    """The ties of the model of a config.json; None where transformers is not there, or cannot build it.
+
+    Warns where torch or transformers is installed and cannot be imported.
+    """
+    try:
+        state = os.stat(config)
+    except OSError:
+        return None
+    return _asked(os.path.abspath(config), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _asked(config: str, *state: int) -> ClassTies | None:
+    models = models_of_transformers.load_if_installed()
+    try:
+        return None if models is None else cast("ClassTies", models.class_ties(config))
+    except (ImportError, ParamtoolError):  # another version, or a model that is not its own: names are all there is
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from shlex import quote
@@ -15,7 +15,6 @@ from paramtool.commands.into_state import with_state
 from paramtool.commands.networks import networks as networks_seen
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.losses import allow, other_sections
-from paramtool.commands.output.models import ModelFormat, format_of
 from paramtool.commands.output.options import ALIGN
 from paramtool.commands.output.write import Work, done, read_back, unproved
 from paramtool.commands.progress import Advance, Path, Progress
@@ -29,13 +28,16 @@ from paramtool.engine.write.writer import write
 from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder, same_ranges
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.hdf5 import into as hdf5_into
 from paramtool.formats.hdf5.keras_config import KerasConfig
+from paramtool.formats.onnx import into as onnx_into
+from paramtool.formats.output import OutputFile
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, LayerPart
 from paramtool.model.conventions import COUNTERS, INERT, NEUTRAL, NORMS
-from paramtool.model.plan import Plan, check, whole
+from paramtool.model.plan import Plan, Target, check, whole
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 from paramtool.passes import select
@@ -436,3 +438,47 @@ def _of_keras(into: Into, source: Checkpoint, model: Checkpoint) -> Iterator[str
             f"the model computes {some(list(other), SHOWN)} with epsilon {values}; weights do not say that of the "
             f"source, and PyTorch's default is {EPSILON}: where the two differ, outputs do"
         )
+
+
+# --- The files of models whose weights can be replaced, as a table: what `convert --into` takes ----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormat:
+    """How the weights in one format's files are replaced."""
+
+    name: str
+    """As people say it."""
+    formats: tuple[str, ...]
+    """What `Checkpoint.format` says of such files."""
+    lay_out: Callable[[Checkpoint, Mapping[str, Target], str], tuple[OutputFile, ...]]
+    """The files of the output, of which the last has the name that is given: the model with these tensors in place of
+    its own."""
+    differences: Callable[[str, Checkpoint, Mapping[str, str]], Iterable[str]]
+    """What somebody else's code reads otherwise in the output at a path: {name: SHA-256 of its elements}."""
+    judge: str = ""
+    """The library whose code that is; empty if only paramtool reads the output back."""
+
+
+MODELS = (
+    ModelFormat(
+        "Keras",
+        ("keras zip", "keras hdf5", "hdf5"),
+        lambda model, targets, name: hdf5_into.lay_out(model, targets),
+        hdf5_into.differences,
+        "h5py",
+    ),
+    ModelFormat("ONNX", ("onnx",), onnx_into.lay_out, lambda path, written, names: ()),
+)
+
+
+def format_of(model: Checkpoint) -> ModelFormat:
+    """The row of a model; UsageError if weights in such a file cannot be replaced."""
+    for row in MODELS:
+        if model.format in row.formats:
+            return row
+    names = ", ".join(row.name for row in MODELS)
+    raise UsageError(
+        f"{model.files[0].path}: is {model.format}; --into replaces weights in the model files of {names}",
+        hint="convert without --into writes a file of weights",
+    )

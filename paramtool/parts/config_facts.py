@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from paramtool.errors import LayoutError
 from paramtool.package_data import package_data
 from paramtool.parts import layer_kinds
-from paramtool.parts.config_flags import MODEL_TYPES, by_flags
-from paramtool.parts.config_reader import ConfigReader
-from paramtool.parts.facts import NONE, Facts, derived
+from paramtool.parts.facts import MAX_SIZE, NONE, Facts, derived
 
 _KEYS = json.loads(package_data("parts", "config_keys.json"))
 VERSION: str = _KEYS["version"]
@@ -276,3 +275,209 @@ def _without_segment(
     if "text_config" in inner and BACKBONE.search(rest):
         return "text_config"
     return None
+
+
+# --- Model types whose sizes hang on flags of their configs, or are constants of their code --------------------------
+
+
+def by_flags(model_type: str, reader: ConfigReader) -> None:
+    """Take the sizes of a model type of `MODEL_TYPES`."""
+    rules = MODEL_TYPES[model_type](reader)
+    for rule in rules.split():
+        reader.take(*rule.split("=", 1))
+
+
+def _falcon(reader: ConfigReader) -> str:
+    """transformers 5.23, modeling_falcon.py 200-245: heads of k and v are num_kv_heads in the new architecture or
+    without multi_query, else one.
+    """
+    flag = reader.config.get
+    is_one = flag("new_decoder_architecture", False) is not True and flag("multi_query", True) is True
+    kv_heads = ":1" if is_one else "num_kv_heads|n_head_kv:heads"
+    return (
+        f"heads=num_attention_heads|n_head:71 hidden=hidden_size|n_embed:4544 kv_heads={kv_heads} "
+        f"head_dim=:hidden/heads{_without_alibi(reader)}"
+    )
+
+
+def _refined_web(reader: ConfigReader) -> str:
+    """The first files of Falcon, with their own code: n_head_kv is there in 40B, which has no flag, and multi_query
+    in the others.
+    """
+    multi_query = reader.config.get("multi_query")
+    rules = "heads=n_head|num_attention_heads: hidden=hidden_size|n_embed: head_dim=:hidden/heads"
+    if "n_head_kv" in reader.config or "num_kv_heads" in reader.config:
+        rules += " kv_heads=n_head_kv|num_kv_heads:"
+    elif isinstance(multi_query, bool):
+        rules += f" kv_heads={':1' if multi_query else ':heads'}"
+    return rules + _without_alibi(reader)
+
+
+def _without_alibi(reader: ConfigReader) -> str:
+    return "" if reader.config.get("alibi", False) is not False else " rotary=:head_dim"
+
+
+def _gpt_bigcode(reader: ConfigReader) -> str:
+    """modeling_gpt_bigcode.py 90-110: one head of k and v with multi_query."""
+    kv_heads = ":heads" if reader.config.get("multi_query", True) is False else ":1"
+    return (
+        f"heads=n_head|num_attention_heads:12 hidden=n_embd|hidden_size:768 kv_heads={kv_heads} head_dim=:hidden/heads"
+    )
+
+
+def _chatglm(reader: ConfigReader) -> str:
+    """Its own configuration_chatglm.py: multi_query_group_num counts only with multi_query_attention (read so by vLLM
+    0.33, models/chatglm.py 61-80).
+    """
+    kv_heads = "multi_query_group_num:" if reader.config.get("multi_query_attention") is True else ":heads"
+    return f"heads=num_attention_heads: kv_heads={kv_heads} head_dim=kv_channels:"
+
+
+def _codegen(reader: ConfigReader) -> str:
+    """modeling_codegen.py 145-160: 4 blocks of q, v and k, a constant of the code."""
+    reader.add("chunks", 4, "4 blocks in every model of codegen")
+    return (
+        "heads=n_head|num_attention_heads:16 hidden=n_embd|hidden_size:4096 kv_heads=:heads head_dim=:hidden/heads "
+        "rotary=rotary_dim:64"
+    )
+
+
+def _dbrx(reader: ConfigReader) -> str:
+    """modeling_dbrx.py 173-181: heads of k and v are in attn_config; num_key_value_heads beside it is not read."""
+    return (
+        "heads=n_heads|num_attention_heads:16 hidden=d_model|hidden_size:2048 kv_heads=attn_config.kv_n_heads:1 "
+        "head_dim=:hidden/heads rotary=:head_dim experts=ffn_config.moe_num_experts:4"
+    )
+
+
+def _jetmoe(reader: ConfigReader) -> str:
+    """configuration_jetmoe.py, __post_init__: each expert that a token takes has num_key_value_heads heads of q."""
+    return (
+        "kv_heads=num_key_value_heads:16 group=num_experts_per_tok:2 head_dim=kv_channels:128 "
+        "experts=num_local_experts|num_experts:8"
+    )
+
+
+MODEL_TYPES: Mapping[str, Callable[[ConfigReader], str]] = {
+    "falcon": _falcon,
+    "RefinedWeb": _refined_web,
+    "RefinedWebModel": _refined_web,
+    "gpt_bigcode": _gpt_bigcode,
+    "chatglm": _chatglm,
+    "codegen": _codegen,
+    "dbrx": _dbrx,
+    "jetmoe": _jetmoe,
+}
+"""{model type: what gives its rules}"""
+
+
+# --- Reading sizes from one config by rules, with the key that said each; `config_facts` says how a rule is written --
+
+
+OTHERS = re.compile(r"^(num_)?(swa|global|sliding|local|cross)_\w*(heads|head_dim)$|^linear_(num_heads|head_dim)$")
+"""Keys for some layers only, beside those for the others."""
+
+
+class ConfigReader:
+    """Takes sizes from a config by their rules."""
+
+    def __init__(self, config: Mapping[str, Any], where: str) -> None:
+        self.config = config
+        self.where = where
+        self.sizes: dict[str, int] = {}
+        self.said: dict[str, str] = {}
+
+    def take(self, word: str, rule: str) -> None:
+        """Add what a rule gives, if it gives anything."""
+        if rule.startswith("*"):
+            self.share(word, rule[1:])
+            return
+        keys, default, null = (*rule.split(":"), "")[:3]
+        key, value = self.value(keys)
+        if isinstance(value, int) and not isinstance(value, bool):
+            self.add(word, value, key)
+        elif key and isinstance(value, (str, float, bool)):
+            raise LayoutError(f"{self.where}{key} is {value!r:.40}; expected a whole number")
+        elif key and value is not None:
+            return  # a list with a number for each layer, or another class's form
+        elif key and null:
+            self.follow(word, null)
+        elif not default.isdecimal():
+            self.follow(word, default)
+        elif not key:
+            self.add(word, int(default), f"{keys.partition('|')[0] or word} is absent, and the default")
+
+    def value(self, keys: str) -> tuple[str, object]:
+        """The first of some keys that the config has, and its value; LayoutError if two of them differ."""
+        found = [(key, value) for key in filter(None, keys.split("|")) for value in self.values(key)]
+        for key, value in found[1:]:
+            if value != found[0][1]:
+                raise LayoutError(f"{self.where}{found[0][0]} is {found[0][1]!r:.40}, and {key} is {value!r:.40}")
+        return found[0] if found else ("", None)
+
+    def values(self, path: str) -> Iterator[object]:
+        """The value at a path of keys, if there is one."""
+        *steps, last = path.split(".")
+        config: object = self.config
+        for step in steps:
+            config = config.get(step) if isinstance(config, Mapping) else None
+        if isinstance(config, Mapping) and last in config:
+            yield config[last]
+
+    def follow(self, word: str, expression: str) -> None:
+        """A word that is another, or the quotient of two, rounded down as transformers does, where those are known."""
+        words = [one for one in expression.split("/") if one]
+        if not words or any(one not in self.sizes for one in words):
+            return
+        size = self.sizes[words[0]]
+        if len(words) > 1:
+            size //= self.sizes[words[1]]
+        if not size:
+            return
+        self.sizes[word] = size
+        self.said[word] = " / ".join(dict.fromkeys(self.said[one] for one in words))
+
+    def add(self, word: str, size: int, source: str) -> None:
+        if not 1 <= size <= MAX_SIZE:
+            raise LayoutError(f"{self.where}{source} is {size}; expected a number from 1 to {MAX_SIZE}")
+        self.sizes[word] = size
+        self.said[word] = f"{self.where}{source}"
+
+    def share(self, word: str, default: str) -> None:
+        """A share of head_dim, rounded down as transformers does (modeling_rope_utils.py, `int(head_dim * factor)`)."""
+        head_dim = self.sizes.get("head_dim")
+        default, _, outside = default.partition("@")
+        factors = self.factors(outside) or {"the default share": float(default)}
+        if head_dim is None or len(set(factors.values())) > 1:
+            return
+        key, factor = next(iter(factors.items()))
+        if 0 < factor <= 1 and (size := int(head_dim * factor)):
+            self.sizes[word] = size
+            self.said[word] = f"{self.where}{key}, {self.said['head_dim'].removeprefix(self.where)}"
+
+    def drop_unequal(self) -> None:
+        """Forget what other layers of the same config have in another number: `swa_num_key_value_heads`."""
+        for key, value in self.config.items():
+            if not OTHERS.search(key) or not isinstance(value, int):
+                continue
+            dim = "value_dim" if key.endswith("v_head_dim") else "head_dim"
+            word = "kv_heads" if "key_value" in key or "kv" in key else "heads" if key.endswith("heads") else dim
+            if self.sizes.get(word, value) != value:
+                for one in (word, *(("rotary", "value_dim") if word == "head_dim" else ())):
+                    self.sizes.pop(one, None)
+                    self.said.pop(one, None)
+
+    def factors(self, outside: str) -> dict[str, float]:
+        """The shares that a config says, those for kinds of layers among them."""
+        found = {}
+        for outer in ("rope_parameters", "rope_scaling"):
+            inner = self.config.get(outer)
+            if isinstance(inner, Mapping):
+                for path, one in [(outer, inner), *((f"{outer}.{k}", v) for k, v in inner.items())]:
+                    factor = one.get("partial_rotary_factor") if isinstance(one, Mapping) else None
+                    if isinstance(factor, (int, float)) and not isinstance(factor, bool):
+                        found[f"{path}.partial_rotary_factor"] = float(factor)
+        factor = self.config.get(outside)
+        if isinstance(factor, (int, float)) and not isinstance(factor, bool):
+            found[outside] = float(factor)
+        return found

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool.cli._check_forms import FORMS
+from paramtool.cli.check import FORMS
 from tests.examples import IS_HARD
 from tests.findings.samples import HOSTILE
 from tests.findings.test_github import obeyed

@@ -159,8 +159,8 @@ ALWAYS_SEVERAL = {
     "passes/select.py: {len(winners)} sections",
     "passes/rnn/find.py: {len(ats)} modules",
     "commands/report/compared.py: {len(one.bins)} parts",
-    "formats/torch/_shards.py: {parts} times",
-    "formats/torch/_shards.py: {lengths[k]} parts",
+    "formats/torch/globals.py: {parts} times",
+    "formats/torch/globals.py: {lengths[k]} parts",
     "passes/types/dequantise.py: {' x '.join(map(str, packing.tile))} elements",
 }
 """Counts that are above 1 where they are said."""
@@ -168,7 +168,7 @@ NO_COUNTS = {
     "formats/safetensors/index.py: {path} names",
     "commands/check/check.py: {lock.path} names",  # a verb
     "commands/check/check.py: {where} names",
-    "commands/check/checking.py: {self.lock.path} names",
+    "commands/check/check.py: {self.lock.path} names",
     "commands/refuse_unlocked.py: {next(iter(known.models))} names",
     "commands/check/settings.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",

@@ -129,16 +129,16 @@ class TestDataBeside:
 
     def test_a_failed_move_leaves_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """If the model cannot be put in its place, its data is taken away again."""
-        from paramtool.engine.write import _exchange
+        from paramtool.engine.write import staging
 
-        rename = _exchange.rename
+        rename = staging.rename
 
         def refusing(old: str, new: str, flags: int) -> bool:
             if new.endswith("m.onnx"):
                 raise FileExistsError
             return rename(old, new, flags)
 
-        monkeypatch.setattr(_exchange, "rename", refusing)
+        monkeypatch.setattr(staging, "rename", refusing)
         with pytest.raises(OutputError, match="by another process"):
             paramtool.convert(saved(tmp_path / "m.pt", a=nn.LSTM(3, 4, 2)), tmp_path / "m.onnx")
         assert os.listdir(tmp_path) == ["m.pt"]

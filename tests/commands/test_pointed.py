@@ -12,7 +12,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool.commands.pointed import pointed
+from paramtool.commands.check.against import pointed
 from paramtool.errors import FormatError, UnsafeError
 from paramtool.lockfile import read
 from paramtool.lockfile.lock import LockedFile, LockedModel

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.formats.hdf5._keras_images import images
+from paramtool.formats.hdf5._keras_layers import images
 from paramtool.model.images import LAST
 
 

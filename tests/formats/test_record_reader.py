@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from paramtool import dedup, load_file, read
 from paramtool.errors import FormatError, PlanError
-from paramtool.formats.record import derived
+from paramtool.formats.record import codec
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -93,8 +93,8 @@ def test_a_cast_says_what_is_done(tmp_path):
     torch.save(source, tmp_path / "m.pt")
     output = dedup(tmp_path / "m.pt", derive_casts=True).output
     with safe_open(output, "numpy") as file:
-        derived = json.loads(file.metadata()["paramtool.aliases"])["derived"]
-    casts = {name: (item["cast"]["owner"], item["cast"]["lossless"]) for name, item in derived.items()}
+        codec = json.loads(file.metadata()["paramtool.aliases"])["derived"]
+    casts = {name: (item["cast"]["owner"], item["cast"]["lossless"]) for name, item in codec.items()}
     assert casts == {"d": ("w", True), "b": ("w", False)}
     found = load_file(output)
     for name, tensor in source.items():
@@ -149,7 +149,7 @@ def test_objects_nest_as_deep_as_the_reader_of_pickles_goes(tmp_path, kind):
 
 def test_nothing_is_written_that_a_reader_takes_for_a_bomb(tmp_path, monkeypatch):
     """More constants than the limit for what is stored: refused with what to do, and not left unreadable."""
-    monkeypatch.setattr(derived, "MIN_DERIVED_NBYTES", 1000)
+    monkeypatch.setattr(codec, "MIN_DERIVED_NBYTES", 1000)
     torch.save({"w": torch.randn(1000), "zeros": torch.zeros(16 * 1000)}, tmp_path / "most.pt")
     assert load_file(dedup(tmp_path / "most.pt", fold_constants=True).output)["zeros"].sum() == 0
     torch.save({"w": torch.randn(1000), "zeros": torch.zeros(16 * 1000 + 1)}, tmp_path / "more.pt")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import open_source
+from paramtool.formats.hdf5.into import replaced
 from paramtool.formats.output import Late
 from paramtool.formats.zip.directory import read_directory
-from paramtool.formats.zip.splice import replaced
 from paramtool.model.storage import ByteRange
 
 

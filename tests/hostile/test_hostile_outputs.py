@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from paramtool import dedup, export
-from paramtool.engine.write import _exchange, _leftovers, staging
+from paramtool.engine.write import staging
 from paramtool.errors import FormatError, OutputError
 from tests.patience import PATIENCE
 
@@ -205,7 +205,7 @@ def test_what_a_killed_run_had_taken_away_is_put_back(tmp_path: Path) -> None:
     """Where two names cannot be exchanged, the old folder stands under another name for a moment."""
     source = folder(tmp_path / "in")
     dedup(source, tmp_path / "out")
-    name = _leftovers.temporary_name(str(tmp_path / "out"))
+    name = staging.temporary_name(str(tmp_path / "out"))
     (tmp_path / "out").rename(f"{name}.old")
     Path(name).mkdir()
     with pytest.raises(OutputError, match="exists"):
@@ -218,24 +218,24 @@ def test_what_stood_at_the_place_goes_back_or_is_kept(tmp_path: Path) -> None:
     """What could not be put back has a name of its own, which no run touches."""
     source = folder(tmp_path / "in")
     dedup(source, tmp_path / "out")
-    name = _leftovers.temporary_name(str(tmp_path / "out"))
+    name = staging.temporary_name(str(tmp_path / "out"))
     (tmp_path / "out").rename(f"{name}.old")
-    assert [text for text in _leftovers.clear(str(tmp_path / "out")) if "put back" in text]
+    assert [text for text in staging.clear(str(tmp_path / "out")) if "put back" in text]
     assert (tmp_path / "out" / "model.safetensors").exists()
-    kept = Path(_leftovers.kept_name(name))
+    kept = Path(staging.kept_name(name))
     (tmp_path / "out").rename(kept)
-    assert _leftovers.clear(str(tmp_path / "out")) == []
+    assert staging.clear(str(tmp_path / "out")) == []
     assert (kept / "model.safetensors").exists()
 
 
 def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     one, other = (str(tmp_path / ("x" * 200 + end)) for end in ("1", "2"))
-    name, file = _leftovers.create(one, is_folder=False)
+    name, file = staging.create(one, is_folder=False)
     assert file is not None
     os.close(file)
-    assert _leftovers.clear(other) == []
+    assert staging.clear(other) == []
     assert os.path.exists(name)
-    assert _leftovers.clear(one)
+    assert staging.clear(one)
     assert not os.path.exists(name)
 
 
@@ -244,7 +244,7 @@ def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_exchange, "rename", lambda *names: False)
+    monkeypatch.setattr(staging, "rename", lambda *names: False)
 
 
 @pytest.mark.usefixtures("no_exchange")
@@ -276,13 +276,13 @@ def test_what_arrives_in_a_folder_while_it_is_replaced_is_kept(
     source = folder(tmp_path / "in")
     dedup(source, tmp_path / "out")
     before = sorted((tmp_path / "out").iterdir())
-    old = _exchange.rename
+    old = staging.rename
 
     def rename(a: str, b: str, flag: int) -> bool:
         (tmp_path / "out" / "arrived").write_text("somebody's work")
         return old(a, b, flag) if exchanges else False
 
-    monkeypatch.setattr(_exchange, "rename", rename)
+    monkeypatch.setattr(staging, "rename", rename)
     with pytest.raises(OutputError, match="arrived"):
         dedup(source, tmp_path / "out", force=True)
     assert sorted((tmp_path / "out").iterdir()) == sorted([*before, tmp_path / "out" / "arrived"])
@@ -300,7 +300,7 @@ def test_the_old_folder_is_never_lost(
     (tmp_path / "in" / "model.safetensors").write_bytes((tmp_path / "out" / "model.safetensors").read_bytes())
     inode = (tmp_path / "out").stat().st_ino
     looks, renames = [], []
-    listing, exchange_names, rename = staging._listing, _exchange.rename, os.rename
+    listing, exchange_names, rename = staging._listing, staging.rename, os.rename
 
     def look(path: str) -> dict[str, object]:
         looks.append(path)
@@ -325,7 +325,7 @@ def test_the_old_folder_is_never_lost(
         rename(a, b)
 
     monkeypatch.setattr(staging, "_listing", look)
-    monkeypatch.setattr(_exchange, "rename", exchanged)
+    monkeypatch.setattr(staging, "rename", exchanged)
     monkeypatch.setattr(os, "rename", renamed)
     try:
         dedup(source, tmp_path / "out", force=True)

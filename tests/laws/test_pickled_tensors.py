@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import ParamtoolError
-from paramtool.formats.pickle import _torch_tensor
+from paramtool.formats.pickle import opcodes
 from paramtool.formats.pickle import read as pickle_read
 from paramtool.formats.pickle.machine import Machine
 from paramtool.formats.pickle.values import Global, Instance, PickleLimits
@@ -83,7 +83,7 @@ def plain(value: object, depth: int = 20) -> object:
 def one_by_one(data: bytes) -> Outcome:
     """The outcome where no tensor is run in one step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_torch_tensor, "run", lambda machine, at: 0)
+        patch.setattr(opcodes, "run", lambda machine, at: 0)
         return outcome(data)
 
 
@@ -95,13 +95,13 @@ def test_tensors_of_torch(protocol: int) -> None:
 
 def test_most_tensors_take_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    run = _torch_tensor.run
+    run = opcodes.run
 
     def counted(machine: Machine, at: int) -> int:
         steps.append(run(machine, at))
         return steps[-1]
 
-    monkeypatch.setattr(_torch_tensor, "run", counted)
+    monkeypatch.setattr(opcodes, "run", counted)
     outcome(pickled({f"w{k}": torch.empty(k, 2) for k in range(1000)}))
     assert sum(map(bool, steps)) > 900
 

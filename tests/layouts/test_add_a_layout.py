@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import paramtool
 from paramtool import layouts
 from paramtool.errors import ParamtoolError
-from paramtool.layouts import _toml, own
+from paramtool.layouts import own
 from paramtool.layouts.spec import Spec
 from tests.hostile.command import quick
 from tests.laws.conversions import held, move
@@ -115,7 +115,7 @@ def test_the_entry_point_is_of_the_group_that_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("title", "keys"),
-    [("`[[layout]]`", _toml.LAYOUT), ("`[[layout.form]]`", _toml.FORM), ("a row of `tensors`", _toml.TENSOR)],
+    [("`[[layout]]`", own.LAYOUT), ("`[[layout.form]]`", own.FORM), ("a row of `tensors`", own.TENSOR)],
 )
 def test_the_page_lists_every_key(title: str, keys: dict[str, object]) -> None:
     """The tables of keys are those that the reader knows."""

@@ -504,10 +504,10 @@ def test_a_damaged_source_is_refused(tmp_path: Path, count: int, part: slice) ->
 
 def test_what_is_written_wrong_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """zipfile proves the CRCs: one that is wrong is found before the file is put in its place."""
-    from paramtool.engine.write import _checksums
+    from paramtool.engine.write import writer
 
     path = saved(tmp_path, {"w": torch.randn(100)})
-    monkeypatch.setattr(_checksums, "proved_crc32", lambda target, source: 7)
+    monkeypatch.setattr(writer, "proved_crc32", lambda target, source: 7)
     with pytest.raises(OutputError, match="Bad CRC-32"):
         dedup_command.dedup(path, tmp_path / "out.pt")
     assert os.listdir(tmp_path) == ["in.pt"]

@@ -20,7 +20,7 @@ import transformers
 from paramtool.dialects import scopes
 from paramtool.errors import LayoutError
 from paramtool.parts import config_types, vocabulary, widths
-from paramtool.passes.parts import consistency, layers
+from paramtool.passes.parts import consistency, dialect_change
 from tests.dialects.asking_transformers import (
     as_saved,
     config_of,
@@ -155,7 +155,7 @@ def test_no_class_contradicts_itself(name: str, default: bool) -> None:
     for shapes in forms:
         assert widths.contradictions(shapes, config) == []
         consistency.check(shapes, config)
-        assert layers.check(shapes, config) == []
+        assert dialect_change.check(shapes, config) == []
         assert list(vocabulary.contradictions(shapes, config)) == []
 
 
@@ -197,7 +197,7 @@ def noticed(name: str) -> Mapping[str, bool]:
     ]
     if weights:
         found["part"] = _is_refused([one for one in shapes if one != weights[len(weights) // 2]], config)
-    stacks = {match[1]: int(match[2]) for one in shapes if (match := layers.STACK.match(one))}
+    stacks = {match[1]: int(match[2]) for one in shapes if (match := dialect_change.STACK.match(one))}
     if weights and stacks:
         stack = max(stacks, key=lambda one: stacks[one])
         rest = [one for one in shapes if not one.startswith(f"{stack}.{stacks[stack]}.")]
@@ -215,7 +215,7 @@ def _is_refused(names: list[str], config: Mapping[str, Any]) -> bool:
 
 def _has_layers_missing(names: list[str], config: Mapping[str, Any]) -> bool:
     try:
-        return bool(layers.check(names, config))
+        return bool(dialect_change.check(names, config))
     except LayoutError:
         return True
 

@@ -6,7 +6,7 @@ import pytest
 
 from paramtool.parts.facts import Facts
 from paramtool.parts.sizes import Sizes
-from paramtool.passes.diff.other_sizes import LaidTensor, other_sizes
+from paramtool.passes.diff.part_maps import LaidTensor, other_sizes
 
 PER_HEAD = LaidTensor("{heads: q[head_dim in] k[head_dim in] v[head_dim in]}", 0, 96)
 

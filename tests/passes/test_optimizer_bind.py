@@ -12,8 +12,7 @@ from paramtool.model.objects import EMPTY, Leaf, Mapping, Node, Sequence, Tensor
 from paramtool.model.optimizer import Binding, Group, OptimizerState, Order, Parameter, Slot, StateEntry
 from paramtool.passes.optimizer import copies, read, slots, trainer
 from paramtool.passes.optimizer import order as orders
-from paramtool.passes.optimizer.bind import bind, bind_named
-from paramtool.passes.optimizer.entries import contradictions, entries_of
+from paramtool.passes.optimizer.bind import bind, bind_named, contradictions, entries_of
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from tests.passes.made import Tensors, checkpoint, view
 

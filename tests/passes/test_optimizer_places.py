@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.passes.optimizer.places import PlaceSearch
+from paramtool.passes.optimizer.bind import PlaceSearch
 
 COUNT = 6
 PLACES = st.sets(st.integers(0, COUNT - 1)).map(sorted)

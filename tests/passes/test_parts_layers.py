@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paramtool.errors import LayoutError
-from paramtool.passes.parts import layers
+from paramtool.passes.parts import dialect_change
 
 LLAMA: dict[str, Any] = {"model_type": "llama", "num_hidden_layers": 4}
 OWN = ("self_attn.q_proj.weight", "input_layernorm.weight")
@@ -18,7 +18,7 @@ def names(*which: int, at: str = "model.layers", own: tuple[str, ...] = OWN) -> 
 
 
 def test_all_layers_are_no_contradiction() -> None:
-    assert layers.check(names(0, 1, 2, 3), LLAMA) == []
+    assert dialect_change.check(names(0, 1, 2, 3), LLAMA) == []
 
 
 @pytest.mark.parametrize(
@@ -29,27 +29,27 @@ def test_all_layers_are_no_contradiction() -> None:
 )  # fmt: skip
 def test_another_number_of_layers(there: tuple[int, ...], says: str) -> None:
     with pytest.raises(LayoutError) as error:
-        layers.check(names(*there), LLAMA)
+        dialect_change.check(names(*there), LLAMA)
     assert says in error.value.message
 
 
 def test_a_model_type_that_is_not_known_is_a_warning() -> None:
     config = {**LLAMA, "model_type": "mine"}
-    (line,) = layers.check(names(0, 1, 3), config)
+    (line,) = dialect_change.check(names(0, 1, 3), config)
     assert "has 3 of them: no 2" in line
-    (line,) = layers.check([*names(0, 1, 2, 3), "model.layers.1.self_attn.q_norm.weight"], config)
+    (line,) = dialect_change.check([*names(0, 1, 2, 3), "model.layers.1.self_attn.q_norm.weight"], config)
     assert line == "'model.layers.0' has no 'self_attn.q_norm.weight' (and 2 layers like it); 'model.layers.1' has"
 
 
 def test_a_number_that_no_model_has() -> None:
-    assert layers.check(names(0), {**LLAMA, "num_hidden_layers": 10**12}) == []
+    assert dialect_change.check(names(0), {**LLAMA, "num_hidden_layers": 10**12}) == []
 
 
 @pytest.mark.parametrize("name", ["self_attn.q_norm.weight", "post_attention_layernorm.weight", "mlp.extra"])
 @pytest.mark.parametrize("which", [(1,), (0, 1, 3)], ids=["one has it", "one lacks it"])
 def test_what_not_all_layers_have(name: str, which: tuple[int, ...]) -> None:
     with pytest.raises(LayoutError, match=rf"has no '{name}'"):
-        layers.check([*names(0, 1, 2, 3), *names(*which, own=(name,))], LLAMA)
+        dialect_change.check([*names(0, 1, 2, 3), *names(*which, own=(name,))], LLAMA)
 
 
 PREDICTS = [*names(4), "model.layers.4.eh_proj.weight", "model.layers.4.enorm.weight"]
@@ -57,11 +57,11 @@ PREDICTS = [*names(4), "model.layers.4.eh_proj.weight", "model.layers.4.enorm.we
 
 def test_layers_that_predict_further_tokens() -> None:
     """By their names, or by a key of the config; they have more than the others."""
-    assert layers.check([*names(0, 1, 2, 3), *PREDICTS], LLAMA) == []
+    assert dialect_change.check([*names(0, 1, 2, 3), *PREDICTS], LLAMA) == []
     said = {**LLAMA, "num_nextn_predict_layers": 1}
-    assert layers.check(names(0, 1, 2, 3, 4), said) == []
+    assert dialect_change.check(names(0, 1, 2, 3, 4), said) == []
     with pytest.raises(LayoutError, match="has 1 more"):
-        layers.check(names(0, 1, 2, 3, 4), {**said, "num_nextn_predict_layers": 0})
+        dialect_change.check(names(0, 1, 2, 3, 4), {**said, "num_nextn_predict_layers": 0})
 
 
 SORTS = {**LLAMA, "layer_types": ["sliding_attention", "full_attention"] * 2}
@@ -69,9 +69,9 @@ SORTS = {**LLAMA, "layer_types": ["sliding_attention", "full_attention"] * 2}
 
 def test_layers_of_two_sorts_are_not_compared() -> None:
     sinks = names(0, 2, own=("self_attn.sinks",))
-    assert layers.check([*names(0, 1, 2, 3), *sinks], SORTS) == []
+    assert dialect_change.check([*names(0, 1, 2, 3), *sinks], SORTS) == []
     with pytest.raises(LayoutError, match=r"'model\.layers\.2' has no 'self_attn\.sinks'"):
-        layers.check([*names(0, 1, 2, 3), *sinks[:1]], SORTS)
+        dialect_change.check([*names(0, 1, 2, 3), *sinks[:1]], SORTS)
 
 
 def test_model_types_whose_layers_differ() -> None:
@@ -80,14 +80,14 @@ def test_model_types_whose_layers_differ() -> None:
     blocks = names(0, 1, at="encoder.block", own=own)
     bias = ["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
     config = {"model_type": "t5", "num_layers": 2}
-    assert layers.check([*blocks, *bias], config) == []
+    assert dialect_change.check([*blocks, *bias], config) == []
     with pytest.raises(LayoutError, match=r"'encoder\.block\.1' has no 'layer\.0\.layer_norm\.weight'"):
-        layers.check([*blocks[:-1], *bias], config)
+        dialect_change.check([*blocks[:-1], *bias], config)
     modern = names(0, 1, 2, 3, own=("attn.Wqkv.weight", "attn_norm.weight"))
     modern.remove("model.layers.0.attn_norm.weight")
-    assert layers.check(modern, {**LLAMA, "model_type": "modernbert"}) == []
+    assert dialect_change.check(modern, {**LLAMA, "model_type": "modernbert"}) == []
     with pytest.raises(LayoutError, match=r"'model\.layers\.0' has no 'attn_norm\.weight'"):
-        layers.check(modern, LLAMA)
+        dialect_change.check(modern, LLAMA)
 
 
 def test_two_blocks_that_are_one_layer() -> None:
@@ -97,19 +97,19 @@ def test_two_blocks_that_are_one_layer() -> None:
     file = [f"backbone.layers.{k}.mixer.{parts[k % 2]}.weight" for k in range(4)]
     memory = [f"model.layers.{k}.{at}.weight" for k in range(2) for at in ("self_attn.q_proj", "mlp.up_proj")]
     for names_of in (file, memory):
-        assert layers.check(names_of, config) == []
+        assert dialect_change.check(names_of, config) == []
         with pytest.raises(LayoutError, match=r"config\.json says [42] layers"):
-            layers.check(names_of[:-2], config)
+            dialect_change.check(names_of[:-2], config)
 
 
 def test_quantised_layers_may_be_left_as_they_are() -> None:
     own = names(1, 2, 3, own=("self_attn.k_scale",))
     config = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
-    assert layers.check([*names(0, 1, 2, 3), *own], config) == []
+    assert dialect_change.check([*names(0, 1, 2, 3), *own], config) == []
     with pytest.raises(LayoutError, match="k_norm"):
-        layers.check([*names(0, 1, 2, 3), *names(1, own=("self_attn.k_norm.weight",))], config)
+        dialect_change.check([*names(0, 1, 2, 3), *names(1, own=("self_attn.k_norm.weight",))], config)
 
 
 def test_adapters_of_some_layers() -> None:
     """An adapter need not have factors in all layers."""
-    assert layers.check(["model.layers.2.self_attn.q_proj.lora_A.weight"], LLAMA) == []
+    assert dialect_change.check(["model.layers.2.self_attn.q_proj.lora_A.weight"], LLAMA) == []

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
-from paramtool.commands.diff.comparing import Comparing
-from paramtool.commands.diff.tied_parts import MadeFrom
+from paramtool.commands.diff import explained
+from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
+from paramtool.commands.diff.compounds import compounds, other_scales
+from paramtool.commands.diff.folds import folds
+from paramtool.commands.diff.graphs import stored_once
+from paramtool.commands.diff.kept_sums import kept_sums
+from paramtool.commands.diff.lines import by_lines
+from paramtool.commands.diff.made import MadeByTables
+from paramtool.commands.diff.recorded import recorded
+from paramtool.commands.diff.renames import by_content, by_later_renames, tiny
+from paramtool.commands.diff.rest import Rest
+from paramtool.commands.diff.settled import Settled
+from paramtool.commands.diff.taken import taken, taken_as_casts
+from paramtool.commands.diff.tied_parts import LostTie, MadeFrom
 from paramtool.commands.diff.ties import ties
-from paramtool.commands.diff.warned import warnings
+from paramtool.commands.diff.unread import unread
 from paramtool.commands.opening import Allowed, opened
-from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
+from paramtool.commands.progress import MEMORY_NBYTES, Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.commands.training_state import training_state
-from paramtool.engine.compare.sides import Sides
+from paramtool.dialects import NAMES as DIALECTS
+from paramtool.engine.compare.cast_verdicts import ROUNDING, CastPair
+from paramtool.engine.compare.sides import Sides, WindowPair
 from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
@@ -26,8 +41,11 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
     CAST,
+    CHANGED,
     DEQUANTISED,
     LAYOUT,
+    LED_BACK,
+    RECORD,
     RENAMED,
     ROUNDED,
     SAME,
@@ -37,6 +55,16 @@ from paramtool.model.diff import (
 )
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.model.view import View
+from paramtool.passes.diff.exchanges import exchanged
+from paramtool.passes.diff.numbering import (
+    layer_place,
+    number_words,
+    numberless,
+    numbers,
+    renumbered,
+    without_number_words,
+)
 from paramtool.passes.module_versions import version_differences, without_versions
 from paramtool.passes.nesting import nesting_differences
 
@@ -215,3 +243,309 @@ def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterato
     """Objects that only the first has, where the format of the second has no room for them."""
     if notes and not named_objects(b):
         yield from (f"object {key!r}: in A only" for key in named_objects(a))
+
+
+# --- What a comparison warns of: the same weights, and yet a model that takes names as they are may compute other thin
+#
+# None of it is a difference of the weights, so it changes no exit code; `--strict` refuses all of it.
+
+
+_TURNED = re.compile(r"transposed|negated|backwards|axes \([0-9, ]+\)")
+"""What `how` says of maps that are the same for all rows."""
+KERNELS = ("kernel", "vars/0")
+"""How the names of kernels end that Flax and Keras store, in one order of axes for all layers of a type."""
+_IN_SEQUENCE = re.compile(r"(?<![^.])[0-9]+\.[^.]+$")
+"""The numbers of torch's Sequential: its layers can be of any type."""
+SHOWN = 3
+"""How many names a warning shows."""
+
+
+def warnings(
+    tensors: Sequence[TensorDiff], without_room: Sequence[LostTie], otherwise: Mapping[str, str]
+) -> Iterator[str]:
+    """The warnings, in sentences.
+
+    `without_room` are ties that one of the two has no room for, `otherwise` tensors of recurrent networks with the map
+    of a layout that does not make them.
+    """
+    yield from _without_room(without_room)
+    yield from _moved_in_place(tensors)
+    yield from _unlike_others(tensors)
+    yield from _unlike_layouts(tensors, otherwise)
+    yield from _exchanged(tensors)
+    yield from _calculated_with(tensors)
+
+
+def _without_room(lost: Sequence[LostTie]) -> Iterator[str]:
+    """Ties of tensors that one tensor of the other side holds."""
+    for side, other in (("A", "B"), ("B", "A")):
+        names = [f"{one.olds[0]} = {one.olds[1]}" if one.olds else f"{one.other} = {one.name}"
+                 for one in lost if one.where == side]  # fmt: skip
+        if names:
+            yield (
+                f"{plural(len(names), f'tie of {side} is', f'ties of {side} are')} not in {other}, which has the"
+                f" numbers of both in one tensor and no room for a tie (--strict refuses them): {some(names, SHOWN)}"
+            )
+
+
+def _moved_in_place(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors whose numbers moved under one name and shape, by no dialect: to a loader, that is another model."""
+    moved = (one for one in tensors if one.kind in (LAYOUT, CAST, ROUNDED) and one.how and one.layout not in DIALECTS)
+    names = [one.b[0] for one in moved if one.b and one.a == one.b and one.shapes[0] == one.shapes[1]]
+    if names:
+        many = plural(len(names), "tensor has its", "tensors have their")
+        yield (
+            f"{many} numbers in other places under the same name and shape, by a map that gives all bytes of B: the"
+            " weights are the same in another layout, but a model that reads these names without the map computes"
+            f" something else (--strict refuses them): {some(names, SHOWN)}"
+        )
+
+
+def _unlike_others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors of few layers that are the same by another map than those of the other layers: one of them is wrong."""
+    layers: dict[object, dict[str, list[str]]] = {}
+    for one in tensors:
+        if one.a and one.b and one.kind in LED_BACK and one.layout != RECORD:
+            name = one.b[0]
+            if number_words(name) and not _IN_SEQUENCE.search(name):
+                by_map = layers.setdefault(without_number_words(name), {})
+                by_map.setdefault((one.layout or "rows") if one.how else "", []).append(name)
+            olds = () if name.endswith(KERNELS) else tuple(map(layer_place, one.a))
+            axes = sum(size > 1 for size in one.shapes[1] or ())
+            by_map = layers.setdefault((layer_place(name), olds, axes), {})
+            by_map.setdefault(_map_word(one), []).append(name)
+    found: dict[str, None] = {}
+    for by_map in layers.values():
+        most = max(map(len, by_map.values()))
+        usual = [word for word, own in by_map.items() if len(own) == most]
+        found |= {name: None for word, own in by_map.items() if [word] != usual for name in own}
+    names = [*found]
+    if names:
+        many = plural(len(names), "tensor is", "tensors are")
+        yield f"{many} the same by another map than those of other layers (--strict refuses them): {some(names, SHOWN)}"
+
+
+def _unlike_layouts(tensors: Sequence[TensorDiff], otherwise: Mapping[str, str]) -> Iterator[str]:
+    """Tensors of recurrent networks in both, with exchanged gates or of another matrix."""
+    led = [one for one in tensors if one.b and one.a and one.kind in LED_BACK and one.kind != SAME and not one.layout]
+    names = [one.b[0] for one in led if one.b[0] in otherwise]
+    if names:
+        many = plural(len(names), "tensor of a recurrent network is", "tensors of recurrent networks are")
+        yield (
+            f"{many} the same by another map than that of the layouts ({otherwise[names[0]]}): a program that reads B"
+            f" computes something else (--strict refuses them): {some(names, SHOWN)}"
+        )
+
+
+def _map_word(one: TensorDiff) -> str:
+    """What is the same in the maps of all layers: the layout, or the order of axes; empty for none."""
+    if one.layout or not one.how:
+        return one.layout
+    return " ".join(_TURNED.findall(one.how)) or "rows"
+
+
+def _calculated_with(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Floating point of two graphs under one name that differs, and is no weight: a scale, a limit."""
+    names = [
+        one.b[0]
+        for one in tensors
+        if one.kind == GRAPH and one.change and one.change.largest and one.dtypes[1].startswith(ROUNDING)
+    ]
+    if names and all(one.kind in (*LED_BACK, GRAPH) for one in tensors):
+        many = plural(len(names), "number of the graph differs", "numbers of the graph differ")
+        yield (
+            f"{many}: the weights are the same, the model computes something else (--strict refuses it):"
+            f" {some(names, SHOWN)}"
+        )
+
+
+def _exchanged(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors under new names that are in each other's places, by the rename that the other tensors show."""
+    found: Mapping[str, TensorDiff] = {
+        one.b[0]: one
+        for one in tensors
+        if one.a and one.b and one.kind in LED_BACK and one.is_unique and one.layout != RECORD
+    }
+    if all(one.kind == SAME for one in found.values()):
+        return
+
+    def is_alike(x: str, y: str) -> bool:
+        return (found[x].dtypes[1], found[x].shapes[1]) == (found[y].dtypes[1], found[y].shapes[1])
+
+    names = exchanged([(one.a[0], new) for new, one in found.items()], is_alike)
+    if names:
+        many = plural(len(names), "tensor is", "tensors are")
+        yield (
+            f"{many} in the place of another one, by the rename that the other tensors show: the weights are the same"
+            " under other names, but a model that reads these names by that rename computes something else"
+            f" (--strict refuses them): {some(names, SHOWN)}"
+        )
+
+
+# --- The comparison of two open checkpoints: each step settles some tensors, and leaves the others to the next -------
+
+
+class Comparing(Settled):
+    """The comparison of two open checkpoints: each step settles some tensors, and leaves the others to the next."""
+
+    def all(self, progress: Progress) -> tuple[TensorDiff, ...]:
+        """Every verdict, in the order of the second checkpoint; then what only the first has."""
+        made, rest = MadeByTables(self), Rest(self)
+        with progress("diff", sum(view.nbytes for view in self.b.values())) as advance:
+            self._by_name(advance)
+        if self.left_b:
+            taken(self)
+        if self.left_b:
+            by_content(self)
+        if self.left_b:
+            casts_by_name(self)
+            taken_as_casts(self)
+        if self.left_b:
+            casts(self)
+        if self.left_b or self.left_a:
+            made.by_tables()
+        elif any(one.kind == RENAMED for one in self.found.values()):
+            made.look_at_networks()
+        if self.left_b:
+            made.by_parts()
+        if self.left_a or self.left_b or self.taken or any(one.kind not in LED_BACK for one in self.found.values()):
+            self.as_made = recorded(self)
+        if self.left_b:
+            reshaped(self)
+        if self.left_b:
+            by_content(self, is_squeezed=True)
+        if self.left_b:
+            by_lines(self, made, progress)
+        if self.left_b:
+            by_later_renames(self)
+            casts_by_renames(self)
+        if self.left_b:
+            self._by_reasons()
+            made.constants()
+            folds(self)
+            tiny(self)
+        self.cut_with_others()
+        stored_once(self)
+        if self.left_b:
+            changed_layers(self)
+        self.left_b |= self.taken
+        rest.settle()
+        made.strays()
+        unread(self)
+        self._compounds()
+        order = [*self.b, *(name for name in self.found if name not in self.b)]
+        return (*(self.found[name] for name in order if name in self.found), *self.gone)
+
+    def _by_name(self, advance: Advance) -> None:
+        """Tensors of one name, type and shape that hold the same bytes."""
+        pairs = {
+            name: WindowPair(old, self.b[name])
+            for name, old in self.a.items()
+            if name in self.b and (old.dtype, old.shape) == (self.b[name].dtype, self.b[name].shape)
+        }
+        same = self.sides.same(pairs.values(), advance)
+        for name, pair in pairs.items():
+            if same[pair]:
+                self.settle(SAME, [name], name)
+
+    def _by_reasons(self) -> None:
+        """Tensors whose numbers changed for a reason that both show: norms stored less 1, sums that A holds."""
+        pairs = list(self._pairs_by_name())
+        left = self.left_a, self.left_b
+        for one in [*explained.norms(pairs, left, self.sides),
+                    *explained.read_back(self.checkpoints, self.networks, left, self.sides),
+                    *kept_sums(self)]:  # fmt: skip
+            if one.name not in self.left_b:
+                continue
+            change = None
+            if self.a[one.olds[0]].shape == self.b[one.name].shape and len(one.olds) == 1:
+                (change,) = self.sides.changes([[WindowPair(self.a[one.olds[0]], self.b[one.name])]])
+            self.settle(CHANGED, one.olds, one.name, how=one.how, layout=one.layout, change=change)
+
+    def _pairs_by_name(self) -> Iterator[tuple[str, str]]:
+        """(tensor of the first, tensor of the second) without verdicts, of one name or of a name that others show."""
+        renames = self.renames()
+        for name in self.left_a:
+            new = next((one for one in (name, *renames.of(name)) if one in self.left_b), None)
+            if new is not None:
+                yield name, new
+
+    def _compounds(self) -> None:
+        """What no byte shows: facts of compounds, entries of headers, and signs that only one has."""
+        for one in list(compounds(self)):
+            if one.b:
+                known = self.found.get(one.b[0])
+                self.found[one.b[0]] = known if known is not None and known.kind not in LED_BACK else one
+            else:
+                self.gone.append(one)
+        for one in other_scales(*self.checkpoints, [*self.found.values()]):
+            self.found[one.b[0]] = one
+
+
+# --- Tensors that changed, by the map that the same tensor of another layer shows ------------------------------------
+#
+# proved    q_proj, k_proj and v_proj of layers 0, 1 and 3  ->  qkv of layers 0, 1 and 3
+# changed   those of layer 2 -> qkv of layer 2, by the same windows: how many elements differ, and how far
+
+
+MAX_TRIED = 8
+"""Twins that are tried for a tensor."""
+
+
+def changed_layers(state: Settled) -> None:
+    """Settle what is left and has a proved twin: of the same types and shapes, under the same names but for numbers."""
+    proved: dict[str, list[TensorDiff]] = {}
+    for name in state.pairs:
+        if state.found[name].kind in LED_BACK:
+            proved.setdefault(numberless(name), []).append(state.found[name])
+    for twins in proved.values():
+        if any(numbers(old) != numbers(one.b[0]) for one in twins for old in one.a):  # 0, 2, 4 as 0, 1, 2
+            twins.clear()
+    found: dict[str, tuple[TensorDiff, list[WindowPair], dict[str, str]]] = {}
+    for name, view in state.left_b.items():
+        for one in proved.get(numberless(name), ())[:MAX_TRIED]:
+            olds = {old: renumbered(old, numbers(name)) for old in one.a if numbers(old) == numbers(one.b[0])}
+            if len(olds) < len(one.a) or not _are_alike(state, olds, one.b[0], view):
+                continue
+            windows = {old: (state.a[old], state.a[other]) for old, other in olds.items()}
+            moved = (_moved(pair, windows, (state.b[one.b[0]], view)) for pair in state.pairs[one.b[0]])
+            found[name] = one, [pair for pair in moved if pair is not None], olds
+            break
+    changes = state.sides.changes([pairs for _, pairs, _ in found.values()])
+    for (name, (one, pairs, olds)), change in zip(found.items(), changes, strict=True):
+        for other in olds.values():
+            state.use(other, [pair.a for pair in pairs if _holds(state.a[other], pair.a)])
+        if not change.elements:  # constants, which the map of the other layers proves
+            state.settle(one.kind, olds.values(), name, how=f"{one.how}, as {one.b[0]!r}", layout=one.layout)
+            continue
+        how = f"{one.how}, as {one.b[0]!r}, but for other numbers"
+        change = change._replace(rows=(), row_count=0)  # those of the windows are no rows of the whole
+        state.settle(CHANGED, olds.values(), name, how=how, layout=one.layout, change=change)
+
+
+def _are_alike(state: Settled, olds: dict[str, str], proved: str, view: View) -> bool:
+    """Whether the tensors of two layers have the same types and shapes, and those of the first are not all used."""
+    if not all(other in state.left_a or (other in state.a and state.unread(other)) for other in olds.values()):
+        return False
+    pairs = [(state.b[proved], view), *((state.a[old], state.a[other]) for old, other in olds.items())]
+    return all((one.dtype, one.shape, one.strides) == (other.dtype, other.shape, other.strides) for one, other in pairs)
+
+
+def _moved(pair: CastPair, olds: dict[str, tuple[View, View]], news: tuple[View, View]) -> WindowPair | None:
+    """The same windows on the tensors of another layer."""
+    here = next((both for both in olds.values() if _holds(both[0], pair.a)), None)
+    return None if here is None else WindowPair(_on(pair.a, *here), _on(pair.b, *news))
+
+
+def _holds(whole: View, window: View) -> bool:
+    return (
+        whole.storage == window.storage
+        and whole.byte_start <= window.byte_start
+        and window.byte_stop <= whole.byte_stop
+    )
+
+
+def _on(window: View, whole: View, other: View) -> View:
+    """A window on one tensor as that on another one of the same strides."""
+    offset = window.offset - whole.offset + other.offset
+    return View(other.storage, window.dtype, offset, window.shape, window.strides)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import isfinite
+from typing import NamedTuple
 
 from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.report.differences import (
@@ -17,19 +19,19 @@ from paramtool.commands.report.differences import (
     verdicts,
 )
 from paramtool.commands.report.modules import separator_of, tree
-from paramtool.commands.report.moves import MoveFigure, move_figures
 from paramtool.commands.report.page import MAX_ROWS, finding_list, module_table
-from paramtool.commands.report.ties import TieChange, changes
+from paramtool.commands.report.sharing import NUMBERS, SharedGroup, group
 from paramtool.drawing.document import Column, PageSection, figure, folded, paragraph, table, treemap
 from paramtool.drawing.markup import EMPTY, Markup, breakable, joined, tag
-from paramtool.drawing.ribbons import ribbons
+from paramtool.drawing.palette import SERIES
+from paramtool.drawing.ribbons import Ribbon, ribbons
 from paramtool.drawing.rows import key
 from paramtool.drawing.strips import heat, shares, stacked
 from paramtool.drawing.wires import wired
 from paramtool.errors import plural
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, TensorDiff, counts
+from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, LinePlace, TensorDiff, counts
 from paramtool.model.display import size
 
 MAX_TIES, MAX_MAPS = 12, 16
@@ -210,3 +212,263 @@ def _map(one: MoveFigure) -> Markup:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# --- Maps between layouts as figures: which rows of A's tensors became which of B's ----------------------------------
+
+
+OWN_TINTS = len(SERIES) - 1
+"""Things of one figure that have a tint each."""
+
+
+class MoveFigure(NamedTuple):
+    """Tensors of B, and those of A that they are made of."""
+
+    names: tuple[str, ...]
+    """Of B's tensors."""
+    how: str
+    above: tuple[int, ...]
+    """How many rows or columns each tensor of A has."""
+    below: tuple[int, ...]
+    """The same of B's."""
+    ribbons: tuple[Ribbon, ...]
+    tints: tuple[tuple[str, str], ...]
+    """(tint, what has it), where colours are tensors."""
+    a_words: str
+    b_words: str
+    alike: int
+    """How many others look like it, but for numbers in names."""
+
+
+def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
+    """A figure for each kind of map; those of layers that look alike are one.
+
+    Tensors that are made of the same ones are in one figure.  A map of one whole tensor to one whole tensor, such as a
+    transpose, has none: there is nothing to see.
+    """
+    made: dict[tuple[str, ...], list[TensorDiff]] = {}
+    for one in found:
+        if one.moves:
+            made.setdefault(tuple(sorted({move.old for move in one.moves})), []).append(one)
+    alike: dict[object, list[list[TensorDiff]]] = {}
+    for diffs in made.values():
+        first = diffs[0].moves[0]
+        if len(diffs) > 1 or len(diffs[0].moves) > 1 or not first.length == first.here.of == first.there.of:
+            # What maps that look alike have in common.
+            alike.setdefault(
+                (
+                    tuple(
+                        (
+                            NUMBERS.sub("*", one.b[0]),
+                            tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves),
+                        )
+                        for one in diffs
+                    )
+                ),
+                [],
+            ).append(diffs)
+    return [_figure(same[0], len(same) - 1) for same in alike.values()]
+
+
+def _figure(diffs: Sequence[TensorDiff], alike: int) -> MoveFigure:
+    olds = {move.old: move.here for one in diffs for move in one.moves}
+    news = {one.b[0]: one.moves[0].there for one in diffs}
+    tints = _tints(diffs, list(olds), list(news))
+    a_names, b_names = _ends(olds), _ends(news)
+    ribbons = tuple(
+        Ribbon(
+            (list(olds).index(move.old), move.here.start), (k, move.there.start), move.length, tint,
+            a_names.get(move.old) or lines(move.here, move.length), b_names.get(one.b[0]) or a_names.get(move.old)
+            or lines(move.there, move.length),
+            f"{lines(move.here, move.length)} of {move.old}: {lines(move.there, move.length)} of {one.b[0]}",
+        )
+        for k, one in enumerate(diffs)
+        for move, tint in zip(one.moves, tints[k], strict=True)
+    )  # fmt: skip
+    key = {move.old if len(olds) > 1 else one.b[0]: tint for k, one in enumerate(diffs)
+           for move, tint in zip(one.moves, tints[k], strict=True)}  # fmt: skip
+    return MoveFigure(
+        tuple(news), diffs[0].how, tuple(place.of for place in olds.values()),
+        tuple(place.of for place in news.values()), ribbons,
+        tuple((tint, name) for name, tint in key.items()) if len(olds) > 1 or len(news) > 1 else (),
+        _words(olds), _words(news), alike,
+    )  # fmt: skip
+
+
+def _tints(diffs: Sequence[TensorDiff], olds: list[str], news: list[str]) -> list[list[str]]:
+    """For each move: of several tensors of A or of B each has one.
+
+    Of a single tensor each move has its own, or those that go up together have one.
+    """
+    if len(olds) > 1:
+        return [[_tint(olds.index(move.old)) for move in one.moves] for one in diffs]
+    if len(news) > 1:
+        return [[_tint(k)] * len(one.moves) for k, one in enumerate(diffs)]
+    moves = diffs[0].moves
+    if len(moves) <= OWN_TINTS:
+        return [[_tint(k) for k in range(len(moves))]]
+    found, group = [0], 0
+    for last, one in pairwise(moves):
+        group += one.here.start < last.here.start
+        found.append(group)
+    return [[_tint(group) for group in found]]
+
+
+def _tint(k: int) -> str:
+    return SERIES[k] if k < OWN_TINTS else SERIES[-1]
+
+
+def _ends(places: dict[str, LinePlace]) -> dict[str, str]:
+    """The last words of names, where there are several."""
+    return {name: _last(name) for name in places} if len(places) > 1 else {}
+
+
+def _words(places: dict[str, LinePlace]) -> str:
+    """What the strips of one side are."""
+    kinds = dict.fromkeys("columns" if place.is_column else "rows" for place in places.values())
+    names = plural(len(places), "tensor") if len(places) > 1 else next(iter(places))
+    return f"{' and '.join(kinds)} of {names}"
+
+
+def lines(place: LinePlace, length: int) -> str:
+    """Rows or columns in words.
+
+    >>> lines(LinePlace(3, 8), 2), lines(LinePlace(3, 8, True), 1)
+    ('rows 3 to 4', 'column 3')
+    """
+    what = "column" if place.is_column else "row"
+    return f"{what} {place.start}" if length == 1 else f"{what}s {place.start} to {place.start + length - 1}"
+
+
+def _last(name: str) -> str:
+    """The last words of a name."""
+    words = name.split(".")
+    return ".".join(words[-2:]) if words[-1] in ("weight", "bias") else words[-1]
+
+
+# --- What changed in sharing between two checkpoints: names that share memory in one of them only --------------------
+
+
+MAX_OWNERS = 6
+"""Stored tensors of one side that are drawn."""
+
+
+class TieChange(NamedTuple):
+    """Names that share memory otherwise in the two checkpoints, as each stores them."""
+
+    a: tuple[SharedGroup, ...]
+    b: tuple[SharedGroup, ...]
+    left_out: int
+    """Stored tensors that are not drawn."""
+    alike: int
+    """How many others look like it, but for numbers in names."""
+
+
+def changes(a: AliasGraph, b: AliasGraph, tensors: Sequence[TensorDiff]) -> list[TieChange]:
+    """The changes, of names that at least one group has in common with the other checkpoint.
+
+    A name of the first is that of the second which holds the same bytes, as `diff` found.
+    """
+    renamed = {one.a[0]: one.b[0] for one in tensors if len(one.a) == len(one.b) == 1}
+    mine, theirs = _sets(a, renamed), _sets(b, {})
+    made = [
+        _change((a, b), (mine, theirs), names)
+        for names in _components(mine, theirs)
+        if (_partition(mine, names) != _partition(theirs, names))
+        and any(name in mine and name in theirs for name in names)
+    ]
+    alike: dict[object, list[TieChange]] = {}
+    for one in made:
+        # What two changes that look alike have in common.
+        alike.setdefault(
+            (
+                tuple(
+                    tuple(
+                        (
+                            NUMBERS.sub("*", made.owner),
+                            made.words,
+                            tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires),
+                        )
+                        for made in side
+                    )
+                    for side in (one.a, one.b)
+                )
+            ),
+            [],
+        ).append(one)
+    return [same[0]._replace(alike=len(same) - 1) for same in alike.values()]
+
+
+class _SideName(NamedTuple):
+    own: str
+    """The name in its own checkpoint."""
+    alias_set: str
+
+
+def _sets(graph: AliasGraph, renamed: Mapping[str, str]) -> dict[str, _SideName]:
+    return {renamed.get(name, name): _SideName(name, one.alias_set) for name, one in graph.names.items()}
+
+
+def _components(*sides: Mapping[str, _SideName]) -> Iterator[tuple[str, ...]]:
+    """Names that share memory with each other in either checkpoint, directly or through others."""
+    heads: dict[str, str] = {}
+
+    def head(name: str) -> str:
+        while heads.setdefault(name, name) != name:
+            heads[name] = name = heads[heads[name]]
+        return name
+
+    for side in sides:
+        first: dict[str, str] = {}
+        for name, one in side.items():
+            heads[head(name)] = head(first.setdefault(one.alias_set, name))
+    found: dict[str, list[str]] = {}
+    for name in heads:
+        found.setdefault(head(name), []).append(name)
+    yield from (tuple(names) for names in found.values() if len(names) > 1)
+
+
+def _partition(side: Mapping[str, _SideName], names: Iterable[str]) -> set[frozenset[str]]:
+    groups: dict[str, set[str]] = {}
+    for name in names:
+        if name in side:
+            groups.setdefault(side[name].alias_set, set()).add(name)
+    return set(map(frozenset, groups.values()))
+
+
+def _change(
+    graphs: tuple[AliasGraph, AliasGraph], sides: tuple[Mapping[str, _SideName], Mapping[str, _SideName]],
+    names: Sequence[str],
+) -> TieChange:  # fmt: skip
+    a, b = (
+        list(_drawn(graph, side, other, names, letter=letter))
+        for graph, side, other, letter in zip(graphs, sides, sides[::-1], "AB", strict=True)
+    )
+    left_out = max(0, len(a) - MAX_OWNERS) + max(0, len(b) - MAX_OWNERS)
+    return TieChange(tuple(a[:MAX_OWNERS]), tuple(b[:MAX_OWNERS]), left_out, 0)
+
+
+def _drawn(
+    graph: AliasGraph, side: Mapping[str, _SideName], other: Mapping[str, _SideName], names: Sequence[str], *,
+    letter: str,
+) -> Iterator[SharedGroup]:  # fmt: skip
+    """The stored tensors of some names; marked are names that the other checkpoint lacks or does not tie to these."""
+    keys = {side[name].own: name for name in names if name in side}
+    owners: dict[str, list[str]] = {}
+    for own in keys:
+        owners.setdefault(graph.names[own].owner, []).append(own)
+    for owner, members in owners.items():
+        made = group(owner, [graph.names[own] for own in members], graph)
+        first = keys[members[0]]
+        marks = {own: _mark(keys[own], first, other, letter) for own in members}
+        wires = tuple(wire._replace(mark=marks[wire.name]) for wire in made.wires)
+        is_alone = [wire.name for wire in wires if not wire.mark] == [made.owner] and len(wires) == 1
+        words = f"{made.words}, shares no memory" if is_alone else made.words
+        yield made._replace(words=words, wires=() if is_alone else wires)
+
+
+def _mark(name: str, first: str, other: Mapping[str, _SideName], letter: str) -> str:
+    if name not in other:
+        return f"in {letter} only"
+    is_tied = first in other and other[first].alias_set == other[name].alias_set
+    return "" if name == first or is_tied else f"tied in {letter} only"

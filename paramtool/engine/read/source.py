@@ -8,37 +8,42 @@ and everything else in place.
 from __future__ import annotations
 
 import os
+import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from paramtool.engine.read.assembled import Assembly
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
-from paramtool.engine.read.decoding import argument, is_made, kept, repeated, repetitions, swapped, unpacked
 from paramtool.engine.read.elements import ELEMENTS, Elements, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
-from paramtool.engine.read.spool import Spool
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, OutputError
 from paramtool.formats.files import read_at, read_bytes
+from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import Budget
 from paramtool.model.plan import Target
 from paramtool.model.storage import (
     Assembled,
+    Backing,
     ByteRange,
     Cast,
     Constant,
     Encoded,
     Inline,
+    Part,
     Ranges,
     SourceFile,
     Storage,
 )
-from paramtool.model.view import View
+from paramtool.model.tiling import within
+from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -393,3 +398,245 @@ class Source:
             for at in range(start, stop, BLOCK_NBYTES)
         )
         yield from unpacked(raw, backing, f"{file.name}: storage {storage.id}", nbytes)
+
+
+# --- Bytes of an assembled tensor, collected from its parts when they are asked for; nothing is stored in between ----
+#
+#     the tensor, row-major      0 1 2 3 | 4 5 6 7        here   boxes of it: columns 0-1, and columns 2-3
+#     asked: bytes of 2 to 5         2 3   4 5            there  each box in a storage of its own
+#
+# The elements that are asked for are boxes of each part, and each box is read from the storage where it is.  Where
+# the parts are runs of bytes, as shards of rows are, a writer asks for the runs and copies each from its file.
+
+
+BYTE = DTYPES["uint8"]
+Fill = Callable[[int, int, memoryview], None]
+"""Fills a buffer with the bytes of a storage: its number, where they begin, and the buffer."""
+Take = Callable[[View, tuple[slice, ...]], "Array"]
+"""The elements of a box of a window, as an array of raw elements."""
+
+
+class Assembly:
+    """The parts of an assembled tensor, in the order in which they begin."""
+
+    __slots__ = ("_parts", "_reach", "_starts")
+
+    def __init__(self, backing: Assembled) -> None:
+        self._parts = sorted((part for part in backing.parts if part.here.numel), key=lambda part: part.here.byte_start)
+        self._starts = [part.here.byte_start for part in self._parts]
+        self._reach = list(accumulate((part.here.byte_stop for part in self._parts), max))
+        """For each part, the last byte of it and of all before it."""
+
+    def storages(self) -> list[int]:
+        """The numbers of the storages that it is read from, each once."""
+        return list(dict.fromkeys(int(part.there.storage) for part in self._parts))
+
+    def runs(self, start: int, stop: int) -> list[View]:
+        """Windows of bytes on other storages that are bytes `start` to `stop` of the tensor, in order.
+
+        An empty list if a part that is asked for is not a run of bytes.
+        """
+        found: list[View] = []
+        at = start
+        for part in self._near(start, stop):
+            here, there = part.here, part.there
+            if not here.is_contiguous or not there.is_contiguous or here.byte_start > at:
+                return []
+            end = min(stop, here.byte_stop)
+            found.append(contiguous(there.storage, BYTE, (end - at,), there.byte_start + at - here.byte_start))
+            at = end
+        return found if at == stop else []
+
+    def fill(self, start: int, buffer: memoryview, fill: Fill, take: Take) -> None:
+        """Fill a buffer with the bytes of the tensor from byte `start` on."""
+        stop = start + len(buffer)
+        for part in self._near(start, stop):
+            here, there = part.here, part.there
+            if here.is_contiguous and there.is_contiguous:
+                low, high = max(start, here.byte_start), min(stop, here.byte_stop)
+                fill(int(there.storage), there.byte_start + low - here.byte_start, buffer[low - start : high - start])
+            else:
+                _fill_boxes(part, start, buffer, take)
+
+    def _near(self, start: int, stop: int) -> Iterator[Part]:
+        """The parts that can have bytes from `start` to `stop`."""
+        for k in range(bisect_right(self._reach, start), bisect_left(self._starts, stop)):
+            if self._parts[k].here.byte_stop > start:
+                yield self._parts[k]
+
+
+def _fill_boxes(part: Part, start: int, buffer: memoryview, take: Take) -> None:
+    """Fill the elements of a part that are in a buffer; those that cross its ends are read whole."""
+    import numpy as np
+
+    here, size = part.here, part.here.dtype.block_bytes
+    low, high = start - start % size, start + len(buffer) + -(start + len(buffer)) % size
+    is_whole = (low, high) == (start, start + len(buffer))
+    room = np.frombuffer(buffer if is_whole else bytearray(high - low), "u1")
+    if not is_whole:
+        room[start - low : start - low + len(buffer)] = np.frombuffer(buffer, "u1")
+    for box in within(here, low, high):
+        values = take(part.there, box)
+        at = here.byte_start - low + size * sum(a.start * s for a, s in zip(box, here.strides, strict=True))
+        out = np.ndarray(values.shape, values.dtype, room.data, at, [stride * size for stride in here.strides])
+        out[...] = values
+    if not is_whole:
+        buffer[:] = room[start - low : start - low + len(buffer)].data
+
+
+# --- The steps that decode bytes of a file: keep ranges, inflate, read text, swap bytes; and repeated elements -------
+
+
+def is_made(backing: Backing) -> bool:
+    """Whether a storage can have more bytes than its file has for it."""
+    if isinstance(backing, Encoded):
+        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
+    return not isinstance(backing, ByteRange)
+
+
+def kept(backing: Encoded) -> Iterator[tuple[int, int]]:
+    """The ranges (start, stop) of the file that an encoded storage is made of: the whole source, or parts of it."""
+    parts = next((step[5:] for step in backing.steps if step.startswith("keep:")), f"0-{backing.source.nbytes}")
+    for part in parts.split(","):
+        start, stop = map(int, part.split("-"))
+        yield backing.source.start + start, backing.source.start + stop
+
+
+def unpacked(raw: Iterable[bytes], backing: Encoded, where: str, nbytes: int) -> Iterator[bytes]:
+    """The bytes of an encoded storage: from text or inflated, if that is a step; never more than `nbytes` inflated."""
+    if form := next((step for step in backing.steps if step in LONGEST), ""):
+        return _from_text(raw, backing, form)
+    return _inflated(raw, where, nbytes) if "inflate" in backing.steps else iter(raw)
+
+
+def _from_text(raw: Iterable[bytes], backing: Encoded, form: str) -> Iterator[bytes]:
+    """The bytes that a pickle holds as text."""
+    try:
+        yield from decoded(raw, form)
+    except ValueError as error:
+        where = f"bytes {backing.source.start}-{backing.source.stop}"
+        raise FormatError(f"{backing.source.file}: {where}: the text of an array is damaged: {error}") from None
+
+
+def _inflated(raw: Iterable[bytes], where: str, nbytes: int) -> Iterator[bytes]:
+    """Raw deflate data, inflated to exactly `nbytes` bytes."""
+    machine = zlib.decompressobj(-15)
+    made = 0
+    for chunk in raw:
+        while chunk:
+            try:
+                out = machine.decompress(chunk, BLOCK_NBYTES)
+            except zlib.error as error:
+                raise FormatError(f"{where} cannot be inflated: {error}") from None
+            chunk = machine.unconsumed_tail
+            made += len(out)
+            if made > nbytes:
+                raise FormatError(f"{where} inflates to more than {nbytes} bytes")
+            if out:
+                yield out
+    if not machine.eof:
+        raise FormatError(f"{where} inflates to less than {nbytes} bytes")
+
+
+def argument(backing: Encoded, step: str, otherwise: int) -> int:
+    """The number in a step, such as 4 in `swap4`; `otherwise` if there is no such step."""
+    return next((int(word[len(step) :]) for word in backing.steps if word.startswith(step)), otherwise)
+
+
+def swapped(data: bytes, unit: int) -> bytes:
+    """The bytes of each unit in reverse order.
+
+    >>> swapped(b"abcd", 2)
+    b'badc'
+    """
+    if unit == 1:
+        return data
+    import numpy as np
+
+    return np.frombuffer(data, f"u{unit}").byteswap().tobytes()
+
+
+def repeated(element: bytes, start: int, nbytes: int) -> bytes:
+    """`nbytes` bytes of a repeated element, from byte `start` on.
+
+    >>> repeated(b"abc", 4, 5)
+    b'bcabc'
+    """
+    first = start % len(element)
+    return (element * ((first + nbytes) // len(element) + 1))[first : first + nbytes]
+
+
+def repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
+    """The same in blocks, which are parts of one buffer."""
+    step = max(BLOCK_NBYTES // len(element), 1) * len(element)
+    block = memoryview(repeated(element, start, min(step, stop - start)))
+    for at in range(start, stop, step):
+        yield block[: stop - at]
+
+
+# --- Decoded storages in a temporary file without a name, in which zeros take no space -------------------------------
+
+
+class Spool:
+    """A temporary file that is made when the first storage is added to it."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._starts: dict[int, int] = {}
+
+    def __contains__(self, storage_id: int) -> bool:
+        return storage_id in self._starts
+
+    @property
+    def file(self) -> BinaryIO:
+        """The file; OutputError if it cannot be made."""
+        if self._file is None:
+            self._file = _temporary()
+        return self._file
+
+    def place(self, storage_id: int) -> tuple[BinaryIO, int]:
+        """The file, and where a storage begins in it."""
+        return self.file, self._starts[storage_id]
+
+    def add(self, storage_id: int, parts: Iterable[memoryview | bytes], nbytes: int) -> None:
+        """Write the `nbytes` bytes of a storage to the end."""
+        file = self.file
+        start = file.seek(0, os.SEEK_END)
+        try:
+            for part in parts:
+                if _is_zero(part):
+                    file.seek(len(part), os.SEEK_CUR)
+                else:
+                    file.write(part)
+            file.flush()
+            os.ftruncate(file.fileno(), file.tell())
+        except OSError as error:
+            raise OutputError(
+                f"{tempfile.gettempdir()}: cannot store a decoded storage of {nbytes} bytes: {error.strerror}",
+                hint="set TMPDIR to a folder with more space",
+            ) from None
+        self._starts[storage_id] = start
+
+    def close(self) -> None:
+        """Close the file, which ends it."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _temporary() -> BinaryIO:
+    """A nameless temporary file in the folder of TMPDIR, or the system's; OutputError if it cannot be made there.
+
+    Python itself would try other folders, and finally the current one.
+    """
+    folder = os.environ.get("TMPDIR") or "/tmp" if os.name == "posix" else tempfile.gettempdir()
+    try:
+        return tempfile.TemporaryFile(dir=folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot make a temporary file: {error.strerror}", hint="set TMPDIR to another folder"
+        ) from None
+
+
+def _is_zero(part: memoryview | bytes) -> bool:
+    """Whether all bytes of a block are zero; checks only the first and the last if these are not."""
+    return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")

@@ -10,14 +10,19 @@ from __future__ import annotations
 import atexit
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial, reduce
+from operator import and_
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
+from zlib import crc32
 
 from paramtool.engine.signals import held
-from paramtool.engine.write import _exchange, _leftovers, _modes
 from paramtool.engine.write.places import NOTHING, check_beside, check_place, settled, writing
 from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats.files import check_unchanged, walk
@@ -67,9 +72,9 @@ class Staged:
     def __enter__(self) -> Staged:
         try:
             with writing(self.path), held():
-                self.notes += _leftovers.clear(self.path)
+                self.notes += clear(self.path)
                 self._check()
-                self.temporary, self._held = _leftovers.create(self.path, self.is_folder)
+                self.temporary, self._held = create(self.path, self.is_folder)
                 atexit.register(self._clean)
         except BaseException as error:
             self._clean()
@@ -92,7 +97,7 @@ class Staged:
     def _clean(self) -> None:
         """Remove everything under the temporary name; signals wait until that is done."""
         with held():
-            if self.temporary and not _leftovers.remove(self.temporary):
+            if self.temporary and not remove(self.temporary):
                 self.notes.append(f"{self.temporary}: cannot be removed; it is not needed any more")
             if self._held is not None:
                 os.close(self._held)
@@ -118,9 +123,9 @@ class Staged:
     def _opened(self, name: str, path: str, flags: int) -> int:
         flags |= getattr(os, "O_NOFOLLOW", 0)
         if self._held is None:  # Windows
-            return os.open(path, flags, _modes.PRIVATE_FILE)
+            return os.open(path, flags, PRIVATE_FILE)
         if self.is_folder:
-            return _modes.private(os.open(name, flags, _modes.PRIVATE_FILE, dir_fd=self._held))
+            return private(os.open(name, flags, PRIVATE_FILE, dir_fd=self._held))
         file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
         if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
             os.close(file)
@@ -140,8 +145,8 @@ class Staged:
                 if self._held is None:  # Windows
                     os.mkdir(self.file(made))
                 else:
-                    os.mkdir(made, _modes.PRIVATE_FOLDER, dir_fd=self._held)
-                    os.close(_modes.private(os.open(made, os.O_RDONLY, dir_fd=self._held), _modes.PRIVATE_FOLDER))
+                    os.mkdir(made, PRIVATE_FOLDER, dir_fd=self._held)
+                    os.close(private(os.open(made, os.O_RDONLY, dir_fd=self._held), PRIVATE_FOLDER))
 
     def watch(self, files: Iterable[SourceFile]) -> None:
         """Watch files that the weights are made from: `commit` is a FormatError if one of them has changed by then."""
@@ -156,7 +161,7 @@ class Staged:
         with writing(self.path), held():
             for file in (*self._watched, *self._side.values()):
                 check_unchanged(file)
-            if self._held is not None and not _leftovers.is_still(self.temporary, self._held):
+            if self._held is not None and not is_still(self.temporary, self._held):
                 raise OutputError(
                     f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
                     hint="run the command again",
@@ -190,16 +195,14 @@ class Staged:
 
     def _settle(self) -> None:
         """Give the output its permissions."""
-        files = _modes.allowed_by_all(file.mode for file in self._watched)
+        files = allowed_by_all(file.mode for file in self._watched)
         if not self.is_folder:
-            _modes.settle(self.temporary, files, self.path)
+            settle(self.temporary, files, self.path)
             return
-        folder = _modes.allowed_by_all(map(_modes.of_place, self._folders.values()), _modes.of_folder(files))
+        folder = allowed_by_all(map(of_place, self._folders.values()), of_folder(files))
         side = {name: file.mode for name, file in self._side.items()}
         replaced = os.path.dirname(self.path) if self.beside else self.path
-        _modes.settle_folder(
-            self.temporary, self._held, folder, files, side=side, source=self._folder_of, replaced=replaced
-        )
+        settle_folder(self.temporary, self._held, folder, files, side=side, source=self._folder_of, replaced=replaced)
 
     def _folder_of(self, name: str) -> str:
         """The input folder that a folder inside the output comes from; empty if there is none."""
@@ -227,14 +230,14 @@ class Staged:
                 self._put(made, self.path)
         except BaseException:
             for name in put:
-                _leftovers.remove(os.path.join(folder, name))
+                remove(os.path.join(folder, name))
             raise
 
     def _put(self, made: str = "", path: str = "") -> None:
         """Move the output, or a file of it, to an empty place, without replacing anything that appears meanwhile."""
         made, path = made or self.temporary, path or self.path
         try:
-            if _exchange.rename(made, path, _exchange.NOREPLACE):
+            if rename(made, path, NOREPLACE):
                 return
             if not os.path.isdir(made) and hasattr(os, "link"):
                 try:
@@ -258,10 +261,10 @@ class Staged:
 
         The old folder is removed only after the new one is in its place and no file has been added meanwhile.
         """
-        lock = _leftovers.lock_of(self.path)  # under its next name it must not look like a leftover
+        lock = lock_of(self.path)  # under its next name it must not look like a leftover
         try:
-            old, kept = f"{self.temporary}{_leftovers.OLD}", _leftovers.kept_name(self.temporary)
-            if _exchange.rename(self.temporary, self.path, _exchange.EXCHANGE):
+            old, kept = f"{self.temporary}{OLD}", kept_name(self.temporary)
+            if rename(self.temporary, self.path, EXCHANGE):
                 try:
                     if came := _came(listing, _listing(self.temporary)):
                         raise _arrived(self.path, came)
@@ -287,7 +290,7 @@ class Staged:
         try:
             if name != self.temporary:
                 os.rename(name, self.path)
-            elif not _exchange.rename(name, self.path, _exchange.EXCHANGE):
+            elif not rename(name, self.path, EXCHANGE):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         except OSError as error:
             with suppress(OSError):
@@ -342,3 +345,360 @@ def sync_folder(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+# --- Renaming on Linux with a guarantee: never replace a file, or exchange two names in one step ---------------------
+#
+#     int renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags)
+#     RENAME_NOREPLACE  1       fails with EEXIST if the new name is taken
+#     RENAME_EXCHANGE   2       swaps what two names refer to; at every moment both names exist
+#     AT_FDCWD          -100
+#
+# Source: rename(2) of the Linux man-pages, linux/fs.h, linux/fcntl.h.  glibc has it since 2.28, musl since 1.2.6; a
+# file system may lack a flag and says EINVAL.
+
+
+NOREPLACE = 1
+EXCHANGE = 2
+AT_FDCWD = -100
+CANNOT = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+
+
+@cache
+def _renameat2() -> Any:
+    """The function `renameat2` of the C library, or None."""
+    import ctypes
+
+    try:
+        found = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # another C library, or Windows, where None names no library
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return found
+
+
+def rename(source: str, target: str, flag: int) -> bool:
+    """Rename with one of the flags; False, and no change, if the system or the file system does not support it.
+
+    OSError for any other failure.
+    """
+    from ctypes import get_errno
+
+    function = _renameat2()
+    if function is None:
+        return False
+    if not function(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flag):
+        return True
+    number = get_errno()
+    if number in CANNOT:
+        return False
+    raise OSError(number, os.strerror(number), source, None, target)
+
+
+# --- Temporary names beside an output, and the leftovers of killed runs under these names ----------------------------
+#
+#     .NAME.1f2e3d4c.tmp        an unfinished output, or what it has replaced; locked by the run that writes it
+#     .NAME.1f2e3d4c.tmp.old    what is being replaced, if the file system cannot exchange two names in one step
+#     .NAME.1f2e3d4c.tmp.kept   what was replaced and could not be put back; no run touches it
+#
+# A lock (flock) shows whether the run that made a name is still alive: the kernel releases it when a process ends, in
+# whatever way.  On a file system without locks, nothing is ever removed.
+
+
+OLD, KEPT = ".old", ".kept"
+MAX_STEM_BYTES = 150
+"""A temporary name has at most this many bytes of the output's name; most file systems allow 255 bytes in all."""
+
+
+def temporary_name(path: str) -> str:
+    """A new temporary name beside an output that no other run has."""
+    return os.path.join(os.path.dirname(path) or ".", f".{_stem(path)}.{secrets.token_hex(4)}.tmp")
+
+
+def kept_name(temporary: str) -> str:
+    """The name for a replaced output that could not be put back."""
+    return f"{temporary}{KEPT}"
+
+
+def _stem(path: str) -> str:
+    """The output's name; a long name is shortened to its beginning and a digest of the whole name."""
+    whole = name = os.path.basename(path)
+    while len(os.fsencode(name)) > MAX_STEM_BYTES:
+        name = name[:-1]
+    return name if name == whole else f"{name}~{crc32(os.fsencode(whole)):08x}"
+
+
+def create(path: str, is_folder: bool) -> tuple[str, int | None]:
+    """Make an empty file or folder for an output, readable by its owner only: (its name, an open file of it).
+
+    The open file is its lock, if the file system has locks; it is None if the system cannot open folders.
+
+    OSError if that is not possible.
+    """
+    while True:
+        name = temporary_name(path)
+        if is_folder:
+            os.mkdir(name, PRIVATE_FOLDER)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
+        file = None
+        try:
+            private(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
+            file = os.open(name, LOOKING) if hasattr(os, "O_NOFOLLOW") else opened(name)
+            if file is None or (_locked(file) is not False and is_still(name, file)):
+                return name, file
+        except OSError:
+            if file is not None:
+                os.close(file)
+            remove(name)
+            raise
+        os.close(file)  # another run removed it before it was locked
+
+
+def opened(name: str) -> int | None:
+    """A file or folder, opened without following a link or waiting; None if that is not possible."""
+    try:
+        return os.open(name, LOOKING)
+    except OSError:
+        return None
+
+
+def _locked(file: int) -> bool | None:
+    """Lock an open file; returns whether that was possible, or None if the file system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        return None
+    return True
+
+
+def lock_of(name: str) -> int | None:
+    """A lock on a file or folder, as an open file; None if a live run holds it, or there are no locks."""
+    file = opened(name)
+    if file is None or _locked(file):
+        return file
+    os.close(file)
+    return None
+
+
+def is_still(name: str, file: int) -> bool:
+    """Whether a name still refers to an open file."""
+    try:
+        return os.path.samestat(os.lstat(name), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def remove(path: str) -> bool:
+    """Remove a file, or a folder with everything in it, if it exists; returns whether nothing is left."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        with suppress(OSError):
+            os.unlink(path)
+        return not os.path.lexists(path)
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):  # a folder that may not be written to keeps what is in it
+        with suppress(OSError, AttributeError):  # Windows has no fwalk
+            for _, _, _, place in os.fwalk(path):  # does not follow a link that was put in its place
+                os.chmod(place, PRIVATE_FOLDER)
+        shutil.rmtree(path, ignore_errors=True)
+    return not os.path.lexists(path)
+
+
+def clear(path: str) -> list[str]:
+    """Remove what killed runs left of an output, and put back an output that one had moved away.
+
+    Returns notes on what was done.
+    """
+    folder = os.path.dirname(path) or "."
+    ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.tmp")
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry.name for entry in entries if ours.fullmatch(entry.name.removesuffix(OLD))]
+    except OSError:
+        return []
+    notes = []
+    for name in sorted(found, reverse=True):  # `.tmp.old` before its `.tmp`
+        notes += _clear(path, os.path.join(folder, name))
+    return notes
+
+
+def _clear(path: str, name: str) -> list[str]:
+    """Handle one temporary name; returns notes on what was done."""
+    made = name.removesuffix(OLD)
+    if made != name:
+        if os.path.lexists(made):
+            if (alive := lock_of(made)) is None:
+                return []  # a live run is about to put its output there
+            os.close(alive)
+        if not os.path.lexists(path):
+            os.rename(name, path)
+            return [f"{path}: put back from {name}, where a killed run had moved it"]
+    if (lock := lock_of(name)) is None:
+        return []
+    nbytes = _nbytes(name)
+    gone = remove(name)
+    os.close(lock)
+    what = "removed; it was" if gone else "cannot be removed; it was"
+    return [f"{name} ({nbytes} bytes): {what} left by a killed run"]
+
+
+def _nbytes(path: str) -> int:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    files = (os.path.join(place, name) for place, _, names in walk(path) for name in names)
+    return sum(os.lstat(file).st_size for file in files)
+
+
+# --- Who may read an output: the same as with cp(1), so that no output can be read by more people than its source ----
+#
+# | | mode |
+# |---|---|
+# | a file | that of the input, minus the umask; of several inputs what all of them allow |
+# | a folder | that of the input folder, minus the umask; else that of the files, with `x` wherever there is `r` |
+# | a sidecar file | that of the file that it is a copy of, minus the umask |
+# | a replacement | that of what it replaces, with its owner and group if the system allows that |
+#
+# Until it is complete, only its owner can read an output.
+
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+PERMISSIONS = 0o777
+LOOKING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""The flags to open a file or folder for inspection: without following a link, and without waiting."""
+
+
+def umask() -> int:
+    """The umask of the process.  It can only be read by setting it; for that moment it is set to deny everything."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
+    """The permissions that all of some modes give, minus the umask; `otherwise` if there are no modes.
+
+    >>> old = os.umask(0o022)
+    >>> oct(allowed_by_all([0o664, 0o640])), oct(allowed_by_all([]))
+    ('0o640', '0o644')
+    >>> _ = os.umask(old)
+    """
+    given = list(modes)
+    return reduce(and_, given, PERMISSIONS if given else otherwise) & ~umask()
+
+
+def of_place(path: str) -> int:
+    """The permissions of a file or a folder; if it cannot be inspected, permissions for its owner only."""
+    try:
+        return os.stat(path).st_mode & PERMISSIONS
+    except OSError:
+        return PRIVATE_FOLDER
+
+
+def of_folder(mode: int) -> int:
+    """The permissions of a folder whose files have the permissions `mode`: whoever may read may enter it.
+
+    >>> oct(of_folder(0o640))
+    '0o750'
+    """
+    return mode | (mode & 0o444) >> 2
+
+
+Place = TypeVar("Place", int, str)
+"""An open file, or a path."""
+
+
+def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
+    """Give a new file or folder its owner's permissions, whatever the umask removed; returns it."""
+    now = (os.lstat(place) if isinstance(place, str) else os.fstat(place)).st_mode
+    if now & mode != mode:
+        with suppress(OSError):  # FAT and the like have no permissions
+            os.chmod(place, mode | now & stat.S_ISGID)
+    return place
+
+
+def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> None:
+    """Give a file or a folder its permissions: those of what it replaces if that exists, else `mode`.
+
+    `replaced` may be empty.  `folder` is the open folder in which `path` is looked up.  A link at `path` is not
+    followed.  OSError if the system refuses.
+    """
+    file = os.open(path, LOOKING, dir_fd=folder)
+    try:
+        now, old = os.fstat(file), _status(replaced) if replaced else None
+        kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in a setgid folder gets its group
+        group = now.st_mode & kept
+        if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
+            mode, group = old.st_mode & PERMISSIONS, old.st_mode & kept
+            if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+                try:
+                    os.fchown(file, old.st_uid, old.st_gid)
+                except OSError:  # owned by another user or group: our group gets no more than others
+                    mode &= ~0o070 | (mode & 0o007) << 3
+        try:
+            os.chmod(file if os.chmod in os.supports_fd else path, mode | group)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):  # FAT and the like have no permissions
+                raise
+    finally:
+        os.close(file)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """The status of a path; None if nothing is there."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def settle_folder(
+    folder: str,
+    held: int | None,
+    mode: int,
+    files: int,
+    *,
+    side: Mapping[str, int],
+    source: Callable[[str], str],
+    replaced: str,
+) -> None:
+    """Give a folder and everything in it their permissions: `files` to its files, those in `side` to sidecar files.
+
+    `held` is the open folder: anything that was put in its place meanwhile is not touched.  `side` maps the names of
+    sidecar files to the modes of their sources; `source` gives the input folder for a folder inside, or an empty
+    string.
+    """
+    masked = umask()
+
+    def there(inside: str) -> str:
+        return replaced and os.path.join(replaced, *inside.split("/"))
+
+    for prefix, folders, names, place in _inside(folder, held):
+        for name in names:
+            own = side[prefix + name] & ~masked if prefix + name in side else files
+            settle(name if place is not None else os.path.join(folder, prefix, name), own, there(prefix + name), place)
+        for name in folders:
+            own = mode & of_place(found) if (found := source(prefix + name)) else mode
+            settle(name if place is not None else os.path.join(folder, prefix, name), own, there(prefix + name), place)
+    settle(os.curdir if held is not None else folder, mode, replaced, held)
+
+
+def _inside(folder: str, held: int | None) -> Iterator[tuple[str, list[str], list[str], int | None]]:
+    """For each folder of an output: its relative path with a final `/`, its folders, its files, and an open folder."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    walked: Iterator[tuple[str, list[str], list[str], int | None]]
+    if held is None:  # Windows
+        walked = ((place, folders, names, None) for place, folders, names in walk(folder))
+    else:
+        walked = os.fwalk(os.curdir, onerror=fail, dir_fd=held)
+    for place, folders, names, descriptor in walked:
+        here = os.path.relpath(place, folder if held is None else os.curdir).replace(os.sep, "/")
+        yield "" if here == os.curdir else f"{here}/", folders, names, descriptor
