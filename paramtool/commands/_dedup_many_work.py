@@ -29,7 +29,7 @@ from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.plan import Plan, Target, check
+from paramtool.model.plan import Plan, Target, check, check_made
 from paramtool.passes.dedup import many as family_pass
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.dedup.many import Held, Unit, UnitGroup
@@ -246,6 +246,7 @@ def _plan(checkpoint: Checkpoint, graph: AliasGraph) -> Plan:
     plan = dedup_pass.plan(checkpoint, graph)
     safetensors.refuse(plan)
     check(plan, checkpoint.entries, checkpoint.storages)
+    check_made(plan.targets, checkpoint)
     return plan
 
 

@@ -168,10 +168,7 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
         work.check_names()
-        if options.dry_run:
-            for plan, source in zip(work.plans, sources, strict=True):
-                source.check_inflated(plan.targets)
-        else:
+        if not options.dry_run:
             (written,) = carry_out(work.gathered(), [work], options, progress)
     return replace(
         _report(work, target, options, [fit.left_out for fit in fits]),

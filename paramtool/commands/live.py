@@ -18,6 +18,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, LayerPart
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.dtype import DTYPES
+from paramtool.model.plan import check_made
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import contiguous
 from paramtool.passes import select
@@ -71,8 +72,8 @@ def values(
     checkpoint = select.section(found, options.only) if options.only is not None else found
     warnings = allow(checkpoint)
     into, more = planned(checkpoint, model, options, networks)
+    check_made(into.targets.values(), checkpoint)
     with Source(checkpoint) as source:
-        source.check_inflated(into.targets.values())
         prove(into.requires, source)
         arrays = {name: computed(target, source) for name, target in into.targets.items()}
         source.settle()

@@ -16,11 +16,12 @@ from math import prod
 from paramtool.errors import PlanError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived, relation
-from paramtool.model.checkpoint import Module
+from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
+from paramtool.model.inflating import Budget
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import Storage, nbytes_of
+from paramtool.model.storage import Storage, is_made, nbytes_of
 from paramtool.model.tiling import are_disjoint
 from paramtool.model.view import View, contiguous
 
@@ -235,6 +236,21 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
     missing = set(names) - targets.keys() - plan.names.keys()
     if missing:
         raise PlanError(f"{min(missing)!r} would be lost")
+
+
+def check_made(targets: Iterable[Target], checkpoint: Checkpoint) -> None:
+    """UnsafeError if targets would inflate, calculate or repeat more bytes than is allowed; reads nothing.
+
+    What they have beyond the storages that they are made of is repeated: by a stride of 0, under several names, or
+    where nothing stands for zeros.
+    """
+    targets = list(targets)
+    held = {int(view.storage) for target in targets for copy in target.copies for view in copy.sources}
+    storages = [checkpoint.storages[number] for number in held]
+    made = sum(storage.nbytes for storage in storages if is_made(storage.backing))
+    more = sum(target.nbytes for target in targets) - sum(storage.nbytes for storage in storages)
+    budget = Budget(sum(file.nbytes for file in checkpoint.files))
+    budget.spend(checkpoint.files[0].path, made + max(0, more))
 
 
 def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:

@@ -107,6 +107,13 @@ class Assembled:
 Backing = ByteRange | Encoded | Inline | Cast | Constant | Assembled
 
 
+def is_made(backing: Backing) -> bool:
+    """Whether a storage can have more bytes than its file has for it."""
+    if isinstance(backing, Encoded):
+        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
+    return not isinstance(backing, ByteRange)
+
+
 class Storage(NamedTuple):
     """A flat buffer of `nbytes` bytes."""
 

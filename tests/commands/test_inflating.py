@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,9 +19,12 @@ import paramtool
 import paramtool.torch
 from paramtool import formats
 from paramtool.commands import dedup as dedup_command
+from paramtool.commands.output import writers
+from paramtool.commands.output.writer import Writer
 from paramtool.engine.read import source
 from paramtool.engine.read.source import Source
 from paramtool.errors import UnsafeError, UsageError
+from paramtool.model import inflating
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Constant, SourceFile, Storage
@@ -41,6 +44,13 @@ def constant(folder: Path, numel: int, element: bytes = b"\1\2\3\4") -> Path:
     metadata = {KEY: RECORD % (numel, element.hex())}
     (folder / "model.safetensors").write_bytes(build({"__metadata__": metadata, "w": item()}))
     return folder / "model.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def the_usual_limit_again() -> Iterator[None]:
+    """Commands that run in this process set the limit for all of it."""
+    yield
+    inflating.set_limit(None)
 
 
 @pytest.fixture
@@ -237,3 +247,62 @@ def test_what_repeats_its_bytes_is_within_the_limit(name: str, suffix: str, tmp_
     torch.save({"w": torch.ones(3, 1).expand(3, 400)}, tmp_path / "few.pt")
     for most, code in (("4kB", 4), ("5kB", 0)):
         assert quick("convert", "few.pt", "-o", "few.npz", "--max-inflated", most, cwd=tmp_path).code == code
+
+
+REPEATED = ("q", "k", "v", "flat")
+EVERY = {
+    "convert": ("convert",),
+    "cast": ("convert", "--dtype", "float64"),
+    "export": ("export", "--all-names"),
+    "dedup": ("dedup",),
+}
+
+
+@pytest.mark.parametrize("command", EVERY)
+@pytest.mark.parametrize("writer", writers.WRITERS, ids=lambda writer: writer.name)
+def test_no_writer_writes_more_than_the_limit(writer: Writer, command: str, tmp_path: Path) -> None:
+    """Whatever row of the table writes: what is repeated is counted, or it stays as small as it was."""
+    torch.save({name: torch.ones(1, 1).expand(64, 64) for name in REPEATED}, tmp_path / "few.pt")
+    out = ("-o", f"out{next(iter(writer.suffixes), '')}", *([] if writer.suffixes else ["--format", "dcp"]))
+    words = (*EVERY[command], "few.pt", *out, "--max-inflated", "10kB")
+    dry, ran = quick(*words, "--dry-run", cwd=tmp_path), quick(*words, cwd=tmp_path)
+    assert (dry.code, dry.err) == (ran.code, ran.err)
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "few.pt"]
+    assert sum(path.stat().st_size for path in written) < 10_000
+    if ran.code:
+        assert not written and ran.code in {4, 6, 2 * (command == "dedup"), 5 * bool(writer.only_layout)}, ran
+        assert ran.code != 4 or "would be inflated or calculated; the limit is 10000" in ran.err, ran
+    if writer.sharing not in ("record", "memory"):
+        assert ran.code, ran
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own
+def test_what_fills_a_model_is_within_the_limit(tmp_path: Path) -> None:
+    """Of `--into`, and of `fuse`, whose tensors are made of several."""
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, use_bias=False, name="q")])
+    model.save(tmp_path / "model.keras")
+    weights = {f"{name}.weight": torch.ones(1, 1).expand(64, 64) for name in REPEATED[:1]}
+    torch.save(weights, tmp_path / "few.pt")
+    parts = {f"{name}_proj.weight": torch.ones(1, 1).expand(64, 64) for name in REPEATED[:3]}
+    torch.save(parts, tmp_path / "parts.pt")
+    before = sorted(tmp_path.iterdir())
+    for words in (
+        ("convert", "few.pt", "--into", "model.keras", "-o", "out.keras"),
+        ("fuse", "parts.pt", "--layout", "qkv", "-o", "out.safetensors"),
+    ):
+        ran = quick(*words, "--max-inflated", "10kB", cwd=tmp_path)
+        assert ran.code == 4 and "would be inflated or calculated" in ran.err, ran
+        assert sorted(tmp_path.iterdir()) == before
+        assert quick(*words, "--max-inflated", "60kB", cwd=tmp_path).code == 0
+        before = sorted(tmp_path.iterdir())
+
+
+def test_names_of_one_tensor_are_counted_where_each_is_stored(tmp_path: Path) -> None:
+    """A header of a few kilobytes can name a tensor very often."""
+    one = torch.ones(1000)
+    torch.save({f"name{k}": one for k in range(20)}, tmp_path / "few.pt")
+    assert quick("convert", "few.pt", "-o", "few.safetensors", "--max-inflated", "0", cwd=tmp_path).code == 0
+    for most, code in (("75999", 4), ("76000", 0)):
+        ran = quick("convert", "few.pt", "-o", "few.npz", "--max-inflated", most, cwd=tmp_path)
+        assert ran.code == code, ran

@@ -33,7 +33,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.plan import Plan
+from paramtool.model.plan import Plan, check_made
 from paramtool.model.view import View
 
 
@@ -63,7 +63,7 @@ NEEDED = ("numpy", "ml_dtypes")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan with everything that carrying it out needs."""
+    """A plan with everything that carrying it out needs; UnsafeError where it makes more bytes than is allowed."""
 
     checkpoint: Checkpoint
     plan: Plan
@@ -84,6 +84,9 @@ class Work:
     beside: tuple[Work, ...] = ()
     """Other files of the same output, such as the state of an optimizer."""
 
+    def __post_init__(self) -> None:
+        check_made((target for output in self.outputs for target in output.targets), self.checkpoint)
+
     @property
     def writer(self) -> Writer:
         """The format of the output."""
@@ -97,9 +100,8 @@ class Work:
         return (*own, *(name for one in self.beside for name in one.needed(verify)))
 
     def rehearse(self) -> None:
-        """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
+        """Whether it could be carried out, as far as the source says: what the plan requires of it."""
         with Source(self.checkpoint) as source:
-            source.check_inflated(self.plan.targets)
             prove(self.plan.requires, source)
             count(self.plan.targets, source, self.counts)
         self.judge(self.counts)

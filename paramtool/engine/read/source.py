@@ -28,19 +28,17 @@ from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import Budget
-from paramtool.model.plan import Target
 from paramtool.model.storage import (
     Assembled,
-    Backing,
     ByteRange,
     Cast,
     Constant,
     Encoded,
     Inline,
     Part,
-    Ranges,
     SourceFile,
     Storage,
+    is_made,
 )
 from paramtool.model.tiling import within
 from paramtool.model.view import View, contiguous
@@ -168,23 +166,6 @@ class Source:
             return
         self._charged.add(storage.id)
         self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
-
-    def check_inflated(self, targets: Iterable[Target]) -> None:
-        """UnsafeError if filling targets would inflate, calculate or repeat more than is allowed; reads nothing."""
-        targets = list(targets)
-        self.check_repeated(targets)
-        if isinstance(self.checkpoint.storages, Ranges):  # plain bytes
-            return
-        for storage_id in {int(view.storage) for target in targets for copy in target.copies for view in copy.sources}:
-            self._charge(self.checkpoint.storages[storage_id])
-
-    def check_repeated(self, targets: Iterable[Target]) -> None:
-        """UnsafeError if windows that repeat their bytes, by a stride of 0, would become more than is allowed."""
-        for target in targets:
-            for copy in target.copies:
-                for _, view in copy.terms:
-                    if (more := view.nbytes - (view.byte_stop - view.byte_start)) > 0:
-                        self._budget.spend(f"{self.checkpoint.files[0].path}: {target.name!r:.200}", more)
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError if the file is too short.  No CRC is checked."""
@@ -485,13 +466,6 @@ def _fill_boxes(part: Part, start: int, buffer: memoryview, take: Take) -> None:
 
 
 # --- The steps that decode bytes of a file: keep ranges, inflate, read text, swap bytes; and repeated elements -------
-
-
-def is_made(backing: Backing) -> bool:
-    """Whether a storage can have more bytes than its file has for it."""
-    if isinstance(backing, Encoded):
-        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
-    return not isinstance(backing, ByteRange)
 
 
 def kept(backing: Encoded) -> Iterator[tuple[int, int]]:

@@ -51,8 +51,6 @@ def write(
     OutputError if writing fails; FormatError if the source is damaged, UnsafeError if it expands beyond the limit.
     """
     outputs = list(outputs)
-    for output in outputs:
-        source.check_repeated(output.targets)
     staged.watch(source.hand_over())
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
