@@ -13,6 +13,7 @@ from paramtool.formats.record import parts as parts_record
 from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.record.moved import with_tensors
+from paramtool.formats.table import holds
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
@@ -22,10 +23,6 @@ from paramtool.passes.objects_differ import Comparison, bare
 
 RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
 """Metadata that commands write."""
-WITH_METADATA = ("safetensors", "sharded", "torch", "dcp")
-"""What the names of formats begin with whose writers keep the metadata of a source."""
-
-
 ONLY_THERE = "objects: the output has some, and the source has none"
 
 
@@ -79,7 +76,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
         one, other = output.get(key), source.get(key)
         if one == other or key == "format" or key in RECORDS:
             continue
-        if one is None and not found.format.startswith(WITH_METADATA):
+        if one is None and not holds(found.format).objects:
             absent.append(key)
         else:
             comparison.differences.append(f"metadata {key!r}: {_shown(one, 'is')}; the source has {_shown(other)}")
@@ -117,7 +114,7 @@ def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
     """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
     comparison = Comparison()
     says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
-    says = says and found.format != "dcp"  # torch saves tensors without these marks
+    says = says and holds(found.format).views
     unsaid = []
     for name, entry in expected.entries.items():
         if name not in found.entries:

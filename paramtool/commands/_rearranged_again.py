@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from paramtool import dialects
-from paramtool.commands._differences import WITH_METADATA
 from paramtool.commands._parts_source import config_beside, record_of, shapes_of
 from paramtool.dialects import HUB
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, plural
 from paramtool.formats.record import moved
 from paramtool.formats.record import parts as record
+from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -104,7 +104,7 @@ def _common(found: Checkpoint, source: Checkpoint, why: str) -> RearrangedAgain:
 
 def _record_of(found: Checkpoint, source: Checkpoint) -> PartsRecord:
     """The record of an output; where its format has no room for one, what its names say."""
-    has_room = record.KEY in found.metadata or found.format.startswith(WITH_METADATA)
+    has_room = record.KEY in found.metadata or holds(found.format).objects
     return record_of(found if has_room or source.entries.keys() - found.entries.keys() else source)
 
 

@@ -327,15 +327,15 @@ def _settled(
 ) -> _JoinedGraph:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
     writer, tie_warnings = where.writer, list[str]()
-    if not writer.sharing:
+    if not writer.holds.links:
         raise UsageError(
             f"{where.path}: {writer.name} files store every name for itself, so nothing can be stored once in them",
             hint=f"-o {quote(os.path.splitext(where.path)[0])}.safetensors, or `paramtool convert`, which writes it",
         )
-    if (options.derive_casts or options.fold_constants) and writer.sharing != "record":
+    if (options.derive_casts or options.fold_constants) and not writer.holds.record:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
-    graph = alias.build(stored, options.keep, parts=False, split_content=writer.splits_equal_bytes)
+    graph = alias.build(stored, options.keep, parts=False, split_content=not writer.holds.equal)
     declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
     tie_warnings += declared.warnings
     tied = declared.equal if where.is_of_folder and options.equal else ()
@@ -402,7 +402,7 @@ def _joined_for(
     Names that are `tied` by the model of such a folder are stored once: these programs find them by the tie.
     """
     has_names = not where.is_of_folder or where.writer.folder is not None
-    if not where.writer.splits_equal_bytes and (has_names or options.share_renamed):
+    if where.writer.holds.equal and (has_names or options.share_renamed):
         return _joined(graph, content, options), 0
     once = _joined(graph, content, options, tied)
     casts = tuple(match for match in content.matches if match.relation == "cast")

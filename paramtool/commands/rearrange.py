@@ -95,9 +95,9 @@ def planned(
         change,
         keep_names=options.keep_names,
         skip_unsupported=options.skip_unsupported,
-        split_content=writer.splits_equal_bytes,
+        split_content=not writer.holds.equal,
     )
-    if wanted.is_dialect and dialects.file_of(wanted.target) and not writer.splits_equal_bytes:
+    if wanted.is_dialect and dialects.file_of(wanted.target) and writer.holds.equal:
         unread = {one.name for one in plan.aliases} - outcome.windows.keys()
         outcome = replace(outcome, warnings=(*outcome.warnings, *_unread(sorted(unread), wanted.target)))
     known = record_of(checkpoint)

@@ -389,11 +389,11 @@ def _planned(
             converted,
             options.keep_names,
             options.skip_unsupported,
-            split_content=where.writer.splits_equal_bytes,
+            split_content=not where.writer.holds.equal,
             merges=where.writer.is_graph,
         )
     plan, outcome = finished(plan, outcome, carried)
-    refuse_unsaid(plan, carried, where.writer.is_plain)
+    refuse_unsaid(plan, carried, not where.writer.holds.objects)
     typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
     plan = typed.plan if typed else plan
     if typed and typed.dequantised:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from paramtool.commands._differences import (
-    WITH_METADATA,
     alias_set_differences,
     alias_sets,
     following,
@@ -32,6 +31,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
+from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound
@@ -358,7 +358,7 @@ def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -
         facts = [value_facts.of_state(value) for value in values if isinstance(value, Compound)]
         if len(facts) == len(sides) and (how := value_facts.differences(facts[1], facts[0], sides)):
             yield f"{name!r}: {how}"
-    theirs, has_room = value_facts.of_header(found), found.format.startswith(WITH_METADATA)
+    theirs, has_room = value_facts.of_header(found), holds(found.format).objects
     for key, said in value_facts.of_header(expected).items():
         how = value_facts.differences(theirs.get(key, {}), said, sides)
         if how and (key in theirs or (is_whole and has_room)):

@@ -41,6 +41,24 @@ class FormatForm(NamedTuple):
     written: str = "no"
 
 
+class Holds(NamedTuple):
+    """What the files of a format hold beside tensors, each whole and under one name, so that loading gives it back.
+
+    Which names and element types it has is asked of its writer, which refuses the others by name.
+    """
+
+    links: bool = False
+    """One whole tensor under several names."""
+    views: bool = False
+    """Names that are any views of one storage, and which tensors are parameters and ask for gradients."""
+    objects: bool = False
+    """Everything that is no tensor, and metadata."""
+    equal: bool = False
+    """Names on one run of bytes that share no memory when loaded; elsewhere equal bytes have to stand twice."""
+    record: bool = False
+    """Tensors that are calculated on load, keys that names do not say, and classes of objects as plain data."""
+
+
 class Format(NamedTuple):
     """A format that can be read."""
 
@@ -54,6 +72,7 @@ class Format(NamedTuple):
     """The module with `read(path: str) -> Checkpoint`, imported when such a file is read."""
     written: tuple[str, ...] = ()
     """Suffixes of outputs that are written in this format."""
+    holds: Holds = Holds()
     package: str = ""
     """The package that added it, for errors; empty for paramtool's own formats."""
 
@@ -91,6 +110,7 @@ FORMATS = (
         ),
         "paramtool.formats.torch.read",
         (".pt", ".pth", ".bin", ".ckpt"),
+        Holds(links=True, views=True, objects=True),
     ),
     Format(
         "dcp",
@@ -100,6 +120,7 @@ FORMATS = (
               "yes: two names with one place in `.metadata`",
               written="yes: a folder of one rank, by `--format dcp`, and where the input is one"),),
         "paramtool.formats.dcp.read",
+        holds=Holds(links=True, objects=True, equal=True),
     ),
     Format(
         "safetensors",
@@ -109,6 +130,7 @@ FORMATS = (
               written="yes"),),
         "paramtool.formats.safetensors.read",
         (".safetensors",),
+        Holds(links=True, views=True, objects=True, equal=True, record=True),
     ),
     Format(
         "mxnet",
@@ -138,6 +160,7 @@ FORMATS = (
               "yes: hard links", "yes, with h5py", "plain HDF5: `.h5`, `.hdf5`, with h5py"),),
         "paramtool.formats.hdf5.keras",
         (".h5", ".hdf5"),
+        Holds(links=True),
     ),
     Format(
         "jld2",
@@ -226,6 +249,20 @@ NOT_WRITTEN = frozenset((*SUFFIXES, *OTHER_SUFFIXES)).difference(WRITTEN)
 def find(name: str) -> Format:
     """Paramtool's own format of that name; StopIteration if there is none."""
     return next(row for row in FORMATS if row.name == name)
+
+
+def holds(format: str) -> Holds:
+    """What files hold of which a checkpoint says this `format`; nothing of those that are not written.
+
+    >>> holds("torch zip").record, holds("sharded safetensors").record
+    (False, True)
+    """
+    word = format.partition(" ")[0]
+    return next((row.holds for row in FORMATS if row.name == CALLED.get(word, word)), Holds())
+
+
+CALLED = {"sharded": "safetensors", "hdf5": "keras"}
+"""{first word of a checkpoint's `format`: the name of the row}, where they differ."""
 
 
 def suffixes() -> tuple[str, ...]:

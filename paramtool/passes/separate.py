@@ -60,5 +60,5 @@ def parted(plan: Plan, apart: Plan) -> Iterator[str]:
     for name, one in plan.names.items():
         together.setdefault(one.alias_set, []).append(name)
     for names in together.values():
-        if len({apart.names[name].owner for name in names}) > 1:
+        if len({apart.names[name].owner for name in names if name in apart.names}) > 1:
             yield " and ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

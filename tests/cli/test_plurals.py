@@ -173,7 +173,7 @@ NO_COUNTS = {
     "commands/check/settings.py: {shown(one)} names",
     "commands/dedup.py: {writer.name} files",
     "commands/output/write.py: {where.writer.name} files",
-    "commands/output/writer.py: {name} files",
+    "commands/output/writer.py: {self.name} files",
     "passes/into/networks.py: {whole.at} names",
     "parts/facts.py: {text} names",
     "formats/mxnet/ndarray.py: {list(stored)} values",  # a shape  # a verb

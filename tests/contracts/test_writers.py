@@ -29,7 +29,7 @@ from tests.laws.sharing import partition, same_values
 
 NAMES = [suffix for writer in WRITERS if not writer.is_graph for suffix in writer.suffixes]
 """Names of files that hold any tensor; tests/formats/test_onnx_write.py has what an ONNX model promises."""
-PLAIN = [writer for writer in WRITERS if writer.is_plain and not writer.is_graph]
+PLAIN = [writer for writer in WRITERS if not writer.holds.objects and not writer.is_graph]
 
 
 def of(writer: Writer) -> str:
@@ -112,7 +112,7 @@ def test_ties_are_warned_of(writer: Writer, tmp_path: Path) -> None:
     report = paramtool.convert(tmp_path / "m.pt", output)
     assert not report.keeps_ties and "'head' and 'emb' and 'row'" in report.warnings[0]
     found = paramtool.read(output).views()
-    assert (found["head"].storage == found["emb"].storage) == (writer.sharing == "links")
+    assert (found["head"].storage == found["emb"].storage) == (writer.holds.links)
     assert found["row"].storage != found["head"].storage
     with pytest.raises(PlanError, match="which names share memory"):
         paramtool.convert(tmp_path / "m.pt", output, strict=True, force=True)

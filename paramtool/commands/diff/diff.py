@@ -37,6 +37,7 @@ from paramtool.errors import plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -67,9 +68,6 @@ from paramtool.passes.diff.numbering import (
 )
 from paramtool.passes.module_versions import version_differences, without_versions
 from paramtool.passes.nesting import nesting_differences
-
-RECORDED = ("safetensors", "sharded")
-"""What the names of formats with an alias record begin with."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -205,7 +203,7 @@ def _says_nesting(checkpoint: Checkpoint) -> bool:
     """
     if checkpoint.format.startswith("torch"):
         return True
-    return checkpoint.format.startswith(RECORDED) and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
+    return holds(checkpoint.format).record and not is_flat(checkpoint.objects, tuple(checkpoint.entries))
 
 
 def _noted(a: Checkpoint, b: Checkpoint) -> Iterator[str]:

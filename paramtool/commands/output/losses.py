@@ -38,7 +38,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
     called = [u for u in checkpoint.unknown if u.called]
     held = [u.path for u in checkpoint.unknown if not u.called]
     warnings = [f"called by the source, not run, and left out: {u.path}{u.arguments}" for u in called]
-    if held and writer_for(output or "").sharing == "record":
+    if held and writer_for(output or "").holds.record:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
     return [*warnings, *_separated_warnings(checkpoint)]
 
@@ -116,5 +116,5 @@ def name_warnings(where: Destination) -> Iterator[str]:
 
 def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:
     """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = safetensors.taken_flat_pairs(plan) if writer.sharing == "record" else ()
+    taken = safetensors.taken_flat_pairs(plan) if writer.holds.record else ()
     return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

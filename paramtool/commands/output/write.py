@@ -43,7 +43,7 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
         outputs = safetensors.lay_out_sharded(plan, where.max_shard_size, where.name, align)
     elif align == safetensors.ALIGN:
         outputs = where.writer.lay_out(plan, os.path.basename(where.path))
-    elif where.writer.sharing == "record":
+    elif where.writer.holds.record:
         outputs = safetensors.lay_out(plan, align)
     else:
         raise UsageError(f"{where.writer.name} files have an alignment of their own", hint="--align is for safetensors")
@@ -141,16 +141,16 @@ class Work:
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
         old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
-        known = {target.name for target in self.plan.targets} if self.writer.sharing == "record" else ()
+        known = {target.name for target in self.plan.targets} if self.writer.holds.record else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
         new = {name for name in self.made - {*known} if isinstance(written.entries[name].value, View)}
         yield from by_target(written, self.checkpoint, [one for one in self.plan.targets if one.name in new])
-        if self.writer.sharing in ("record", "memory"):
+        if self.writer.holds.views:
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         else:
             yield from self._differences_of_links(written)
-        if self.writer.is_plain:
+        if not self.writer.holds.objects:
             return
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences

@@ -9,7 +9,7 @@ from shlex import quote
 
 from paramtool import layouts
 from paramtool.commands.output import dcp
-from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain, refuse_lost
+from paramtool.commands.output.writer import Fitted, Keeping, Writer, whole
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
@@ -45,7 +45,7 @@ HINT = (
 )
 
 
-def _fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+def _hold_networks(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """The plan with its recurrent networks alone; PlanError if it has other tensors, unless they are to be left out."""
     ours = {name for one in _networks(plan) for layer in one.weights for name in layer.values()}
     others = [name for name in plan.names if name not in ours]
@@ -53,9 +53,8 @@ def _fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         head = f"{plan.source}: {plural(len(others), 'tensor')} of no recurrent network, for which no node can be made:"
         raise PlanError(listed(head, [f"{name!r:.200}" for name in others]), hint=HINT)
     rest = replace(plan, names={name: one for name, one in plan.names.items() if name in ours})
-    fitted = (_LINKING if onnx.is_external(separate(rest).targets) else _PLAIN).fit(rest, checkpoint, keeping)
-    left_out = (*fitted.left_out, *(f"tensor {name!r:.200}: belongs to no recurrent network" for name in others))
-    return replace(fitted, plan=replace(fitted.plan, modules=plan.modules), left_out=left_out)
+    fitted = whole(links=onnx.is_external(separate(rest).targets))(rest, checkpoint, keeping)
+    return replace(fitted, left_out=tuple(f"tensor {name!r:.200}: belongs to no recurrent network" for name in others))
 
 
 def _lay_out(plan: Plan, name: str) -> tuple[OutputFile, ...]:
@@ -137,32 +136,28 @@ def _function(text: str) -> tuple[str, list[float]]:
     return word, [float(number) for number in numbers.rstrip(")").split(",") if number]
 
 
-_PLAIN, _LINKING = (
-    plain(
-        name="ONNX",
-        suffixes=table.find("onnx").written,
-        lay_out=_lay_out,
-        refusals=_refusals,
-        links=links,
-        only_layout=LAYOUT,
-    )
-    for links in (False, True)
+ONNX = Writer(
+    name="ONNX",
+    form=table.find("onnx"),
+    encode=_lay_out,
+    refusals=_refusals,
+    hold=_hold_networks,
+    only_layout=LAYOUT,
+    is_graph=True,
 )
-ONNX = replace(_PLAIN, fit=_fit, is_graph=True)
 """The writer of models that are made; with --into a model that is given is filled instead."""
 
 
 # --- The formats that can be written, as a table: the suffix of an output chooses the row ---
 
 
-def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+def _hold_in_metadata(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects go into the metadata, but for what that cannot hold."""
     lost = (*object_tree.left_out(plan.objects), *torch_write.memory_formats(plan, checkpoint))
-    refuse_lost(plan, "safetensors", lost, keeping)
-    return Fitted(plan, (*lost, *object_tree.all_left_out_before(plan.objects)), lost=lost)
+    return Fitted(plan, tuple(object_tree.all_left_out_before(plan.objects)), lost=lost)
 
 
-def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+def _hold_in_pickle(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects of the closed table go into the pickle, the arrays among them with their bytes."""
     called = frozenset(unknown.path for unknown in checkpoint.unknown if unknown.called)
     found = torch_write.fitted(plan, How(keeping.skip and not keeping.strict, keeping.plain, called))
@@ -186,23 +181,21 @@ def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance)
 
 SAFETENSORS = Writer(
     name="safetensors",
-    suffixes=table.find("safetensors").written,
-    lay_out=lambda plan, name: safetensors.lay_out(plan),
+    form=table.find("safetensors"),
+    encode=lambda plan, name: safetensors.lay_out(plan),
     refusals=safetensors.refusals,
-    fit=_fit_safetensors,
+    hold=_hold_in_metadata,
     differences=_by_safetensors,
     needs=("safetensors",),
-    sharing="record",
 )
 TORCH = Writer(
     name="torch",
-    suffixes=table.find("torch").written,
-    lay_out=lambda plan, name: torch_write.lay_out(plan),
+    form=table.find("torch"),
+    encode=lambda plan, name: torch_write.lay_out(plan),
     refusals=torch_write.refusals,
-    fit=_fit_torch,
+    hold=_hold_in_pickle,
     differences=_by_zipfile,
     needs=("zipfile", "concurrent.futures"),
-    sharing="memory",
 )
 
 
@@ -217,36 +210,36 @@ def _bfloat16_caveat(plan: Plan) -> Iterator[str]:
 
 
 MANY = 3
-NPZ = plain(
+NPZ = Writer(
     name="npz",
-    suffixes=table.find("npz").written,
-    lay_out=lambda plan, name: numpy_write.lay_out(plan),
+    form=table.find("npz"),
+    encode=lambda plan, name: numpy_write.lay_out(plan),
     refusals=numpy_write.refusals,
     differences=_by_zipfile,
     needs=("zipfile",),
     caveats=_bfloat16_caveat,
 )
-MXNET = plain(
+MXNET = Writer(
     name="MXNet",
-    suffixes=table.find("mxnet").written,
-    lay_out=lambda plan, name: mxnet_write.lay_out(plan),
+    form=table.find("mxnet"),
+    encode=lambda plan, name: mxnet_write.lay_out(plan),
     refusals=mxnet_write.refusals,
     unfit=mxnet_write.unfit,
 )
-MSGPACK = plain(
+MSGPACK = Writer(
     name="msgpack",
-    suffixes=table.find("msgpack").written,
-    lay_out=lambda plan, name: msgpack_write.lay_out(plan),
+    form=table.find("msgpack"),
+    encode=lambda plan, name: msgpack_write.lay_out(plan),
     refusals=msgpack_write.refusals,
-    held=msgpack_write.held,
+    hold=whole(links=False, tree_of=msgpack_write.held),
 )
-HDF5 = plain(
+HDF5 = Writer(
     name="HDF5",
-    suffixes=table.find("keras").written,
-    lay_out=lambda plan, name: hdf5_write.lay_out(plan),
+    form=table.find("keras"),
+    encode=lambda plan, name: hdf5_write.lay_out(plan),
     refusals=hdf5_write.refusals,
+    hold=whole(links=True),
     unfit=hdf5_write.unfit,
-    links=True,
     caveats=_bfloat16_caveat,
 )
 DCP = dcp.writer(TORCH)
