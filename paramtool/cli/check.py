@@ -21,6 +21,7 @@ from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
 from paramtool.commands.check.report import Checked
 from paramtool.errors import ParamtoolError, UsageError
+from paramtool.formats.files import watching
 from paramtool.lockfile.lock import NAME
 from paramtool.model.finding import FileLine, Finding
 
@@ -163,7 +164,7 @@ def write(found: Result, form: str, output: str, *, force: bool) -> tuple[str, .
         paths: tuple[str, ...] = (*(file.path for file in found.files), found.lock, found.config)
     else:
         paths = found.inputs
-    return CHECKED[form].write(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths, ()))
+    return CHECKED[form].write(output, data.encode("utf-8"), force=force, inputs=inputs_of(paths))
 
 
 def add_summary(found: Result) -> str:
@@ -174,7 +175,7 @@ def add_summary(found: Result) -> str:
     if not path:
         return ""
     try:
-        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         with open(number, "ab") as file:
             status = os.fstat(number)
             if not stat.S_ISREG(status.st_mode):
@@ -250,6 +251,7 @@ def _complain(error: ParamtoolError | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md).")
 @allowing
 @_display.options
+@watching()
 def command(
     paths: tuple[str, ...], *, form: str | None, as_json: bool, output: str | None, force: bool, **options: Any
 ) -> int:

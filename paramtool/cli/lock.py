@@ -22,7 +22,11 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
 @click.option(
     "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
 )
-@click.option("--force", is_flag=True, help="Replace an existing lock, and no other kind of file.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Update an existing lock: add these models, replace those it has, remove those whose PATH is gone.",
+)
 @click.option(
     "--headers", is_flag=True, help="Read no tensor: lock names, types and shapes, and nothing about numbers."
 )

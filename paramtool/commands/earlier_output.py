@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from paramtool.drawing import document
 from paramtool.engine.write.places import check_place, writing
-from paramtool.engine.write.small import write_small
+from paramtool.engine.write.sink import Sink
+from paramtool.engine.write.staging import Staged
 from paramtool.errors import OutputError
 from paramtool.formats import foreign, table
+from paramtool.formats.files import noted, watched
 from paramtool.formats.folder import weight_names
 from paramtool.lockfile.read import begins_lock
 
@@ -48,10 +50,20 @@ class SmallOutput(NamedTuple):
         check_place(path, False, force, given)
 
     def write(self, path: str, data: bytes, *, force: bool, inputs: Iterable[str]) -> tuple[str, ...]:
-        """Write it, complete or not at all; OutputError as of `check`.  Gives back what `write_small` does."""
+        """Write it, complete or not at all, and never more open than an input; OutputError as of `check`.
+
+        FormatError where a file that was read has changed since.  What is given back is what was done about the
+        leftovers of runs that were killed.
+        """
         given = list(inputs)
         self.check(path, force=force, inputs=given)
-        return write_small(path, data, force=force, inputs=given)
+        with Staged(path, False, force, given) as staged:
+            staged.watch(watched.get({}).values())
+            staged.watch(noted(one, os.stat(one)) for one in given if os.path.isfile(one))
+            with Sink(staged, "", lambda nbytes: None) as sink:
+                sink.write(data)
+            staged.commit()
+        return tuple(staged.notes)
 
 
 def _kind(path: str, head: bytes, nbytes: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
@@ -11,10 +11,11 @@ from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import UsageError, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
-from paramtool.formats.files import is_folder
+from paramtool.formats.files import noted, watching
 from paramtool.lazy_dataclass import dataclass
-from paramtool.lockfile import read, write
+from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
+from paramtool.lockfile.read import parse, read
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 
@@ -41,6 +42,7 @@ class Locked(Displayed):
 
 
 @limiting
+@watching()
 def lock(
     paths: Sequence[Path],
     output: Path = NAME,
@@ -54,30 +56,36 @@ def lock(
 ) -> Locked:
     """Write a lock file of checkpoints, files or folders; `output` is `-` for text that is returned and not written.
 
-    `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where the lock exists, without
-    `force`, and where the output is a file of another kind; UsageError where no path is given, or one twice;
-    FormatError and UnsafeError as of `read`.
+    With `force` an existing lock is updated: models that are not named stay, and those are removed whose path is
+    named and is there no more.  `headers` reads no tensor: such a lock says nothing about numbers.  OutputError where
+    the lock exists, without `force`, and where the output is a file of another kind; UsageError where no path is
+    given, or one twice; FormatError and UnsafeError as of `read`, and FormatError where the lock is damaged.
     """
     refuse_string("paths", paths)
     if not paths:
         raise UsageError("lock needs at least one checkpoint", hint="paramtool lock model.safetensors")
     where = os.fspath(output)
-    if where != "-":
-        LOCK.check(where, force=force, inputs=inputs_of(paths, ()))
     reading = LockReading(headers, allow_class=policy.checked(allow_class), allow_unknown=allow_unknown)
+    kept: dict[str, LockedModel] = {}
+    if where != "-":
+        LOCK.check(where, force=force, inputs=inputs_of(paths))
+        if os.path.exists(where) and os.path.getsize(where):
+            noted(where, os.stat(where))
+            kept = {**read(where).models}
     models: dict[str, LockedModel] = {}
+    warnings: list[str] = []
     for path in paths:
         name = name_in(where, os.fspath(path))
         if name in models:
             raise UsageError(f"{os.fspath(path)} is given twice")
-        models[name] = locked_model(path, name, reading, progress)
-    text = write.text(models.values())
-    read.parse(text, where)  # what we could not read again is never written
-    warnings: tuple[str, ...] = ()
+        if kept.pop(name, None) and not os.path.lexists(path):
+            warnings.append(f"{name}: is there no more, so the lock is without it")
+        else:
+            models[name] = locked_model(path, name, reading, progress)
+    text = write.text({**kept, **models}.values())
+    parse(text, where)  # what we could not read again is never written
     if where != "-":
-        warnings = LOCK.write(
-            where, text.encode(), force=force, inputs=inputs_of(paths, _read_files(paths, models.values()))
-        )
+        warnings += LOCK.write(where, text.encode(), force=force, inputs=inputs_of(paths))
     return Locked(where, tuple(models.values()), text, (*warnings, *_not_locked(models)))
 
 
@@ -95,13 +103,6 @@ def _not_locked(models: Mapping[str, LockedModel]) -> Iterator[str]:
         yield from (f"{name}: {note}" for note in one.left_out)
         if one.forms:
             yield f"{name}: not locked, and not compared: {some(one.forms, 3)}, which {OTHER_FORM}"
-
-
-def _read_files(paths: Sequence[Path], models: Iterable[LockedModel]) -> Iterator[str]:
-    for given, model in zip(paths, models, strict=True):
-        path = os.fspath(given)
-        folder = path if is_folder(path) else os.path.dirname(path)
-        yield from (os.path.join(folder, file.name) for file in model.files)
 
 
 def name_in(lock_path: str, path: str) -> str:

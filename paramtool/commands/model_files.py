@@ -16,10 +16,9 @@ from paramtool.formats.sniff import DISTRIBUTED
 CONFIGS = (hf_config.NAME, adapter_config.NAME)
 
 
-def inputs_of(paths: Iterable[Path], read: Iterable[str]) -> list[str]:
-    """What a small output may not replace: the files that were read, and those of the models at some paths."""
-    given = [os.fspath(path) for path in paths]
-    return [*read, *(file for path in given if os.path.exists(path) for file in model_files(path))]
+def inputs_of(paths: Iterable[Path]) -> list[str]:
+    """What a small output may not replace: the files of the models at some paths."""
+    return [file for path in map(str, paths) if os.path.exists(path) for file in model_files(path)]
 
 
 def model_files(path: str) -> Iterator[str]:

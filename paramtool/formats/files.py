@@ -7,6 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BufferedReader, FileIO
 from threading import Lock
 from typing import Any, BinaryIO, overload
@@ -61,7 +63,23 @@ def _at_once(path: str, flags: int) -> int:
 def noted(path: str, status: os.stat_result) -> SourceFile:
     """The state of a file now, so that a later change is noticed."""
     mode = stat.S_IMODE(status.st_mode)
-    return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino, mode)
+    found = SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino, mode)
+    watched.get({}).setdefault(path, found)
+    return found
+
+
+watched: ContextVar[dict[str, SourceFile]] = ContextVar("watched")
+"""{path: its state when it was first noted} of every file that a command reads, for what it writes about them."""
+
+
+@contextmanager
+def watching() -> Iterator[None]:
+    """Watch the files that are read in the block."""
+    token = watched.set({})
+    try:
+        yield
+    finally:
+        watched.reset(token)
 
 
 def changed(source: SourceFile, status: os.stat_result) -> bool:

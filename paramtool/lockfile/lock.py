@@ -18,7 +18,7 @@ from typing import NamedTuple
 from paramtool.lazy_dataclass import dataclass
 
 VERSION = 2
-"""The newest version.  A lock has the lowest one that can express it: 2 where a tensor line has the type FACTS."""
+"""What is written.  Version 1 had no tensor lines of the type FACTS, and strings in the words of objects."""
 NAME = "paramtool.lock"
 FULL, HEADERS = "b3", "b3-headers"
 """What a content digest covers: names, types, shapes and bytes, or only what is in headers."""
@@ -88,7 +88,7 @@ class LockedObject(NamedTuple):
     digest: str
     """blake3 of its value as canonical JSON."""
     words: str
-    """The value in short, for people."""
+    """The value in short, for people, without the strings in it."""
     line: int = 0
 
 

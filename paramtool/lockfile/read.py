@@ -32,7 +32,7 @@ from paramtool.lockfile.lock import (
 from paramtool.lockfile.words import count_of, shape_of, shape_text, split, unquoted
 from paramtool.lockfile.write import FIRST_LINE
 
-AGAIN = "make it again with `paramtool lock --force`, or restore it from git"
+AGAIN = "restore it from git, or delete it and make it again with `paramtool lock`"
 NO_LOCK = "name a file that `paramtool lock` wrote; a damaged lock can be restored from git"
 """The hint for a file that is not a lock."""
 _VERSION = re.compile(r"# paramtool\.lock, version ([0-9]{1,9})\b")
@@ -117,7 +117,7 @@ def _check_version(head: str, path: str) -> None:
         what += f": found {line[:60]!r}, expected {FIRST_LINE[:28]!r}"
         raise FormatError(what, AGAIN if is_lock else NO_LOCK).at(path, 1)
     if not 1 <= int(found[1]) <= VERSION:
-        hint = "use the paramtool that wrote it, or make it again with this one: paramtool lock --force"
+        hint = "use the paramtool that wrote it, or delete it and make it again with this one"
         what = f"a lock of version {int(found[1])}; this paramtool reads versions 1 to {VERSION}"
         raise FormatError(what, hint).at(path, 1)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from paramtool.lockfile import digests
-from paramtool.lockfile.lock import FACTS, VERSION, LockedModel
+from paramtool.lockfile.lock import VERSION, LockedModel
 from paramtool.lockfile.words import quoted, shape_text
 
 FIRST_LINE = "# paramtool.lock, version {}: `paramtool lock` writes it, `paramtool check` reads it"
@@ -13,10 +14,8 @@ FIRST_LINE = "# paramtool.lock, version {}: `paramtool lock` writes it, `paramto
 
 def text(models: Iterable[LockedModel]) -> str:
     """The whole file."""
-    models = sorted(models, key=lambda one: one.path)
-    has_facts = any(tensor.dtype == FACTS for model in models for tensor in model.tensors.values())
-    lines = [FIRST_LINE.format(VERSION if has_facts else 1)]
-    for model in models:
+    lines = [FIRST_LINE.format(VERSION)]
+    for model in sorted(models, key=lambda one: one.path):
         own = list(_lines(model))
         lines += ["", *own, f"lines b3:{digests.blake3_of(chr(10).join(own))}"]
     return "".join(f"{line}\n" for line in lines)
@@ -35,7 +34,8 @@ def _lines(model: LockedModel) -> Iterator[str]:
     for view in sorted(model.views.values()):
         yield f"view {quoted(view.name)} {view.offset} {shape_text(view.strides)}"
     for one in sorted(model.objects.values()):
-        yield f"object {quoted(one.key)} b3:{one.digest} {quoted(one.words)}"
+        words = "..." if re.search("['\"]", one.words) else one.words  # version 1 had strings as Python writes them
+        yield f"object {quoted(one.key)} b3:{one.digest} {quoted(words)}"
     for tensor in sorted(model.tensors.values()):
         digest = tensor.digest if tensor.digest in ("-", "no-data") else f"b3:{tensor.digest}"
         yield f"tensor {quoted(tensor.name)} {tensor.dtype} {shape_text(tensor.shape)} {digest}"

@@ -14,7 +14,19 @@ from itertools import islice
 from struct import calcsize, unpack
 from typing import Any
 
-from paramtool.model.objects import Again, Array, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef
+from paramtool.model.objects import (
+    Again,
+    Array,
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Scalar,
+    Sequence,
+    TensorRef,
+    map_children,
+)
 from paramtool.passes.objects_differ import key_word, spelled
 
 MAX_WORDS = 60
@@ -25,25 +37,25 @@ _SETS = ("builtins.set", "builtins.frozenset")
 
 
 def rows(objects: Node) -> Iterator[tuple[str, str, str]]:
-    """(key, canonical text, the value in short) of each key at the top that holds more than tensors.
+    """(key, canonical text, the value in short without strings) of each key at the top that holds more than tensors.
 
     A tree that is no mapping is one row, whose key is empty.  The attributes of the top, such as `_metadata` of a state
     dict, are left out.
     """
-    if not isinstance(objects, Mapping):
-        if (kept := _kept(objects)) is not None:
-            yield "", canonical(kept), in_short(kept)
-        return
     found: dict[str, list[Node]] = {}
-    for key, child in objects.items:
+    for key, child in objects.items if isinstance(objects, Mapping) else [("", objects)]:
         if (kept := _kept(child)) is not None:
             found.setdefault(key_word(key), []).append(kept)
     for name, nodes in sorted(found.items()):
-        if len(nodes) == 1:
-            yield name, canonical(nodes[0]), in_short(nodes[0])
-        else:  # 1 and "1"
-            both = Sequence("list", tuple(nodes))
-            yield name, canonical(both), in_short(both)
+        one = nodes[0] if len(nodes) == 1 else Sequence("list", tuple(nodes))  # 1 and "1"
+        yield name, canonical(one), in_short(_without_strings(one))
+
+
+def _without_strings(node: Node) -> Node:
+    """A tree with words in place of strings, which may be secrets."""
+    if isinstance(node, Leaf) and isinstance(node.value, (str, bytes)):
+        return Opaque("bytes" if isinstance(node.value, bytes) else "string", ())
+    return map_children(node, _without_strings)
 
 
 def _kept(node: Node) -> Node | None:

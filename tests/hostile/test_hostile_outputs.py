@@ -76,9 +76,10 @@ def test_a_folder_and_what_came_along_are_as_open_as_their_sources(tmp_path: Pat
     assert mode(tmp_path / "out" / "config.json") == 0o600
     (tmp_path / "out").chmod(0o750)
     (tmp_path / "out" / "config.json").chmod(0o644)
-    dedup(source, tmp_path / "out", force=True)
-    assert mode(tmp_path / "out") == 0o750
-    assert mode(tmp_path / "out" / "config.json") == 0o644
+    (tmp_path / "out" / "model.safetensors").chmod(0o600)
+    dedup(source, tmp_path / "out", force=True)  # what replaces is no wider than the input, nor than what was there
+    assert mode(tmp_path / "out") == 0o700
+    assert mode(tmp_path / "out" / "config.json") == mode(tmp_path / "out" / "model.safetensors") == 0o600
 
 
 @pytest.mark.usefixtures("umask")

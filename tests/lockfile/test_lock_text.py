@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import paramtool
 from paramtool.errors import FormatError
 from paramtool.lockfile import digests, read, write
 from paramtool.lockfile.lock import (
@@ -24,6 +28,9 @@ from paramtool.lockfile.lock import (
     LockedView,
 )
 from paramtool.passes.lock.compare import findings
+from tests.hostile.command import quick
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "lightning" / "run"
 
 NAMES = st.text(max_size=12) | st.sampled_from(
     ["a b", '"', "#", "\x1b[31m", "a\nb", "\udc80", "-", "a=b", "=", "::set-env"]
@@ -56,7 +63,9 @@ def models(draw: st.DrawFn) -> LockedModel:
         for name, one in tensors.items()
         if any(tie.kind in MEMORY for tie in ties) and draw(st.booleans())
     }
-    objects = draw(st.dictionaries(NAMES, st.tuples(HEX, NAMES), max_size=2))
+    objects = draw(
+        st.dictionaries(NAMES, st.tuples(HEX, NAMES.filter(lambda words: {*words}.isdisjoint("'\""))), max_size=2)
+    )
     return LockedModel(
         draw(NAMES), tuple(LockedFile(name, *rest) for name, rest in sorted(files.items())),
         digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors, tuple(sorted(ties)),
@@ -178,7 +187,7 @@ def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace("version 1", "version 3"), r"paramtool.lock:1: a lock of version 3"),
+        (lambda text: text.replace("version 2", "version 3"), r"paramtool.lock:1: a lock of version 3"),
         (lambda text: "hello\n" + text, r":1: not a lock of paramtool"),
         (
             lambda text: text[text.index("\n") + 1 :],
@@ -209,3 +218,39 @@ def test_a_damaged_lock_is_refused(change: object, message: str) -> None:
     assert read.parse(text).models
     with pytest.raises(FormatError, match=message):
         read.parse(change(text))  # type: ignore[operator]
+
+
+def test_a_lock_of_version_1_is_read_and_updated(tmp_path: Path) -> None:
+    """The committed file is what paramtool wrote before version 2; its strings do not come into the new one."""
+    old = Path(__file__).parent / "data" / "version-1.lock"
+    ran = quick("check", FIXTURE, "--lock", old, cwd=tmp_path)
+    assert ran.code == 0 and "0 findings" in ran.out, ran
+    assert "'2.6.6'" in old.read_text()
+    model = read.read(str(old)).models["../../../fixtures/lightning/run"]
+    assert "'" not in "".join(line for line in write.text([model]).splitlines() if line.startswith("object "))
+    moved = tmp_path / "paramtool.lock"
+    (tmp_path / "run").symlink_to(FIXTURE)
+    moved.write_text(write.text([replace(model, path="run"), replace(model, path="kept")]).replace("2:", "1:", 1))
+    assert quick("lock", "run", "--force", cwd=tmp_path).code == 0
+    text = moved.read_text()
+    assert text.startswith("# paramtool.lock, version 2:") and [*read.parse(text).models] == ["kept", "run"]
+    assert quick("check", "run", cwd=tmp_path).code == 0
+
+
+SECRET = "sk-live-0123456789"
+
+
+@given(st.recursive(
+    st.just(SECRET) | st.just(SECRET.encode()) | st.integers() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    max_leaves=5,
+))  # fmt: skip
+def test_no_string_of_a_checkpoint_is_in_a_lock(value: object) -> None:
+    with TemporaryDirectory() as folder:
+        torch.save({"w": torch.ones(1), "api_key": SECRET, "args": value}, f"{folder}/a.pt")
+        torch.save({"w": torch.ones(1), "api_key": f"{SECRET}0", "args": value}, f"{folder}/b.pt")
+        text = paramtool.lock([f"{folder}/a.pt"], f"{folder}/a.lock").text
+        assert SECRET not in text and SECRET.encode().hex() not in text
+        checked = paramtool.check([f"{folder}/b.pt"], lock=f"{folder}/a.lock")
+        (said,) = [one.message for one in checked.findings if one.id == "PT402"]
+        assert said == "object 'api_key' has another value: was another string"

@@ -63,7 +63,7 @@ def test_rows_are_what_holds_more_than_tensors() -> None:
                  ("both", Mapping("dict", (("w", TensorRef("both.w")), ("n", Leaf(1)))))),
     )  # fmt: skip
     found = {key: words for key, _, words in rows(root)}
-    assert found == {"1": "['a', 'b']", "both": "{n: 1}", "empty": "{}", "epoch": "3"}
+    assert found == {"1": "[string, string]", "both": "{n: 1}", "empty": "{}", "epoch": "3"}
     assert [key for key, _, _ in rows(replace(root, attributes=Leaf(1)))] == sorted(found)
     assert [row[0] for row in rows(Sequence("list", (Leaf(1),)))] == [""]
     assert not list(rows(TensorRef("w")))

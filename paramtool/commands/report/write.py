@@ -19,6 +19,7 @@ from paramtool.commands.report import page as page_of
 from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.errors import OutputError, plural
+from paramtool.formats.files import watching
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, size
 from paramtool.model.inflating import limiting
@@ -49,6 +50,7 @@ class PageReport(Displayed):
 
 
 @limiting
+@watching()
 def report(
     path: Path,
     other: Path | None = None,
@@ -91,8 +93,7 @@ def report(
                 raise file.error
         found = replace(found, findings=(*(found.findings or ()), *checked.findings))
     second = None if other is None else looked(other)
-    files = (file.path for one in (found, second) if one is not None for file in one.checkpoint.files)
-    inputs = inputs_of((one for one in (path, other, lock) if one is not None), files)
+    inputs = inputs_of(one for one in (path, other, lock) if one is not None)
     # OutputError if the page cannot be written there; checked before anything is compared.
     PAGE.check(place, force=force, inputs=inputs)
     if os.path.isdir(place):

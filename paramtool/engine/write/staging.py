@@ -561,7 +561,7 @@ def _nbytes(path: str) -> int:
 # | a file | that of the input, minus the umask; of several inputs what all of them allow |
 # | a folder | that of the input folder, minus the umask; else that of the files, with `x` wherever there is `r` |
 # | a sidecar file | that of the file that it is a copy of, minus the umask |
-# | a replacement | that of what it replaces, with its owner and group if the system allows that |
+# | a replacement | what the inputs and what it replaces allow, with its owner and group if the system allows that |
 #
 # Until it is complete, only its owner can read an output.
 
@@ -581,15 +581,13 @@ def umask() -> int:
 
 
 def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
-    """The permissions that all of some modes give, minus the umask; `otherwise` if there are no modes.
+    """The permissions that all of some modes give; `otherwise` if there are no modes.
 
-    >>> old = os.umask(0o022)
     >>> oct(allowed_by_all([0o664, 0o640])), oct(allowed_by_all([]))
-    ('0o640', '0o644')
-    >>> _ = os.umask(old)
+    ('0o640', '0o666')
     """
     given = list(modes)
-    return reduce(and_, given, PERMISSIONS if given else otherwise) & ~umask()
+    return reduce(and_, given, PERMISSIONS if given else otherwise)
 
 
 def of_place(path: str) -> int:
@@ -623,7 +621,7 @@ def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
 
 
 def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> None:
-    """Give a file or a folder its permissions: those of what it replaces if that exists, else `mode`.
+    """Give a file or a folder its permissions: `mode`, of what it replaces if that exists, else minus the umask.
 
     `replaced` may be empty.  `folder` is the open folder in which `path` is looked up.  A link at `path` is not
     followed.  OSError if the system refuses.
@@ -634,12 +632,15 @@ def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> No
         kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in a setgid folder gets its group
         group = now.st_mode & kept
         if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
-            mode, group = old.st_mode & PERMISSIONS, old.st_mode & kept
+            mode, group = mode & old.st_mode, old.st_mode & kept
             if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
                 try:
                     os.fchown(file, old.st_uid, old.st_gid)
                 except OSError:  # owned by another user or group: our group gets no more than others
                     mode &= ~0o070 | (mode & 0o007) << 3
+        else:
+            own = mode & ~umask()
+            mode &= of_folder(own) if stat.S_ISDIR(now.st_mode) else own
         try:
             os.chmod(file if os.chmod in os.supports_fd else path, mode | group)
         except OSError as error:
@@ -673,14 +674,13 @@ def settle_folder(
     sidecar files to the modes of their sources; `source` gives the input folder for a folder inside, or an empty
     string.
     """
-    masked = umask()
 
     def there(inside: str) -> str:
         return replaced and os.path.join(replaced, *inside.split("/"))
 
     for prefix, folders, names, place in _inside(folder, held):
         for name in names:
-            own = side[prefix + name] & ~masked if prefix + name in side else files
+            own = side.get(prefix + name, files)
             settle(name if place is not None else os.path.join(folder, prefix, name), own, there(prefix + name), place)
         for name in folders:
             own = mode & of_place(found) if (found := source(prefix + name)) else mode

@@ -268,10 +268,8 @@ class _Judge:
             if found is None:
                 yield self.find("objects-changed", one.line, f"object {key or TOP!r} is not there; it was {one.words}")
             elif found.digest != one.digest:
-                values = f": was {one.words}, is {found.words}"
-                if one.words == found.words:
-                    values = f"; in short, both are {one.words}"
-                yield self.find("objects-changed", one.line, f"object {key or TOP!r} has another value{values}")
+                values = f"another {one.words}" if one.words == found.words else f"{one.words}, is {found.words}"
+                yield self.find("objects-changed", one.line, f"object {key or TOP!r} has another value: was {values}")
         for key, found in now.items():
             if key not in was:
                 yield self.find("objects-changed", 0, f"object {key or TOP!r} is not in the lock; it is {found.words}")

@@ -389,7 +389,7 @@ def test_severities_and_exceptions_of_what_a_lock_finds(at: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace("version 1", "version 9"), lambda text: text[:-20], lambda text: "",
+        lambda text: text.replace("version 2", "version 9"), lambda text: text[:-20], lambda text: "",
         lambda text: text + text.splitlines()[-1] + "\n", lambda text: text.replace("float32", "\x1b[31m"),
     ],
 )  # fmt: skip
