@@ -405,6 +405,10 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
+    if found.checkpoint.format == "dcp" and any(
+        view.nbytes > view.byte_stop - view.byte_start for _, view in found.checkpoint.windows()
+    ):  # written whole
+        return []
     names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
     written = f"{why}would write about {size(_stored(found, kept))} and keep {names}"
     return [("next", whole(f"paramtool dedup {path}{flags}"), written)]

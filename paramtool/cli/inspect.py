@@ -114,7 +114,7 @@ def command(
     if current.quiet and as_json:
         raise UsageError("--quiet prints lines of text and --json one document", hint="give one of the two")
     if depth is not None and not tree:
-        raise UsageError("--depth needs --tree", hint="paramtool inspect --tree --depth 2 ...")
+        raise UsageError("--depth needs --tree", hint="--tree --depth 2")
     if config is None and any(rule.kind.needs_config for rule in rules):
         config = ""
     equal = any(rule.kind.needs_content for rule in rules)

@@ -90,7 +90,7 @@ def stored_apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Itera
         if name in entries and first in entries and entries[name].value != entries[first].value:
             yield (
                 f"the model ties {name!r} to {first!r}, and the file stores them separately; both are written, and a "
-                "loader that ties them keeps one (`paramtool variants` compares them)"
+                "loader that ties them keeps one (`variants` compares them)"
             )
 
 
@@ -103,7 +103,7 @@ def missing_names(where: str, missing: list[str], wanted: int, names: Mapping[st
     advice = suggest.padded(missing, names) or suggest.advice(missing, names) or tied_advice(missing)
     return UsageError(
         listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
-        hint=(advice or "paramtool inspect --tensors lists what it has") + more,
+        hint=(advice or "`inspect --tensors` lists what it has") + more,
     )
 
 

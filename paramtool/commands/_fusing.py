@@ -40,7 +40,7 @@ def fused(source: PartsSource, options: RelayoutOptions) -> Rearrangement:
     if options.source is not None:
         raise UsageError(
             f"--from {options.source}: fuse takes parts that are separate tensors",
-            hint=f"paramtool unfuse --layout {options.source} first, or convert between dialects",
+            hint=f"`unfuse --layout {options.source}` first, or convert between dialects",
         )
     model = KnownModel(source.config, of_spec(options.spec, layout.group))
     same = [one for one in known.unfused if one.layout == layout.name and source.shapes.keys() >= {*one.names}]

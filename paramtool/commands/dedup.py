@@ -330,7 +330,7 @@ def _settled(
     if not writer.holds.links:
         raise UsageError(
             f"{where.path}: {writer.name} files store every name for itself, so nothing can be stored once in them",
-            hint=f"-o {quote(os.path.splitext(where.path)[0])}.safetensors, or `paramtool convert`, which writes it",
+            hint=f"-o {quote(os.path.splitext(where.path)[0])}.safetensors, or `convert`, which writes it",
         )
     if (options.derive_casts or options.fold_constants) and not writer.holds.record:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")

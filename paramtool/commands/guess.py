@@ -271,7 +271,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
         near = ", ".join(map(repr, get_close_matches(at, homes, 3, 0.5)))
         raise UsageError(
             f"{checkpoint.files[0].path}: there is no tensor {at!r}, and no module",
-            hint=f"do you mean {near}?" if near else "paramtool inspect FILE --tensors lists the names",
+            hint=f"do you mean {near}?" if near else "`inspect --tensors` lists the names",
         )
     return inside
 

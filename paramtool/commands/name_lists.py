@@ -21,7 +21,7 @@ def read_names(path: Path) -> list[str]:
     path = os.fspath(path)
     names = list(dict.fromkeys(line for line in lines_of(path) if line.strip()))
     if not names:
-        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
+        raise UsageError(f"{path}: holds no name", hint="one name a line, as `inspect --tensors` shows them")
     return names
 
 

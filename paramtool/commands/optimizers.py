@@ -321,7 +321,7 @@ def _by_given(
     if len(names) != len(state.entries):
         raise UsageError(
             f"{path}: has {plural(len(names), 'name')}; {at} has {entries}",
-            hint="one name a line for each entry, in the order of the groups: paramtool inspect --optimizer",
+            hint="one name a line for each entry, in the order of the groups: `inspect --optimizer` shows it",
         )
     by_key = {entry.key: name for entry, name in zip(state.entries, names, strict=True)}
     found = _named(state, by_key, known, shapes=shapes, source=f"--optimizer-names {path}")

@@ -23,7 +23,7 @@ class Pin:
     def refuse(self, where: str, lines: Sequence[str], hint: str = "") -> LockError:
         """The error of weights that differ."""
         head = f"{where}: {plural(len(lines), 'difference')} from {os.fspath(self.lock)}"
-        take = "take the locked weights, or lock these: paramtool lock --force"
+        take = "take the locked weights, or lock these: `lock --force`"
         return LockError(listed(f"{head}; the weights are not the locked ones:", lines), hint=hint or take)
 
 

@@ -27,7 +27,7 @@ def refuse_unlocked(pinned: Pin, path: Path, checkpoint: Checkpoint) -> None:
     if locked.is_headers_only:
         raise UsageError(
             f"{known.path}:{locked.line}: made with --headers, so it says nothing about numbers",
-            hint="paramtool lock --force, without --headers",
+            hint="`lock --force`, without --headers",
         )
     found = list(of_weights(locked, weights_of(checkpoint, locked.path), known.path, pinned.content_only))
     if not found:

@@ -69,7 +69,7 @@ def _refuse_apart(checkpoint: Checkpoint) -> None:
         kinds = " or ".join(dict.fromkeys(group.kind for group in seen.groups))
         raise LayoutError(
             listed(f"{where}: nothing is fused in it; its attention, gated MLPs and experts are apart:", lines),
-            hint=f"paramtool fuse --layout {kinds} joins them; --layout LAYOUT --at MODULE names another tensor",
+            hint=f"`fuse --layout {kinds}` joins them; --layout LAYOUT --at MODULE names another tensor",
         )
 
 

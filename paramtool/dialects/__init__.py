@@ -147,7 +147,7 @@ class _Tabled:
             first = next(one for one in hub if one != HEAD)
             raise LayoutError(
                 f"{first!r}: {table.name} has something in front of this name in {name}, as in 'model.{first}'",
-                hint="the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+                hint="the names have another prefix than transformers gives them; `export --rename` changes "
                 "it, as in --rename '*=model.*'",
             )
         return embedding.removesuffix(found) if found else ""

@@ -153,7 +153,7 @@ class Dialect:
                 )
             raise PrefixError(
                 f"{name!r}: {where}",
-                "the names have another prefix than transformers gives them; `paramtool export --rename` changes "
+                "the names have another prefix than transformers gives them; `export --rename` changes "
                 "it, as in --rename 'module.*=*'",
                 name=name,
             )
@@ -171,7 +171,7 @@ class Dialect:
             if self._of_dialect(name)[0] is None:
                 raise LayoutError(
                     f"{name!r} is a part that {self.table.name} stores fused with others",
-                    hint="the file mixes two dialects; see `paramtool inspect`",
+                    hint="the file mixes two dialects; see `inspect`",
                 )
 
 

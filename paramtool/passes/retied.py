@@ -19,7 +19,7 @@ from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Requirement, whole
 from paramtool.model.view import View
 
-_LISTS = "paramtool inspect --tensors lists the names"
+_LISTS = "`inspect --tensors` lists the names"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
     an entry of a header  one that names tensors or modules of its file: what they are made into by the library that
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
 
-Other entries, such as a title, are metadata.
+Other entries, such as a title or the configuration of a model of Keras, are metadata.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from paramtool.passes.objects_text import canonical, in_short
 
 MAX_WORDS = 40
 """Characters of a fact that are shown."""
+OF_KERAS = ("config.json", "model_config")
+"""Entries with the configuration of a model of Keras, which names its layers."""
 
 
 class Fact(NamedTuple):
@@ -73,7 +75,7 @@ def _dots(name: str) -> Iterator[int]:
 
 def _entry(key: str, text: str, names: set[str]) -> dict[str, Fact]:
     """What an entry says; nothing where it names none of the names."""
-    if key.startswith("paramtool."):
+    if key.startswith("paramtool.") or key in OF_KERAS:
         return {}
     try:
         value = json.loads(text)

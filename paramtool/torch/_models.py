@@ -141,7 +141,7 @@ def load_model(
             raise TieError(
                 f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different "
                 f"bytes{measured}",
-                hint="load into a model without this tie, or leave one of them out: paramtool export --names",
+                hint="load into a model without this tie, or leave one of them out: `export --names`",
             )
 
         # torch puts the values in
@@ -268,7 +268,7 @@ def _refuse(
         raise ModelError(
             listed(f"{held.section.files[0].path}: {count} the shape that the model wants, and other rows:",
                    [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows]),
-            hint=line(command) if command else "`paramtool unfuse` restores what was there before",
+            hint=line(command) if command else "`unfuse` restores what was there before",
         )  # fmt: skip
 
 

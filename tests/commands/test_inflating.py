@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -306,3 +307,33 @@ def test_names_of_one_tensor_are_counted_where_each_is_stored(tmp_path: Path) ->
     for most, code in (("75999", 4), ("76000", 0)):
         ran = quick("convert", "few.pt", "-o", "few.npz", "--max-inflated", most, cwd=tmp_path)
         assert ran.code == code, ran
+
+
+@pytest.mark.parametrize("name", ["ex33.pt", "d_exp"])
+def test_a_cast_of_what_repeats_reads_its_one_element(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One element is cast, stored and proved, here and by `verify`, of eight billion."""
+    source = shared("findings", "field", "stride0", name)
+    arithmetic = importlib.import_module("paramtool.engine.write.arithmetic")
+    numbers: list[int] = []
+    cast = arithmetic.cast
+    monkeypatch.setattr(arithmetic, "cast", lambda found, dtype: numbers.append(found.size) or cast(found, dtype))
+    for dtype in ("float16", "float64"):
+        ran = quick("convert", source, "--dtype", dtype, "-o", f"{dtype}.safetensors", cwd=tmp_path)
+        assert ran.code == 0 and "all read back and equal" in ran.out, ran
+        assert quick("verify", f"{dtype}.safetensors", "--against", source, cwd=tmp_path).code == 0
+        assert quick("diff", f"{dtype}.safetensors", source, "--exit-code", cwd=tmp_path).code == 0
+    assert numbers and sum(numbers) < 1000
+
+
+def test_a_cast_of_what_repeats_in_one_of_its_axes(tmp_path: Path) -> None:
+    """Rows that repeat, in a file whose bytes differ from what they should be: verify says so."""
+    values = torch.arange(8.0)
+    torch.save({"w": values.expand(1 << 40, 8), "one": values[:1].view(1, 1).expand(1, 1)}, tmp_path / "rows.pt")
+    ran = quick("convert", "rows.pt", "--dtype", "float16", "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 0, ran
+    assert quick("verify", "out.safetensors", "--against", "rows.pt", cwd=tmp_path).code == 0
+    torch.save({"w": (values + 1).expand(1 << 40, 8), "one": torch.zeros(1, 1)}, tmp_path / "rows.pt")
+    ran = quick("verify", "out.safetensors", "--against", "rows.pt", cwd=tmp_path)
+    assert ran.code == 1 and "'w': its bytes differ from the source, rounded" in ran.out, ran

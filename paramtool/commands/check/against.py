@@ -37,7 +37,7 @@ def place_of(lock: Lock, name: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(lock.path), name.replace("/", os.sep)))
 
 
-OTHERWISE = "`paramtool lock --force` with its path names it; `changed = false` in [[paths]] compares it with none"
+OTHERWISE = "`lock --force` with its path names it; `changed = false` in [[paths]] compares it with none"
 
 
 def model_for(lock: Lock, path: str, name: str | None = None, *, hint: str = OTHERWISE) -> LockedModel:
@@ -96,7 +96,7 @@ def _refuse_other(locked: LockedModel, now: LockedModel, lock: Lock, path: str) 
         raise OtherModelError(
             f"{path}: {lock.path} has another model: none of the names here, {here}, is one of {locked.path!r:.200}, "
             f"{there}, and the digests without names differ, too",
-            hint="--lock FILE compares with its own lock; if the model was replaced on purpose, `paramtool lock` with "
+            hint="--lock FILE compares with its own lock; if the model was replaced on purpose, `lock` with "
             "its path, -o and --force locks it anew",
         )
 

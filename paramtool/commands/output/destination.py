@@ -136,7 +136,8 @@ def place(
     refuse_shards(form, asked)
     kept = DCP.name if keeps_format and given and whole.format == DCP.name and not asked and form is None else None
     own = _folder_names(target, format or kept, asked, form) if folder else None
-    if own is not None and given and (inside := os.path.relpath(os.path.dirname(opened.path), path)) != os.curdir:
+    above = os.path.dirname(opened.path)
+    if own is not None and given and whole.format == DCP.name and (inside := os.path.relpath(above, path)) != os.curdir:
         own = replace(own, stem=f"{inside}/")  # the folder of a model in that of a training
     if folder and not asked and whole.format.startswith("sharded") and (form is None or form.name.has_shards):
         max_shard_size = SHARD_NBYTES

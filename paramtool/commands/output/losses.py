@@ -33,7 +33,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
                 f"{where}: tensors cannot be read without running code from the pickle, which is never done:",
                 [format_unknown(one) for one in needed],
             ),
-            hint="no option helps; `paramtool inspect` shows the rest of the file",
+            hint="no option helps; `inspect` shows the rest of the file",
         )
     called = [u for u in checkpoint.unknown if u.called]
     held = [u.path for u in checkpoint.unknown if not u.called]

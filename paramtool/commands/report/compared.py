@@ -38,7 +38,7 @@ MAX_TIES, MAX_MAPS = 12, 16
 """Figures of each section."""
 FEW = 10
 """A table of no more rows is open."""
-ENOUGH = "; `paramtool diff --json` lists all"
+ENOUGH = "; `diff --json` lists all"
 
 
 def sections(

@@ -57,7 +57,7 @@ MAX_ROWS = 2000
 """Rows of a table."""
 MANY = 16
 """Findings that are shown without asking."""
-ENOUGH = "; `paramtool inspect --json` lists all"
+ENOUGH = "; `inspect --json` lists all"
 
 
 SECTION_IDS = ("findings", "bytes", "sharing", "buffers", "gates", "heads", "tensors")
@@ -265,7 +265,7 @@ def findings(found: Inspection) -> list[Row]:
         more = len(rows) - MAX_FINDINGS
         rows = [
             *rows[:MAX_FINDINGS],
-            (NOTE, "more", f"{plural(more, 'more finding')}: paramtool inspect --json has all"),
+            (NOTE, "more", f"{plural(more, 'more finding')}: `inspect --json` has all"),
         ]
     return rows
 

@@ -189,17 +189,16 @@ def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
     return all(len(x) == len(y) and same(np.frombuffer(x, "u1"), np.frombuffer(y, "u1")) for x, y in blocks)
 
 
-def squeezed(a: View, b: View) -> tuple[View, View]:
-    """Two windows without the axes along which both repeat their elements, since these may be endless."""
-    axes = zip(a.shape, a.strides, b.strides, strict=True)
-    keep = [k for k, (size, s, t) in enumerate(axes) if size > 1 and (s or t)]
-    if 0 in a.shape:
-        return a, b
-    first, second = (
+def squeezed(*views: View) -> tuple[View, ...]:
+    """Windows of one shape without the axes along which all repeat their elements, since these may be endless."""
+    shape = views[0].shape
+    if 0 in shape:
+        return views
+    keep = [k for k, size in enumerate(shape) if size > 1 and any(view.strides[k] for view in views)]
+    return tuple(
         View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
-        for v in (a, b)
+        for v in views
     )
-    return first, second
 
 
 def aligned(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from paramtool.engine.compare.difference import same_bytes
+from paramtool.engine.compare.difference import same_bytes, squeezed
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import ELEMENTS
 from paramtool.engine.read.source import Source
@@ -59,8 +60,13 @@ def by_safetensors(
             try:
                 if target.nbytes > WHOLE_NBYTES and any(isinstance(copy.scale, View) for copy in target.copies):
                     same = _same_raw(raw, numbers[name], target, source)
+                elif _is_whole(target):
+                    same = _same_values(file, piece, target, source)
+                elif _is_cast(target):
+                    found = piece if target.shape else file.get_tensor(target.name)
+                    same = _same_pieces(found, target.copies[0], source)
                 else:
-                    same = _compared(target)(file, piece, target, source)
+                    same = _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
             except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy does not have
                 same = _same_raw(raw, numbers[name], target, source)
             advance(target.nbytes)
@@ -86,7 +92,7 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
     """Compare a tensor that the library returns, in pieces, with the windows it was made from."""
     import numpy as np
 
-    view = _whole_source(target)
+    view = target.copies[0].terms[0][1]
     if not target.nbytes:  # NumPy has no array for [0, 2**62]; dtype and shape were compared before
         return True
     if not target.shape:
@@ -100,18 +106,6 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
 
 WHOLE_NBYTES = 64 << 20
 """The largest weight of codes and scales that the library reads, which gives it as a whole."""
-
-
-def _compared(target: Target) -> Callable[[Any, Any, Target, Source], bool]:
-    """How what the library returns is compared with a target's source."""
-    return _same_values if _is_whole(target) else _same_cast_values if _is_cast(target) else _same_copies
-
-
-def _same_cast_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library returns, in pieces, with the cast of the window it was made from."""
-    if not target.shape:
-        piece = file.get_tensor(target.name)
-    return _same_pieces(piece, target.copies[0], source)
 
 
 def _same_pieces(found: Any, copy: Copy, source: Source) -> bool:
@@ -133,20 +127,10 @@ def _is_cast(target: Target) -> bool:
     return len(copies) == 1 and copies[0].is_cast and copies[0].destination == target.view
 
 
-def _whole_source(target: Target) -> View:
-    """The window that a target is one plain copy of; see `_is_whole`."""
-    return target.copies[0].terms[0][1]
-
-
 def _is_whole(target: Target) -> bool:
     """Whether a target is a plain copy of one window with the same shape."""
     copies = target.copies
     return len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view
-
-
-def _same_copies(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library returns with what its copies calculate, copy by copy."""
-    return _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
 
 
 def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
@@ -164,10 +148,8 @@ def _same_parts(flat: Any, target: Target, source: Source) -> bool:
         view, kind = copy.destination, element_type(copy)
         size = view.dtype.block_bytes
         part = np.ndarray(view.shape, kind, flat.data, view.byte_start, [stride * size for stride in view.strides])
-        for box in boxes(copy):
-            wanted = np.broadcast_to(value(copy, box, source), part[box].shape).astype(kind, copy=False)
-            if np.ascontiguousarray(part[box]).tobytes() != np.ascontiguousarray(wanted).tobytes():
-                return False
+        if not _same_pieces(part, copy, source):
+            return False
     return True
 
 
@@ -262,9 +244,13 @@ def as_target(name: str, entry: Entry) -> Target | None:
 def same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     """Compare a window with the windows that a target is made from."""
     if _is_whole(target):
-        return same_bytes(a, found, b, _whole_source(target))
+        return same_bytes(a, found, b, target.copies[0].terms[0][1])
     if _is_cast(target):
-        return _same_pieces(a.array(found), target.copies[0], b)
+        (copy,) = target.copies
+        found, *read = squeezed(found, *copy.sources)
+        terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, read, strict=False))
+        scale = read[-1] if isinstance(copy.scale, View) else copy.scale
+        return _same_pieces(a.array(found), replace(copy, destination=found, terms=terms, scale=scale), b)
     if found.is_contiguous:  # what a copy writes into a target is where it is in the tensor
         base, parts = found.byte_start, [copy.destination for copy in target.copies]
         places = [part.on(found.storage, base + part.byte_start) for part in parts]

@@ -83,8 +83,7 @@ def tied_advice(lacks: Iterable[str]) -> str:
     if not lacks or any(name.rpartition(".")[0] not in modules for name in lacks):
         return ""
     return (
-        f"{some(lacks, 3)}: if the file's model ties embeddings and head, "
-        "paramtool dedup --ties-from-config records such names"
+        f"{some(lacks, 3)}: if the file's model ties embeddings and head, `dedup --ties-from-config` records such names"
     )
 
 

@@ -33,7 +33,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
             hint = f"name the folder with the files of all ranks: {quote(os.path.dirname(path) or os.curdir)}"
         else:
             kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
-            hint = "dedup --skip-unsupported leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
+            hint = "`convert --skip-unsupported` leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
         raise PlanError(listed(f"{path}: {count} cannot be stored in the output:", refused), hint=hint)
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}

@@ -68,7 +68,7 @@ def check(names: Collection[str], config: Mapping[str, Any], among: Container[st
     if lines := list(_extra(placed)):
         raise LayoutError(
             listed(f"{plural(len(lines), 'expert has', 'experts have')} more than the others:", lines),
-            hint="`paramtool export --names` writes the names of a list alone; or config.json is of another model",
+            hint="`export --names` writes the names of a list alone; or config.json is of another model",
         )
     if lines := list(_lacking(placed, config)):
         raise LayoutError(

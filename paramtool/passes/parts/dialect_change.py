@@ -108,7 +108,7 @@ def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
             listed(
                 f"{plural(len(names), 'expert has', 'experts have')} a tensor that is not a part of the stack:", names
             ),
-            hint="`paramtool export --names` writes the names of a list alone; or config.json is of another model",
+            hint="`export --names` writes the names of a list alone; or config.json is of another model",
         )
 
 

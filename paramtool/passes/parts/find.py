@@ -87,9 +87,7 @@ def apart(names: Iterable[str], kind: PartGroup, at: Sequence[str], where: str) 
             problems.append(problem)
     if problems:
         head = f"{where}: {plural(len(problems), 'group')} of parts cannot be fused:"
-        raise LayoutError(
-            listed(head, problems), hint="--at MODULE chooses others; the names are those of `paramtool inspect`"
-        )
+        raise LayoutError(listed(head, problems), hint="--at MODULE chooses others; the names are those of `inspect`")
     _check_found(groups, at, where, f"parts called {' '.join(kind.parts.values())}")
     return groups
 
@@ -209,5 +207,5 @@ def _check_found(groups: Sequence[object], at: Sequence[str], where: str, what: 
     module = "*.mlp" if "gate" in what else "*.attn"
     raise LayoutError(
         f"{where}: has no {what}{said}",
-        hint=f"--at 'PATTERN' names the modules, such as {module!r}; `paramtool inspect` shows the names",
+        hint=f"--at 'PATTERN' names the modules, such as {module!r}; `inspect` shows the names",
     )

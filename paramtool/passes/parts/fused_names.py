@@ -81,7 +81,7 @@ def _several(pattern: str, others: Iterable[str], layout: PartLayout, where: str
         f"{where}: --at {pattern!r} matches no tensor that layout {layout.name} is known for ({called}); it matches "
         f"{plural(len(matched), 'other name')}, which {'was' if len(matched) == 1 else 'were'} not used: "
         f"{some(matched, 5)}",
-        hint="name the fused tensor itself, such as --at '*.attn.NAME'; `paramtool inspect` shows the names",
+        hint="name the fused tensor itself, such as --at '*.attn.NAME'; `inspect` shows the names",
     )
 
 

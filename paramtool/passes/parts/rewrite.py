@@ -69,7 +69,7 @@ def rewritten(
         modules=_outside(checkpoint.modules, changed),
     )
     graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
-    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=True)
+    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(found.read))
     known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
     known |= {
@@ -287,7 +287,7 @@ def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> 
             raise PlanError(
                 f"{checkpoint.files[0].path}: {name!r} is not a view of the new tensors: its elements are not at equal "
                 "distances there, and the layout keeps no name for it",
-                hint="without --keep-names the record still says how to take the output apart (paramtool unfuse); "
+                hint="without --keep-names the record still says how to take the output apart (`unfuse`); "
                 "layouts in which each part is one run, such as qkv, gate-up and experts, keep all names",
             )
         at = made.names[new.name]

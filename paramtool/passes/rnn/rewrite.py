@@ -54,9 +54,8 @@ def together(
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
         objects=objects.swap(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
-    base = dedup_pass.plan(
-        rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported, is_rest=True
-    )
+    graph = alias.build(rest, parts=False, split_content=split_content)
+    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(converted))
     made = shared((_new_tensors(one) for one in converted), whole)
     known = {**base.names, **_marked(checkpoint, converted, made)}
     known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
