@@ -284,7 +284,7 @@ def test_what_does_not_fit(bert: Path, more: tuple[str, ...], code: int, says: t
         (("words.weight", "ln.gamma"), "with --prefix bert. 2 of them match"),
         (("model.model.bert.row", "x.bert.row"), "1 of them matches"),
         (("bert.layer.0.v", "bert.rows"), "'bert.row'"),
-        (("zzz",), "paramtool inspect --tensors"),
+        (("zzz",), "inspect --tensors"),
     ],
 )
 def test_names_that_are_missing(bert: Path, names: tuple[str, ...], says: str) -> None:
