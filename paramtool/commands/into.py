@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -316,7 +317,7 @@ def _changing(
     for name in names:
         view, part, own = views.get(name), parts.get(name) or LayerPart(""), split(name)[1]
         expected = {NEUTRAL[one] for one in roles[name][1] if one in NEUTRAL and at[name] in there}
-        expected = {1} if name.endswith("mask") else expected
+        expected = {1} if FACTORS.search(name) else expected
         is_mask = view is not None and own == "bias" and view.dtype.name in ("bool", "uint8")
         if part.is_state or is_mask or (part.constant is not None and {part.constant} == expected):
             continue
@@ -341,6 +342,9 @@ def _is_inert(own: str, values: Any) -> bool:
     return own in INERT and str(values.dtype.kind) in "iu"
 
 
+FACTORS = re.compile(r"mask$|(^|[._/])(ls_?\d|layer_?scale|lambda_?\d)")
+"""Tensors that their names show to be factors and nothing else: masks of pruning, and layer scales as timm, torchvision
+and transformers call them.  A `gamma` or a `weight` by itself can be that of a norm, which also normalises."""
 MAX_READ = 64 << 20
 """The largest tensor that is read to see whether its values change anything, in bytes."""
 

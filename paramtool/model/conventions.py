@@ -70,6 +70,7 @@ STATISTICS = ("scale", "shift", "mean", "variance")
 _ROW_FORM = {
     "dense": {"weight": ("weight", "out in"), "bias": BIAS},
     "embedding": {"weight": ("weight", TABLE)},
+    "prelu": {"weight": ("slope", "out")},
     "conv": {"weight": ("weight", "out in *k"), "bias": BIAS},
     "conv_transposed": {"weight": ("weight", "in out *k"), "bias": BIAS},
     "depthwise": {"weight": ("weight", "(in mult) 1 *k"), "bias": ("bias", "(in mult)")},
@@ -88,6 +89,7 @@ CONVENTIONS = (
         {
             "dense": {"kernel": ("weight", "in out"), "bias": BIAS},
             "embedding": {"embeddings": ("weight", TABLE)},
+            "prelu": {"alpha": ("slope", "*1 out")},
             "conv": {"kernel": ("weight", "*k in out"), "bias": BIAS},
             "conv_transposed": {"kernel": ("weight", "*k out in"), "bias": BIAS},
             "depthwise": {"kernel": ("weight", "*k in mult"), "bias": ("bias", "(in mult)")},

@@ -100,7 +100,24 @@ def filled_with_noise(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
+class LayerScale(nn.Module):
+    """As timm has it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gamma
+
+
 FILLED = (
+    Case(
+        "a layer scale of ones",
+        lambda: net(fc=nn.Linear(4, 3), ls1=zeroed(LayerScale(3), "gamma", value={"gamma": 1})),
+        lambda: seq((4,), k.Dense(3, name="fc")),
+        (4,),
+    ),
     Case("dense", lambda: net(fc=nn.Linear(4, 3)), lambda: seq((4,), k.Dense(3, name="fc")), (4,)),
     Case(
         "a chain of dense layers of one size",
@@ -497,6 +514,15 @@ MIXED = (
 
 
 REFUSED = (
+    (
+        Case(
+            "a layer scale",
+            lambda: net(fc=nn.Linear(4, 3), ls1=LayerScale(3)),
+            lambda: seq((4,), k.Dense(3, name="fc")),
+            (4,),
+        ),
+        "'ls1.gamma' of the source has no place",
+    ),
     (
         Case(
             "a bias without a place",

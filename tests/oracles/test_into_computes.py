@@ -167,7 +167,40 @@ def plain() -> nn.Module:
     return net(**{name: layer for name, layer in cnn().named_children() if name != "bn"})
 
 
-@pytest.mark.parametrize(("make", "dynamo"), [(plain, False), (plain, True), (crnn, False)])
+class Block(nn.Module):
+    """Layers whose weights exporters store with more axes, and under numbers."""
+
+    def __init__(self, size: int, groups: int) -> None:
+        super().__init__()
+        self.act, self.gn, self.conv = nn.PReLU(size), nn.GroupNorm(groups, size), nn.Conv2d(size, size, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = x + self.act(self.gn(self.conv(x)))
+        return found
+
+
+class Blocks(nn.Module):
+    """Several of one size, whose order is not that in which they run, and norms of one channel in a group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.blocks = Block(6, 3), nn.ModuleList([Block(6, 6), Block(6, 2)])
+        self.first, self.act = nn.Conv2d(3, 6, 1), nn.PReLU()
+        self.norms = nn.Sequential(nn.InstanceNorm2d(6, affine=True), nn.InstanceNorm2d(6))
+        for value in self.parameters():  # exporters store equal values once
+            nn.init.normal_(value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(self.norms(self.first(x)))
+        for block in self.blocks:
+            x = block(x)
+        found: torch.Tensor = self.last(x).mean((2, 3))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("make", "dynamo"), [(plain, False), (plain, True), (crnn, False), (Blocks, False), (Blocks, True)]
+)
 def test_onnxruntime_computes_what_torch_computes(make: Any, dynamo: bool, tmp_path: Path) -> None:
     """PyTorch and ONNX flatten alike."""
     torch.manual_seed(0)
@@ -176,7 +209,7 @@ def test_onnxruntime_computes_what_torch_computes(make: Any, dynamo: bool, tmp_p
         pytest.importorskip("onnxscript")
     model = exported(one, x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {}))
     torch.save(two.state_dict(), tmp_path / "s.pt")
-    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model, strict=True)
     np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), two(x).detach().numpy(), atol=ATOL)
 
 

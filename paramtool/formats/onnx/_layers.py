@@ -6,9 +6,11 @@
     Conv              weight "out in *k"; depthwise if each group has one channel
     ConvTranspose     weight "in out *k"
     BatchNormalization, LayerNormalization, GroupNormalization
+    PRelu             slope "out" with axes of length 1; so are scale and shift of a group norm that is taken apart, in
+                      the Mul and the Add of the module that has the InstanceNormalization
 
 A layer is called as its initializers are (`fc.weight` is of `fc`), or as the path of its node (`/fc/MatMul`), which
-torch's exporter writes where it computes a weight and gives it a number for a name (`onnx::MatMul_17`).
+torch's exporters write where they compute a weight, or give it more axes, and call it by a number (`onnx::MatMul_17`).
 
 Source: docs/Operators.md of onnx 1.23; torch/onnx/_internal/torchscript_exporter of torch 2.13 for the names.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import plural, some
@@ -31,6 +34,8 @@ NORMS = {
     "GroupNormalization": ("groupnorm", ("", "scale", "shift")),
 }
 """{operator: (kind, the part that each input is)}."""
+CHANNELWISE = {"PRelu": ("prelu", "slope"), "Mul": ("groupnorm", "scale"), "Add": ("groupnorm", "shift")}
+"""{operator: (kind, the part that a stored tensor with one axis is)}, of operators that compute element by element."""
 NO_PART = ("", "")
 CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
 RECURRENT = ("LSTM", "GRU", "RNN")
@@ -68,6 +73,8 @@ class Uses:
     """{initializer: its uses, in the order of the nodes}."""
     products: dict[str, str] = field(default_factory=dict)
     """{output of a MatMul with stored weights: the node's name}."""
+    normed: dict[str, str] = field(default_factory=dict)
+    """{output of an InstanceNormalization, reshaped or scaled: its node's name}."""
     recurrent: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     """(node, operator, initializers) of recurrent nodes."""
     flow: Flow = field(default_factory=Flow)
@@ -150,6 +157,15 @@ class Uses:
             x = x._replace(joined=max(2, len(x.dims)))
         for name in outputs if x != NOTHING else ():
             self.images[name] = x
+        norm = label if operator == "InstanceNormalization" else next(filter(None, map(self.normed.get, inputs)), "")
+        if norm and operator in ("InstanceNormalization", "Reshape", "Mul") and path_of(norm) == path_of(label):
+            self.normed |= dict.fromkeys(outputs, norm)
+        if operator == "PRelu" or (operator in CHANNELWISE and norm and path_of(norm) == path_of(label)):
+            for name in inputs:
+                if len(size := shapes.get(name, ())) > 1 and prod(size) == max(size):
+                    order = " ".join("out" if k == size.index(max(size)) else "1" for k in range(len(size)))
+                    use = TensorUse(norm or label, *CHANNELWISE[operator], order)
+                    self.found.setdefault(name, []).append(use)
         is_scaled = QUANTISED.fullmatch(operator) is not None
         if is_scaled:
             problem, takes = f"{operator} node {label!r:.200} reads it by scales", [NO_PART] * len(inputs)

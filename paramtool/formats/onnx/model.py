@@ -14,6 +14,7 @@ Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -200,7 +201,8 @@ class GraphWalk:
                 self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1, around=prefix)
         inputs = tuple(self.reader.texts(node, "input"))
         names = [scope.get(name) or prefix + name for name in inputs]
-        self.use(operator, prefix + label, names, outputs, prefix=prefix, attributes=attributes)
+        path = self.scope(node) if any(map(proto.NUMBERED.fullmatch, inputs)) and operator not in _rnn.KINDS else ""
+        self.use(operator, f"{path}{prefix}{label}", names, outputs, prefix=prefix, attributes=attributes)
         if operator != "Identity" or not inputs or inputs[0] not in scope:  # else a second name of a stored tensor
             keys = [name and (scope.get(name) or self.operands.key(prefix, name)) for name in inputs]
             self.operands.node(operator if domain in _rnn.DOMAINS else "", prefix, keys, outputs)
@@ -230,6 +232,15 @@ class GraphWalk:
         if operator in _rnn.KINDS:
             made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
             self.recurrent(made, prefix, scope)
+
+    def scope(self, node: Message) -> str:
+        """The path of the module around a node, with slashes; empty where the exporter does not say it."""
+        for span in node.get("metadata_props", ()):
+            entry = self.reader.message(span, proto.ENTRY)
+            if self.reader.text(entry, "key") == proto.SCOPES:
+                words = re.findall("'([^']*)'", self.reader.text(entry, "value"))  # the last is the node
+                return "".join(f"/{word}/" for word in words[-2:-1] if word)
+        return ""
 
     def use(
         self,

@@ -45,6 +45,8 @@ STATES: Mapping[str, tuple[int, ...]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,
 """{operator: its inputs that are zero where they are left out}"""
 ELEMENTWISE = CALCULATING | {"Pow", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Sin", "Cos", "Reciprocal"}
 """Operators that take numbers of a program; those that take one as a weight, a slope or a scale are none of them."""
+NORM = "InstanceNormalization"
+"""It needs a scale and a shift, so that programs write ones and zeros for a norm that has none, or has them behind."""
 EXPORTED = re.compile(r"(onnx::[A-Za-z]+_)?[0-9]+")
 """The names that torch's exporter makes up: of constants, and of tensors that it calculated."""
 MOVING = frozenset({
@@ -152,8 +154,9 @@ class StoredConstant(NamedTuple):
 def constants(tensors: Iterable[StoredConstant], found: Operands) -> Iterator[str]:
     """The names of tensors that are constants of the graph.
 
-    One number that is calculated with is part of the program where a Constant node holds it, or where torch's exporter
-    shows that it is no parameter.  Floats that lead to an index by arithmetic can be weights.
+    One number that is calculated with, or what a norm takes that has none of its own, is part of the program where a
+    Constant node holds it, or where torch's exporter shows that it is no parameter.  Floats that lead to an index by
+    arithmetic can be weights.
     """
     indices, states = found.only_at(INDICES, CALCULATING), found.only_at(STATES, MOVING)
     for one in tensors:
@@ -161,7 +164,7 @@ def constants(tensors: Iterable[StoredConstant], found: Operands) -> Iterator[st
         if name in found.parameters or name in found.results or name not in found.uses:
             continue
         uses = found.uses[name]
-        is_number = one.is_one_number and all(use.operator in ELEMENTWISE for use in uses)
+        is_number = all(use.operator == NORM or (one.is_one_number and use.operator in ELEMENTWISE) for use in uses)
         is_written = one.is_of_constant_node or bool(found.parameters) or found.is_named_by_torch(name)
         is_index = name in indices and (not one.is_float or all(use.is_at(INDICES) for use in uses))
         if is_index or (is_number and is_written) or (name in states and one.is_zero()):

@@ -5,6 +5,8 @@ Source: onnx/onnx.proto (onnx 1.23, IR version 13), whose names these are.
 
 from __future__ import annotations
 
+import re
+
 from paramtool.errors import FormatError
 from paramtool.formats.protobuf import BYTES, FIXED32, FIXED64, VARINT, Field, Reader, Span
 
@@ -45,7 +47,12 @@ NODE = {
     4: Field("op_type", BYTES),
     5: Field("attribute", BYTES, many=True),
     7: Field("domain", BYTES),
+    9: Field("metadata_props", BYTES, many=True),
 }
+NUMBERED = re.compile(r"val_\d+")
+"""What torch's exporter calls a value that it computed, such as a weight with other axes."""
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""The entry of a node's metadata in which torch's exporter lists the modules around it: `['', 'fc', 'linear']`."""
 ATTRIBUTE = {
     1: Field("name", BYTES),
     2: Field("f", FIXED32),
