@@ -70,7 +70,6 @@ STATISTICS = ("scale", "shift", "mean", "variance")
 _ROW_FORM = {
     "dense": {"weight": ("weight", "out in"), "bias": BIAS},
     "embedding": {"weight": ("weight", TABLE)},
-    "prelu": {"weight": ("slope", "out")},
     "conv": {"weight": ("weight", "out in *k"), "bias": BIAS},
     "conv_transposed": {"weight": ("weight", "in out *k"), "bias": BIAS},
     "depthwise": {"weight": ("weight", "(in mult) 1 *k"), "bias": ("bias", "(in mult)")},
@@ -81,6 +80,7 @@ _ROW_FORM = {
     },
 }
 CONVENTIONS = (
+    *_rows("torch", {"prelu": {"weight": ("slope", "out")}}),
     *_rows("torch", _ROW_FORM | _norms(("weight", "bias", "running_mean", "running_var"), STATISTICS)),
     *_rows("mxnet", _ROW_FORM | _norms(("gamma", "beta", "running_mean", "running_var"), STATISTICS)),
     *_rows("mxnet.symbol", _norms(("gamma", "beta", "moving_mean", "moving_var"), STATISTICS)),

@@ -32,6 +32,7 @@ GIVEN: dict[tuple[str, str], list[tuple[str, str, tuple[int, ...], tuple[int, ..
         ("conv", "bias", (5,), (5,), lambda w: w),
         ("conv_transposed", "bias", (5,), (5,), lambda w: w),
         ("layernorm", "scale", (5, 3), (5, 3), lambda w: w),
+        ("prelu", "slope", (5,), (1, 1, 5), lambda w: w),
     ],
     ("torch", "tf_keras"): [
         ("depthwise", "weight", (6, 1, 2, 4), (2, 4, 3, 2), lambda w: w.reshape(3, 2, 2, 4).transpose(2, 3, 0, 1)),
@@ -64,13 +65,13 @@ NORMS = [
     *((kind, part, (5,), (5,), lambda w: w) for kind in ("layernorm", "groupnorm") for part in ("scale", "shift")),
 ]
 OWN = {
-    "keras": "kernel bias embeddings kernel bias kernel bias kernel bias depthwise_kernel pointwise_kernel bias",
+    "keras": "kernel bias embeddings alpha kernel bias kernel bias kernel bias depthwise_kernel pointwise_kernel bias",
     "tf_keras": "depthwise_kernel bias",
     "flax": "kernel bias embedding kernel bias kernel bias",
     "mxnet": "weight bias weight weight bias weight bias weight bias depthwise.weight pointwise.weight pointwise.bias",
     "mxnet.symbol": "",
 }
-OWN["torch"] = OWN["mxnet"]
+OWN["torch"] = f"weight {OWN['mxnet']}"
 """What the tensors of the layers are called that are no norms, in the table's order."""
 NORM_NAMES = {
     "torch": ("weight", "bias", "running_mean", "running_var"),
