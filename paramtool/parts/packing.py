@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.lazy_dataclass import dataclass
-from paramtool.parts.blocks import IN, OUT
 
 MXFP4 = "mxfp4"
-METHODS = {"gptq": (IN, OUT), "awq": (IN, OUT), "mlx": (OUT, IN), MXFP4: (OUT, IN)}
-"""{who quantised: the order of the axes of `scales`}"""
+METHODS = {"gptq": ("in rows",), "awq": ("in rows",), "mlx": ("rows in",), MXFP4: ("rows in",)}
+"""{who quantised: the axes of `scales`, as in `schemes.AXES`}"""
 WRITERS = ("peft", "unsloth")
 """Who stacks the low-rank factors of experts: they order the columns of lora_B differently."""
 

@@ -43,12 +43,29 @@ INPUTS = ("g_idx", "weight_g_idx", "pre_quant_scale", "input_quantizer._pre_quan
 """Companions with an element for each input."""
 SCALES = ("weight_scale", "weight_scale_inv", "weight_zero_point", "weight_zero", "weight_scales", "w_scale", "scale")
 """Scales beside a weight: of the tensor, of rows, of groups of a row or of tiles, by their shape."""
-GROUPED = ("qweight", "qzeros", "scales", "biases", "blocks")
-"""Names that mean other things in other schemes."""
 PAIR = ("blocks", "scales")
 """Codes and scales of MXFP4."""
 BASE = "base_layer."
 """PEFT puts a weight and what belongs to it under this name, in memory (peft/tuners/tuners_utils.py)."""
+AXES: Mapping[str, tuple[str, ...]] = {
+    "weight": ("out in", "codes 1"),
+    "weight_packed": ("out in",),
+    "weight.absmax": ("flat",),
+    "blocks": ("out in *",),
+    **dict.fromkeys(("qweight", "qzeros"), ("in out",)),
+    **dict.fromkeys(("scales", "biases"), ("in rows", "rows in")),
+    **dict.fromkeys(SCALES, ("rows", "rows 1", "rows in", "tiles columns", "words in")),
+    **dict.fromkeys(OUTPUTS, ("out",)),
+    **dict.fromkeys(INPUTS, ("in",)),
+}
+"""{companion: the axes that it can have, the first that its shape fits}
+
+    out, in           blocks of outputs, of inputs; rows: each output
+    tiles, columns    blocks of outputs and of inputs that have one scale, of which configs say the size
+    words             outputs whose zero points are packed into one integer: compressed-tensors
+    flat, codes       blocks of all elements, row by row: those with a scale, those that are packed together
+    *, 1              an axis of its own, of any length or of length 1
+"""
 REFUSED = {
     "weight_shape": "it is the shape of the weight before packing, which changes",
     "weight.nested_absmax": "its scales are quantised in blocks of 256, with an offset for the whole tensor",
@@ -73,9 +90,7 @@ def is_companion(suffix: str) -> bool:
     return suffix in KNOWN or factor_of(suffix) != ""
 
 
-KNOWN = frozenset(
-    (*WHOLE_TENSOR, *OUTPUTS, *INPUTS, *SCALES, *GROUPED, *REFUSED, "weight_packed", "weight.absmax")
-)  # fmt: skip
+KNOWN = frozenset((*WHOLE_TENSOR, *AXES, *REFUSED)) - {"weight"}
 """The names of companions, but for low-rank factors."""
 
 
@@ -178,71 +193,37 @@ def axes_of(
     >>> axes_of("weight_scale", (256, 1), (256, 512), Packing())
     (Axis(role='out', block=1, per=1), Axis(role='whole', block=1, per=1))
     """
-    out, inside = elements
     if suffix in WHOLE_TENSOR or (prod(shape) == 1 and suffix in SCALES and elements != (1, 1)):
         return tuple(Axis(WHOLE, 1, length) for length in shape)
-    if suffix in OUTPUTS:
-        return _fitting(shape, ((OUT, out),))
-    if suffix in INPUTS:
-        return _fitting(shape, ((IN, inside),))
-    if suffix == "weight.absmax":
-        return (Axis(FLAT, packing.block),) if shape == (-(-out * inside // packing.block),) else None
-    if suffix == "weight":
-        return _codes(shape, elements)
-    if suffix == "weight_packed":
-        return _fitting(shape, ((OUT, out), (IN, inside)))
-    if suffix == "blocks":
-        lead = _fitting(shape[:2], ((OUT, out), (IN, inside)))
-        return (*lead, Axis(WHOLE, 1, shape[2])) if lead and len(shape) == 3 else None
-    if suffix == "qweight" and shape[1:] == (out,):
-        return _fitting(shape, ((IN, inside), (OUT, out)))  # GPTQ
-    if suffix in ("qweight", "qzeros"):
-        return _fitting(shape, ((IN, inside), (OUT, out)))
+    patterns = AXES.get(suffix, ())
     if suffix in ("scales", "biases"):
-        return _by_method(shape, elements, packing.method)
-    return _scales(shape, elements, packing) if suffix in SCALES else None
+        patterns = METHODS.get(packing.method, patterns)
+        if len(patterns) > 1 and shape[:1] == shape[1:]:
+            return None  # either order fits
+    for pattern in patterns:
+        words = pattern.split()
+        axes = [_axis(word, size, elements, packing) for word, size in zip(words, shape, strict=False)]
+        if len(words) == len(shape) and None not in axes:
+            return tuple(filter(None, axes))
+    return None
 
 
-def _by_method(shape: tuple[int, ...], elements: tuple[int, int], method: str) -> tuple[Axis, ...] | None:
-    """The axes of `scales`: [groups, outputs] of GPTQ and AWQ, [outputs, groups] of MLX and MXFP4; None if unsure."""
-    length = dict(zip((OUT, IN), elements, strict=True))
-    orders = [METHODS[method]] if method in METHODS else [(OUT, IN), (IN, OUT)]
-    found = [
-        tuple((role, length[role]) for role in order)
-        for order in orders
-        if len(shape) == 2 and shape[order.index(OUT)] == elements[0]
-    ]
-    return _fitting(shape, found[0]) if len(found) == 1 else None
-
-
-def _codes(shape: tuple[int, ...], elements: tuple[int, int]) -> tuple[Axis, ...] | None:
-    """Codes under the weight's own name: one for each element, several of a row packed, or all of them flat."""
-    out, inside = elements
-    if len(shape) == 2 and shape[1] == 1 and shape != elements and out * inside % shape[0] == 0:
-        return Axis(FLAT, out * inside // shape[0]), Axis(WHOLE)
-    return _fitting(shape, ((OUT, out), (IN, inside)))
-
-
-def _scales(shape: tuple[int, ...], elements: tuple[int, int], packing: Packing) -> tuple[Axis, ...] | None:
-    """Scales of rows, of groups of a row, or of tiles."""
-    out, inside = elements
-    if len(shape) == 1:
-        return _fitting(shape, ((OUT, out),)) if shape[0] == out else None
-    if len(shape) != 2:
+def _axis(word: str, size: int, elements: tuple[int, int], packing: Packing) -> Axis | None:
+    """The axis of that size, by a word of `AXES`; None if it has another size."""
+    (out, inside), each = elements, 32 // packing.bits
+    role, length, block = {
+        "out": (OUT, out, 0),
+        "in": (IN, inside, 0),
+        "rows": (OUT, out, 1),
+        "tiles": (OUT, out, packing.tile[0]),
+        "columns": (IN, inside, packing.tile[1]),
+        "words": (OUT, out if out % each == 0 else 0, each),
+        "flat": (FLAT, out * inside, packing.block),
+        "codes": (FLAT, out * inside, 0),
+        "1": (WHOLE, 0, 1),
+        "*": (WHOLE, 0, 1),
+    }[word]
+    if not block and (not size or length % size):
         return None
-    if shape == (out, 1):
-        return Axis(OUT), Axis(WHOLE)
-    if shape[0] == out:
-        return _fitting(shape, ((OUT, out), (IN, inside)))
-    tiles = tuple(Axis(role, block) for role, block in zip((OUT, IN), packing.tile, strict=True))
-    if shape == tuple(axis.length(length) for axis, length in zip(tiles, elements, strict=True)):
-        return tiles
-    packed = 32 // packing.bits  # zero points of compressed-tensors: 8 outputs in an int32
-    return (Axis(OUT, packed), *(_fitting(shape[1:], ((IN, inside),)) or ())) if shape[0] * packed == out else None
-
-
-def _fitting(shape: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> tuple[Axis, ...] | None:
-    """Axes with blocks of equal size; None if a length does not divide into them."""
-    if len(shape) != len(axes) or any(not one or length % one for one, (_, length) in zip(shape, axes, strict=True)):
-        return None
-    return tuple(Axis(role, length // one) for one, (role, length) in zip(shape, axes, strict=True))
+    axis = Axis(role, block or length // size, size if word == "*" else 1)
+    return axis if axis.length(length) == size else None
