@@ -334,9 +334,8 @@ def pruned(found: dict[str, Any], keys: set[str]) -> dict[str, Any]:
 def names(classes: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """{class: {what the rules give: what the model has}}, as templates, where the two differ."""
     from paramtool.dialects.scopes import template
-    from paramtool.dialects.transformers import misnamed
     from paramtool.errors import LayoutError
-    from tests.dialects.asking_transformers import config_of, has_rules, in_memory, small
+    from tests.dialects.asking_transformers import config_of, has_rules, in_memory, misnamed, small
 
     found = {}
     for name in classes:

@@ -70,23 +70,6 @@ def dialects(names: Iterable[str], config: Config) -> tuple[str, ...]:
     return told(names, config).dialects
 
 
-def misnamed(tensors: Shapes, config: Config) -> dict[str, str]:
-    """{name that the rules alone give: name that the model has}, of all tensors of a model in memory.
-
-    transformers asks the model which names it has before it renames; the table has what comes of that.
-    """
-    rules = scopes.rules(config)
-    hub_shapes, origins = _hub(tensors, rules, config)
-    found: dict[str, str] = {}
-    used: dict[tuple[str, ...], int] = {}
-    for one in _forward(hub_shapes, rules, {**config, "architectures": [""]}, ()):
-        names = origins[one.pieces[0].part]
-        k = used[names] = used.get(names, -1) + 1
-        if one.name not in names:
-            found[one.name] = names[k]
-    return found
-
-
 # --- Backwards -------------------------------------------------------------------------------------------------------
 
 

@@ -319,9 +319,3 @@ class _Draft:
 def _check_sorted(names: list[str], what: str) -> None:
     if len(names) == 2 and names[0] >= names[1]:
         raise FormatError(f"{what} {names[1]!r} is there twice, or not sorted")
-
-
-def find(folder: str) -> str | None:
-    """The path of `paramtool.lock` in a folder; None where there is none."""
-    path = os.path.join(folder, "paramtool.lock")
-    return path if os.path.isfile(path) else None

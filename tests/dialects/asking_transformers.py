@@ -15,6 +15,7 @@ from torch import nn
 from transformers import core_model_loading
 from transformers.conversion_mapping import get_model_conversion_mapping
 
+from paramtool.dialects import scopes
 from paramtool.dialects import transformers as transformers_dialect
 from paramtool.parts.pieces import Stored
 from tests.oracles.zoo_models import SETTINGS, _with, candidates, on_meta
@@ -194,4 +195,21 @@ def disagreements(model: Any, *, values: bool = True) -> list[str]:
         given = numbered(five)
         parts = saved_values(model, given)
         found += [f"{one.name}: other values" for one in ours if not (values_of(one, parts) == given[one.name]).all()]
+    return found
+
+
+def misnamed(tensors: Shapes, config: Mapping[str, Any]) -> dict[str, str]:
+    """{name that the rules alone give: name that the model has}, of all tensors of a model in memory.
+
+    transformers asks the model which names it has before it renames; the table has what comes of that.
+    """
+    rules = scopes.rules(config)
+    hub_shapes, origins = transformers_dialect._hub(tensors, rules, config)
+    found: dict[str, str] = {}
+    used: dict[tuple[str, ...], int] = {}
+    for one in transformers_dialect._forward(hub_shapes, rules, {**config, "architectures": [""]}, ()):
+        names = origins[one.pieces[0].part]
+        k = used[names] = used.get(names, -1) + 1
+        if one.name not in names:
+            found[one.name] = names[k]
     return found

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.dialects import recognised, why_none
-from paramtool.dialects.transformers import dialects, misnamed, read, write
+from paramtool.dialects.transformers import dialects, read, write
 from paramtool.errors import LayoutError
 from paramtool.parts.facts import NONE
 from paramtool.parts.pieces import joined
-from tests.dialects.asking_transformers import numbered, shapes_of, values_of
+from tests.dialects.asking_transformers import misnamed, numbered, shapes_of, values_of
 
 Shapes = dict[str, tuple[int, ...]]
 MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 3}

@@ -82,12 +82,26 @@ def check(
     files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
-    return Checked(files, locked.path if locked else "", said.path, tuple(general), (*found.notes, *about.notes(files)))
+    notes = (*(_lowered(said) if config is None else ()), *found.notes, *about.notes(files))
+    return Checked(files, locked.path if locked else "", said.path, tuple(general), notes)
+
+
+def _lowered(said: Policy) -> Iterator[str]:
+    """What a configuration that was found, and may be a stranger's, lets pass."""
+    for settings in (said.settings, *said.by_path):
+        for key, (value, place) in settings.said.items():
+            if key in ("unsafe", "severity", "allow-class") and place and value not in (True, ()):
+                yield f"{place.path}:{place.line}: lets unsafe files pass; --config names a trusted configuration"
 
 
 def _policy(config: Path | None) -> Policy:
     path = os.fspath(config) if config is not None else configuring.found()
-    return configuring.read(path) if path else Policy()
+    said = configuring.read(path) if path else Policy()
+    for one in said.allowances if config is None else ():
+        if one.rule_id == BY_NAME["unsafe"].id and one.place and not one.sha256:
+            hint = "or name the configuration, if it is trusted: --config"
+            raise UsageError("an exception for an unsafe file needs its digest, sha256", hint).at(*one.place)
+    return said
 
 
 def _lock(lock: Path | None, said: Policy) -> Lock | None:
@@ -290,7 +304,13 @@ class Checking:
 
     def _allowed(self, finding: Finding, path: str) -> str:
         """Why a finding is allowed, by the first exception that holds; empty where none does."""
-        found = list(self.policy.matching(finding.id, path, finding.names))
+        from paramtool.engine.read.whole_file import sha256_of
+
+        found = [
+            one
+            for one in self.policy.matching(finding.id, path, finding.names)
+            if not one.sha256 or (os.path.isfile(path) and sha256_of(path)[1] == one.sha256)
+        ]
         holds = [one for one in found if not one.is_expired(self.today)][:1]
         for one in holds or found:
             self.uses.need(one, finding.names)

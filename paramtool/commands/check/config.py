@@ -15,7 +15,7 @@ from typing import Any
 from paramtool.commands.check.policy import Allowance, Policy, Setting, Settings
 from paramtool.commands.check.settings import ALWAYS, KEYS, MAX_SHOWN, PartError, shown, strings
 from paramtool.errors import NoSuchFileError, UsageError, nearest
-from paramtool.model.finding import SEVERITIES, FileLine
+from paramtool.model.finding import ERROR, SEVERITIES, FileLine
 from paramtool.model.rule_ids import BY_ID, BY_NAME
 from paramtool.toml_text import Key, Position, parsed, positions
 
@@ -24,7 +24,7 @@ MAX_TEXT = 1 << 20
 """The largest file, in characters."""
 TOP = ("files", "lock", "severity", "allow", "paths")
 """The keys of a file that are not of `settings.KEYS`."""
-ALLOW = ("rule", "path", "tensors", "reason", "until")
+ALLOW = ("rule", "path", "tensors", "sha256", "reason", "until")
 
 
 def found(folder: str = "") -> str:
@@ -180,6 +180,8 @@ class _PolicyReader:
                 other = next(one for one in severities if self.rule_id((*key, one), one) == rule_id)
                 raise self.refuse((*key, name), f"{shown(name)} is {shown(other)} once more; write one of the two")
             found[rule_id] = severity
+            if rule_id == BY_NAME["unsafe"].id:
+                said["severity"] = Setting(severity == ERROR, self.place((*key, name)))
         return Settings(said, found)
 
     def severity(self, key: Key, value: Any) -> tuple[str, str]:
@@ -221,6 +223,7 @@ class _PolicyReader:
             self.optional((*key, "tensors"), table, PATTERNS, ()),
             self.optional((*key, "until"), table, DAY, None),
             self.place(key),
+            self.optional((*key, "sha256"), table, DIGEST, ""),
         )
 
 
@@ -262,4 +265,5 @@ Value = tuple[str, Callable[[Any], Any]]
 FILES: Value = ('a list of paths or patterns, as in ["models/*.pt"]', strings)
 LOCK: Value = ('a path, as in "paramtool.lock"', string)
 PATTERNS: Value = ('a pattern or a list of patterns, as in ["models/*"]', one_or_more)
+DIGEST: Value = ("the sha256 of a file, in hexadecimal", string)
 DAY: Value = ("a date, as in 2027-01-31", day)

@@ -63,6 +63,8 @@ class Allowance:
     until: date | None = None
     """The last day on which it holds; None for always."""
     place: FileLine | None = None
+    sha256: str = ""
+    """The digest of the file that it is for, in hexadecimal; empty for any."""
 
     def is_expired(self, today: date) -> bool:
         """Whether its last day is over."""

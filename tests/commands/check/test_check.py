@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -227,12 +228,49 @@ def test_an_unsafe_file_is_a_finding(at: Path) -> None:
     unsafe(at)
     assert quick("check", "model.pt", cwd=at).code == 1
     assert quick("check", "model.pt", "--allow-unknown", cwd=at).code == 0
-    policy(at, '[[allow]]\nrule = "unsafe"\nreason = "looked at"')
+    digest = sha256((at / "model.pt").read_bytes()).hexdigest()
+    policy(at, f'[[allow]]\nrule = "unsafe"\nreason = "looked at"\nsha256 = "{digest}"')
     assert quick("check", "model.pt", cwd=at).code == 0
     policy(at, 'severity = {unsafe = "warning"}')
     assert quick("check", "model.pt", cwd=at).code == 0
     policy(at, "unsafe = false")
     assert paramtool.check(["model.pt"]).findings == ()
+
+
+LOWERED = {
+    "unsafe = false": 1,
+    'severity = {PT301 = "off"}': 1,
+    '[severity]\nunsafe = "note"': 2,
+    '[[paths]]\nmatch = ["*.pt"]\nunsafe = false': 3,
+    'no-nan = false\nallow-class = ["recipes.*"]': 2,
+}
+
+
+@pytest.mark.parametrize("text", LOWERED)
+def test_a_configuration_that_was_found_lowers_nothing_in_silence(text: str, at: Path) -> None:
+    """That of a folder that was downloaded may be a stranger's."""
+    unsafe(at)
+    policy(at, text)
+    said = f"paramtool.toml:{LOWERED[text]}: lets unsafe files pass; --config names a trusted configuration"
+    for form in ("text", "json", "sarif"):
+        ran = quick("check", "model.pt", "--format", form, cwd=at)
+        assert ran.err.splitlines()[0] == f"warning: {said}", ran
+    assert said not in quick("check", "model.pt", "--config", "paramtool.toml", cwd=at).err
+    policy(at, "no-nan = true")
+    assert "lets unsafe" not in quick("check", "model.pt", cwd=at).err
+
+
+def test_an_exception_for_an_unsafe_file_has_its_digest(at: Path) -> None:
+    unsafe(at)
+    allow = '[[allow]]\nrule = "unsafe"\nreason = "looked at"\n'
+    policy(at, allow)
+    ran = quick("check", "model.pt", cwd=at)
+    assert ran.code == 2 and "paramtool.toml:1:1: an exception for an unsafe file needs its digest" in ran.err, ran
+    assert quick("check", "model.pt", "--config", "paramtool.toml", cwd=at).code == 0
+    policy(at, f'{allow}sha256 = "{"0" * 64}"')
+    for more in ((), ("--config", "paramtool.toml")):
+        ran = quick("check", "model.pt", *more, cwd=at)
+        assert ran.code == 1 and "unused-exception" in ran.out, ran
 
 
 def test_an_unknown_class_and_its_list(at: Path) -> None:
