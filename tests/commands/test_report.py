@@ -302,6 +302,16 @@ def test_heads_are_those_that_transformers_splits(model_type: str, name: str, tm
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("other", [2.0, float("nan"), True, 2 + 1j])
+def test_a_number_without_axes_that_changed(other: complex, tmp_path: Path) -> None:
+    """As counters, temperatures and scales are."""
+    save_file({"scale": torch.tensor(1, dtype=torch.tensor(other).dtype), "w": torch.ones(3)}, tmp_path / "a")
+    save_file({"scale": torch.tensor(other) * 0, "w": torch.ones(3)}, tmp_path / "b")
+    page = page_of(tmp_path / "a", tmp_path / "b")
+    check(page)
+    assert "scale" in page
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(1, 300), st.lists(st.integers(1, 9), max_size=2), st.integers(1, 40), st.integers(1, 7),

@@ -87,6 +87,7 @@ def warm() -> None:
     sys.modules[CANARY] = canary
     os.environ["PARAMTOOL_DEBUG"] = "1"
     warm_up()
+    importlib.import_module("numpy.ma")  # NumPy does, where it needs it
     gc.collect()
     gc.freeze()
 
@@ -122,6 +123,13 @@ def run_command(command: Command, folder: Path, watched: watch.Watch) -> Run:
                watch.peak() - peak, tuple(dict.fromkeys(seen)))  # fmt: skip
 
 
+def is_judged(command: Command) -> bool:
+    """Whether what a command wrote has the names and the values of its input."""
+    if command[0] == "convert":
+        return "--to" not in command and command[command.index("-o") + 1].endswith((".safetensors", ".pt", ".npz"))
+    return command[0] == "dedup"
+
+
 def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Result:
     """All commands of a case in a fresh folder, and what the judges say."""
     started = time.monotonic()
@@ -149,7 +157,7 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
         findings += judges.judge_run(run, case, changed)
         findings += judges.judge_work(run, watch.SLOW_SECONDS, watch.PEAK_NBYTES)
         codes.append(f"{command[0]} {'exception' if run.code is None else run.code}")
-        if command[0] == "dedup" and run.code == 0 and not findings:
+        if is_judged(command) and run.code == 0 and not findings:
             watch.limit_case()
             with (
                 watched.watching() as seen

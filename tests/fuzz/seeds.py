@@ -19,6 +19,7 @@ from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
 from paramtool.commands import lock as lock_command
 from paramtool.commands import relayout as relayout_command
+from paramtool.formats import table
 from tests.contracts.makers import CASES, state
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -61,8 +62,9 @@ def contracts() -> Iterator[Seed]:
                 "dcp": "pickle",
             }
             kinds = {path.name: FORMS.get(case.name, kind.get(case.format, case.format))}
-            if case.format == "sharded":
-                kinds |= {name: "safetensors" for name in files if name.endswith(".safetensors")}
+            beside = {"sharded": "safetensors", "tensorflow": "raw", "dcp": "raw"}.get(case.format)
+            if beside:
+                kinds |= {name: beside for name in files if name != path.name}
             yield Seed(
                 case.format, f"contract {case.name}", path.name, files, kinds, "keras" in (path.suffix, case.format)
             )
@@ -79,6 +81,10 @@ def _kind(path: Path) -> str | None:
         ".jld2": "hdf5",
         ".keras": "keras",
         ".safetensors": "safetensors",
+        ".msgpack": "msgpack",
+        ".pkl": "pickle",
+        ".pdparams": "pickle",
+        ".index": "tensorflow",
     }
     if path.suffix in ends:
         return ends[path.suffix]
@@ -95,7 +101,9 @@ def _fixtures() -> Iterator[Seed]:
         if not path.is_file() or path.stat().st_size > MAX_NBYTES or (kind := _kind(path)) is None:
             continue
         beside = [
-            one for one in path.parent.iterdir() if one.name.endswith("-symbol.json") or one.name == "weights.bin"
+            one
+            for one in sorted(path.parent.iterdir())
+            if one.name.endswith("-symbol.json") or one.name == "weights.bin" or ".data-" in one.name
         ]
         if path.parent.name == "guess":
             beside = []
@@ -196,6 +204,35 @@ def _dcp() -> Iterator[Seed]:
     yield Seed("dcp", "one process", ".", _read(folder), {".metadata": "pickle", "__0_0.distcp": "raw"})
 
 
+def _ranks() -> Iterator[Seed]:
+    """Files of DeepSpeed, and of the ranks of a training."""
+    for latest in sorted((FIXTURES / "deepspeed").glob("*/*/latest*")):
+        files = _read(latest.parent)
+        kinds = {name: "torch" for name in files if name.endswith(".pt")}
+        yield Seed("deepspeed", latest.parent.name, ".", files, kinds)
+    from tests.formats.test_rank_files import Ranks, tensor
+
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = [tensor.Shard(0)]
+        Ranks((2,)).save(Path(place), {"w": (torch.arange(15.0).view(5, 3), rows), "step": (torch.tensor(3), [])})
+        files = _read(Path(place))
+        yield Seed("ranks", "two ranks", min(files), files, dict.fromkeys(files, "torch"))
+
+
+def _suffixed(seeds: list[Seed]) -> Iterator[Seed]:
+    """For each suffix of a format that no seed has, the format's smallest seed under such a name."""
+    known = [(row.name, suffix) for row in table.FORMATS for suffix in row.suffixes]
+    for name, suffix in [*known, *(("torch", suffix) for suffix in table.NEVER_WRITTEN)]:
+        ours = [seed for seed in seeds if seed.format == name]
+        if all(Path(seed.main).suffix != suffix for seed in ours):
+            least = min(ours, key=lambda seed: sum(map(len, seed.files.values())))
+            (kind,) = (kind for file, kind in least.kinds.items() if file == least.main)
+            main = f"model{suffix}"
+            rest = {file: data for file, data in least.files.items() if file != least.main}
+            yield Seed(name, f"{least.name} as {suffix}", main, {main: least.files[least.main], **rest}, {main: kind})
+
+
 def _foreign() -> Iterator[Seed]:
     """Files that no reader takes, and that are looked through for what they would call."""
     plain = pickle.dumps({"a": [1, 2.5, "x"], "b": collections.OrderedDict(c=datetime.date(2020, 1, 2))}, 4)
@@ -256,6 +293,41 @@ def _checked() -> Iterator[Seed]:
         yield Seed("policy", "policy", "model.pt", files, {"paramtool.toml": "toml"})
 
 
+LAYOUT = """# my.toml
+[[layout]]
+name = "my.lstm"
+title = "our cells"
+separator = "/"
+directions = ["", "_back"]
+
+[[layout.option]]
+name = "forget_bias"
+default = "1.0"
+
+[[layout.form]]
+kind = "lstm"
+gates = "iofg"
+tensors = [
+  {name = "l{layer}{dir}_kernel", content = "W[in (gate hidden)] R[rec (gate hidden)]"},
+  {name = "l{layer}{dir}_bias", content = "bW+bR[(gate hidden)]"},
+]
+
+[[layout.form]]
+kind = "gru"
+gates = "zrn"
+reset = "after"
+tensors = [
+  {name = "l{layer}{dir}_kernel", content = "W[in (gate hidden)] R[rec (gate hidden)]"},
+  {name = "l{layer}{dir}_bias", content = "bW+bR.zr[(gate hidden)] bW.n[(gate hidden)] bR.n[(gate hidden)]"},
+]
+"""
+
+
+def _layouts() -> Iterator[Seed]:
+    """A file of somebody's own layouts, as docs/add-a-layout.md has one."""
+    yield Seed("layouts", "layouts", "my.toml", {"my.toml": LAYOUT.encode()}, {"my.toml": "toml"})
+
+
 def _torch() -> Iterator[Seed]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -268,8 +340,11 @@ def _torch() -> Iterator[Seed]:
 
 def every() -> list[Seed]:
     """All seeds, in an order that is always the same."""
-    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_dcp(), *_foreign(), *_checked()]
+    found = [
+        *contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_dcp(), *_ranks(), *_foreign(), *_checked(),
+        *_layouts(),
+    ]  # fmt: skip
     return [
         Seed(s.format, s.name, s.main, s.files, {"model.pt": "stacked"}) if s.name == "torch stacked training" else s
-        for s in found
+        for s in (*found, *_suffixed(found))
     ]

@@ -143,7 +143,8 @@ def differences(x: Array, y: Array) -> Differences:
         apart[np.isnan(apart)] = inf
         differs = np.asarray(~equal)
         if x.dtype == y.dtype:
-            differs |= _other_bits(x, y)
+            kind = ELEMENTS[x.dtype.itemsize]  # `ascontiguousarray` gives a scalar an axis
+            differs |= np.asarray(x, order="C").view(kind) != np.asarray(y, order="C").view(kind)
     return Differences(differs, apart, p, q)
 
 
@@ -166,15 +167,6 @@ def _measure_exactly(x: Array, y: Array, p: Array, q: Array, *, apart: Array) ->
     pairs = zip((x if x.dtype.kind in "iu" else p)[large].tolist(), (y if y.dtype.kind in "iu" else q)[large].tolist(),
                 strict=True)  # fmt: skip
     apart[large] = [float(abs(int(one) - int(other))) for one, other in pairs]
-
-
-def _other_bits(x: Array, y: Array) -> Array:
-    """Which elements of one type have other bytes."""
-    import numpy as np
-
-    kind = ELEMENTS[x.dtype.itemsize]
-    found: Array = np.ascontiguousarray(x).view(kind) != np.ascontiguousarray(y).view(kind)
-    return found
 
 
 def number_types(a: View, b: View) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from tests.fuzz.mutators import (
     hdf5,
     json_text,
     lock_text,
+    msgpack_values,
     mxnet,
     numpy_arrays,
     pickles,
@@ -45,6 +46,7 @@ KINDS: dict[str, tuple[tuple[int, Mutator], ...]] = {
     "bson": ((8, bson_documents.mutate), (2, raw.mutate)),
     "lock": ((12, lock_text.mutate), (2, raw.mutate)),
     "toml": ((12, toml_text.mutate), (2, raw.mutate)),
+    "msgpack": ((9, msgpack_values.mutate), (1, raw.mutate)),
     "tensorflow": ((8, tables.mutate), (1, raw.mutate)),
 }
 MAX_NBYTES = 1 << 20

@@ -139,7 +139,13 @@ def mutate(data: bytes, random: Random) -> bytes:
 
 
 def meaning(data: bytes) -> list[str]:
-    """The lines that say something, for who asks whether a mutation changed any; not the path of the only model."""
+    """The lines that say something, for who asks whether a mutation changed any.
+
+    Not the path of the only model, and not the name of its only file: both may be moved.
+    """
     lines = data.decode("ascii", "replace").replace("\r\n", "\n").split("\n")
+    if len(files := [k for k, line in enumerate(lines) if line.startswith("file ")]) == 1:
+        word, _, *rest = words.split(lines[files[0]])
+        lines[files[0]] = " ".join((word, *rest))
     said = [line for line in lines if line and not line.startswith(("#", "model ", "lines ", "view "))]
     return [re.sub(r" declared$", " storage", line) for line in said]
