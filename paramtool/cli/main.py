@@ -160,15 +160,15 @@ def cli() -> None:
 
 def main(program: click.Command = cli) -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
-    prepare_streams()
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
-    caught.clear()
-    _display.reset()
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
-            signal.signal(number, _interrupt)
-    gc.disable()  # one command is many objects that stay until its end
     try:
+        prepare_streams()
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        caught.clear()
+        _display.reset()
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
+                signal.signal(number, _interrupt)
+        gc.disable()  # one command is many objects that stay until its end
         code = program.main(prog_name=program.name, standalone_mode=False)
         sys.stdout.flush()
     except (MemoryError, SystemError) as error:  # the latter where CPython had no memory for the former

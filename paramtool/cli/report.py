@@ -59,6 +59,7 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
     """
     check(path, "report")
     found = report(path, other, progress=_render.progress, **options)
+    _render.warn(*found.warnings)
     if as_json:
         _render.json_text(
             {
@@ -66,6 +67,7 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
                 "output": found.output,
                 "nbytes": found.nbytes,
                 "sections": list(found.sections),
+                "warnings": found.warnings,
             }
         )
     else:

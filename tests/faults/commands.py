@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from paramtool.formats import table
 from tests.examples import IS_HARD
 from tests.faults.serving import ROOT, Command, Server
 
@@ -153,12 +155,79 @@ def _old_lock(folder: Path, server: Server) -> None:
     (folder / "out.lock").chmod(0o640)
 
 
+READ = {
+    "torch": "model.pt", "safetensors": "model.safetensors", "mxnet": "model-0001.params", "npz": "model.npz",
+    "keras": "model.h5", "jld2": "model.jld2", "onnx": "model.onnx", "bson": "model.bson",
+    "tensorflow": "model.ckpt.index", "pickle": "model.pkl", "msgpack": "model.msgpack", "dcp": ".metadata",
+    "sharded": "model.safetensors.index.json",
+}  # fmt: skip
+"""{format: what the first file that the contract tests make of it is called}"""
+
+
+def _contract(format_: str) -> Callable[[Path, Server], None]:
+    def make(folder: Path, server: Server) -> None:
+        from tests.contracts.makers import CASES
+
+        (folder / "in").mkdir()
+        case = next(case for case in CASES if case.format == format_)
+        assert case.make(folder / "in").name == READ[format_]
+
+    return make
+
+
+def _deepspeed(folder: Path, server: Server) -> None:
+    shutil.copytree(FIXTURES / "deepspeed/stage1/stage1", folder / "in")
+
+
+def _ranks(folder: Path, server: Server) -> None:
+    import torch
+
+    from tests.formats.test_rank_files import Ranks, tensor
+
+    (folder / "in").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Ranks((2,)).save(folder / "in", {"w": (torch.arange(15.0).view(5, 3), [tensor.Shard(0)])})
+
+
+READERS = (
+    *(
+        Command(f"read_{name}", ("convert", f"in/{path}", "-o", "out.safetensors"), "out.safetensors", _contract(name))
+        for name, path in READ.items()
+    ),
+    Command("read_deepspeed", ("convert", "in", "-o", "out"), "out", _deepspeed),
+    Command("read_ranks", ("convert", "in", "-o", "out"), "out", _ranks),
+)
+"""A command for each reader: it writes all that it reads."""
+
+
+def _filled(model: str) -> Callable[[Path, Server], None]:
+    """A model, and its weights alone."""
+
+    def make(folder: Path, server: Server) -> None:
+        shutil.copyfile(FIXTURES / model, folder / f"model.{model.partition('.')[2]}")
+        _done(server, folder, "convert", f"model.{model.partition('.')[2]}", "-o", "in.safetensors")
+
+    return make
+
+
+def _guessed(folder: Path, server: Server) -> None:
+    shutil.copyfile(FIXTURES / "guess/torch_flat.pt", folder / "flat.pt")
+
+
+def _layouts(folder: Path, server: Server) -> None:
+    from tests.fuzz.seeds import LAYOUT
+
+    (folder / "my.toml").write_text(LAYOUT)
+
+
 def one_word(command: Command) -> str:
     """The name of a command without dashes, so that a sample of several arguments has all commands."""
     return command.name.replace("-", "_")
 
 
 FILE, FOLDER = "out.safetensors", "out"
+SKIP = ("--skip-unsupported",)
 COMMANDS = (
     Command("dedup", ("dedup", "model.pt", "-o", FILE), FILE, _torch),
     Command("dedup-force", ("dedup", "model.pt", "-o", FILE, "--force"), FILE, _old_file),
@@ -187,6 +256,32 @@ COMMANDS = (
     Command("find-base", ("diff", "--find-base", "a.safetensors", "b.safetensors"), "", _two_files),
     Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
     Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
+    Command("report", ("report", "model.pt", "-o", "out.html"), "out.html", _torch),
+    Command("report-two", ("report", "a.safetensors", "b.safetensors", "-o", "out.html"), "out.html", _two_files),
+    Command("variants", ("variants", "model.safetensors", "--against", "names.txt"), "", _deduplicated),
+    Command("guess", ("guess", "flat.pt"), "", _guessed),
+    Command("layouts", ("layouts", "my.lstm", "--layout-file", "my.toml"), "", _layouts),
+    *READERS,
+    *(
+        Command(f"write{suffix}", ("convert", "model.pt", "-o", f"out{suffix}"), f"out{suffix}", _torch)
+        for suffix in table.WRITTEN
+        if suffix != ".onnx"
+    ),
+    Command("write.onnx", ("convert", "lstm.safetensors", "-o", "out.onnx", *SKIP), "out.onnx", _lstm),
+    Command("write_dcp", ("convert", "model.pt", "-o", FOLDER, "--format", "dcp"), FOLDER, _torch),
+    *(
+        Command(
+            f"into.{end}",
+            ("convert", "in.safetensors", "--into", f"model.{end}", "-o", f"out.{end}"),
+            f"out.{end}",
+            _filled(model),
+        )
+        for end, model in {
+            "keras": "guess/keras_model.keras",
+            "h5": "guess/tf_keras_gru.h5",
+            "onnx": "onnx/exported_rnn/exported_rnn.onnx",
+        }.items()
+    ),
 )
 LIKE_CONVERT = ("fuse", "unfuse")
 """Commands that are `convert` with other defaults; `make hard` runs them, too."""

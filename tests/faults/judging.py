@@ -12,8 +12,8 @@ from tests.faults.serving import Call, Case, Desk, Ended, Listing, exit_code, li
 
 TEMPORARY = re.compile(r"\.?/?\.[^/\s]*\.tmp[^/\s:]*")
 """A name that only this program knows."""
-NAMES = "names.txt"
-"""A file that belongs to the command line: exit code 2, or 3."""
+ASKED = ("names.txt", "my.toml")
+"""Files that belong to the command line: exit code 2, or 3."""
 ADVICE = ("fadvise", "clone")
 """Calls whose failure costs time and nothing else."""
 BAD_WORDS = ("Traceback", "internal error", "standard output", "defect of paramtool")
@@ -136,7 +136,7 @@ def _message(case: Case, ended: Ended) -> Iterator[str]:
         for path in call.paths if call.hit else ():
             path = os.path.normpath(path.removesuffix(" (deleted)"))
             where = place(case, path)
-            codes |= {2, 3} if path == NAMES else {3} if where == "input" else {7}
+            codes |= {2, 3} if path in ASKED else {3} if where == "input" else {7}
             words.add({"input": path, "spool": "tmp"}.get(where, case.command.output))
     if ended.code not in codes:
         yield f"exit {ended.code}; expected {' or '.join(map(str, sorted(codes)))}"

@@ -6,6 +6,7 @@ and answers each on standard output.  `serving.py` is the other end.
     {"run": [words], "folder": cwd and watched, "rules": [[at, action, argument], ...], "looks": false, "user": null}
     {"run": ..., "kill_after": seconds}           SIGKILL, unless it is done before
     {"run": ..., "lines": [signal, at, room]}     a signal at a line of Python instead
+    {"run": ..., "memory": [at, least, stays]}    a request for memory that fails, by Python's or C's functions
     {"resume": pid}      go on with one that stopped
     {"warm": [words], "folder": cwd}   import what the command needs
 """
@@ -120,6 +121,8 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
             sys.settrace(_signal_at(*lines, files[LINES]))
         if request.get("watched", True):
             libc.fault_arm(os.fsencode(folder), files[LOG], int(request.get("looks", False)))
+        if memory := request.get("memory"):
+            _fail_memory(libc, *memory)
         command()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -128,6 +131,8 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
 
         traceback.print_exc()
     finally:
+        if request.get("memory"):
+            _remember(libc, files[LINES])
         sys.settrace(None)
         atexit._run_exitfuncs()
         libc.fault_disarm()
@@ -137,6 +142,28 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
         if "modules" in request:
             os.write(request["modules"], "\n".join(sorted(sys.modules)).encode())
         os._exit(code)
+
+
+def _fail_memory(libc: ctypes.CDLL, at: int, least: int, stays: bool) -> None:
+    """The request number `at` for `least` bytes or more fails, and with `stays` all after it; 0 bytes are Python's own.
+
+    Python's own functions serve every object, and everything that is smaller than a page.
+    """
+    if least:
+        libc.fault_memory(ctypes.c_long(at), ctypes.c_size_t(least), int(stays))
+    else:
+        import _testcapi
+
+        _testcapi.set_nomemory(at, 0 if stays else at + 1)
+
+
+def _remember(libc: ctypes.CDLL, log: int) -> None:
+    """There is memory again; how many requests there were is written down."""
+    counted = libc.fault_memory_counted()
+    libc.fault_memory(ctypes.c_long(0), ctypes.c_size_t(0), 0)
+    with suppress(ImportError):
+        importlib.import_module("_testcapi").remove_mem_hooks()
+    os.write(log, str(counted).encode())
 
 
 def _signal_at(number: int, at: int, room: str, log: int) -> Callable[..., Any]:

@@ -182,6 +182,39 @@ static void after(Turn *turn) {
     errno = kept;
 }
 
+/* Memory: the n-th request for at least so many bytes fails, or all from there on. */
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+static long memory_at, memory_counted;
+static size_t memory_least;
+static int memory_stays;
+
+void fault_memory(long at, size_t least, int stays) {
+    memory_least = least;
+    memory_stays = stays;
+    memory_counted = 0;
+    __atomic_store_n(&memory_at, at, __ATOMIC_SEQ_CST);
+}
+
+/* How many requests there were. */
+long fault_memory_counted(void) { return memory_counted; }
+
+static int no_memory(size_t size) {
+    long at = __atomic_load_n(&memory_at, __ATOMIC_SEQ_CST);
+    if (!at || size < memory_least)
+        return 0;
+    long now = __atomic_add_fetch(&memory_counted, 1, __ATOMIC_SEQ_CST);
+    if (now != at && !(memory_stays && now > at))
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size) { return no_memory(size) ? NULL : __libc_malloc(size); }
+void *calloc(size_t many, size_t size) {
+    return no_memory(size ? many * size : 0) ? NULL : __libc_calloc(many, size);
+}
+void *realloc(void *held, size_t size) { return no_memory(size) ? NULL : __libc_realloc(held, size); }
+
 #define REAL(name) ((__typeof__(&name))real_##name())
 #define FIND(name)                                                                                                     \
     static void *real_##name(void) {                                                                                   \

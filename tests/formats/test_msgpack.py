@@ -121,6 +121,17 @@ def test_types_without_a_form(tmp_path: Path) -> None:
     assert list(found.views()) == ["y"]
 
 
+def test_a_training_without_a_tensor_that_cannot_be_read(tmp_path: Path) -> None:
+    """The rest is written and equal; the tree says what is left out where it was."""
+    unread = msgpack.ExtType(1, msgpack.packb(((2,), "floit32", bytes(8))))
+    here = np.ones(3, "f4")
+    tree = {"params": {"w": here}, "opt_state": {"0": {"mu": {"w": unread}, "nu": {"w": here}, "count": np.int32(3)}}}
+    source = written(tmp_path, flax.saved(tree))
+    paramtool.dedup(source, tmp_path / "x.safetensors", skip_unsupported=True)
+    assert set(paramtool.load_file(tmp_path / "x.safetensors")) == {"params/w", "opt_state/0/nu/w", "opt_state/0/count"}
+    assert paramtool.verify(tmp_path / "x.safetensors", against=source, subset=True).differences == ()
+
+
 def test_no_length_costs_memory(tmp_path: Path) -> None:
     """Lengths of 4 GB in a file of 40 bytes, and 64 KiB of bytes beside arrays are not kept."""
     data = msgpack.packb({"w": ARRAY, "blob": bytes(1 << 20)})

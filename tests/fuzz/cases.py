@@ -76,7 +76,7 @@ def make(seeds: list[Seed], number: int, start: str, count: int | None = None) -
     random = Random(f"{start}/{number}")
     seed = seed_of(seeds, start, number)
     format_ = seed.format
-    commands = tuple(plan(seed, drawn(PLANS, f"{start}/plan", number)[0], random))
+    commands = tuple(plan(seed, *drawn(PLANS, f"{start}/plan", number), random))
     steps = random.choice((1, 1, 1, 1, 2, 2, 4))
     chances = [random.random() for _ in range(steps)]
     files = dict(seed.files)
@@ -102,12 +102,12 @@ def mutated(seed: Seed, files: dict[str, bytes], random: Random) -> dict[str, by
 
 
 FOLDER, PAGE = "../out/d", "../out/x.html"
-OUTPUTS = tuple(f"../out/x{suffix}" for writer in WRITERS for suffix in writer.suffixes)
+OUTPUTS = tuple([f"../out/x{suffix}" for suffix in writer.suffixes] for writer in WRITERS if writer.suffixes)
 """A file of each writer under each of its suffixes; DCP writes a folder, and so does a folder of shards."""
 
 
-def plan(seed: Seed, word: str, random: Random) -> list[Command]:
-    """What is run: `inspect --json`, then a command that writes, compares or reads all bytes."""
+def plan(seed: Seed, word: str, before: int, random: Random) -> list[Command]:
+    """What is run: `inspect --json`, then a command that writes, compares or reads all bytes; `before` were like it."""
     main = seed.main
     if seed.format == "layouts":
         return [("layouts", "--layout-file", main, *random.choice(((), ("--json",), ("my.lstm", "--verbose"))))]
@@ -140,7 +140,7 @@ def plan(seed: Seed, word: str, random: Random) -> list[Command]:
         case "fuse" | "unfuse" if seed.network and not folder:
             return [first, (word, main, "-o", out, *(("--layout", "cudnn") if word == "fuse" else ()))]
         case "convert":
-            return [first, ("convert", main, *_converted(seed, folder, random))]
+            return [first, ("convert", main, *_converted(seed, before, random))]
     options = [one for one in OPTIONS if random.random() < 0.2]
     if "--no-equal" in options or out.endswith(".pt"):  # one does not go with the others: a usage error
         options = [one for one in options if one not in ("--derive-casts", "--fold-constants", "--across-roles")]
@@ -150,14 +150,15 @@ def plan(seed: Seed, word: str, random: Random) -> list[Command]:
     return [first, ("dedup", main, "-o", out, *options)]
 
 
-def _converted(seed: Seed, folder: bool, random: Random) -> list[str]:
+def _converted(seed: Seed, before: int, random: Random) -> list[str]:
     """The output of a conversion in any format that is written; of a network, now and then in another layout."""
-    if folder or random.random() < 0.15:
-        return ["-o", FOLDER, *(("--format", "dcp") if not folder or random.random() < 0.5 else ())]
+    is_folder = seed.main == "."
+    if is_folder or random.random() < 0.15:
+        return ["-o", FOLDER, *(("--format", "dcp") if not is_folder or random.random() < 0.5 else ())]
     if seed.network and random.random() < 0.5:
         keep = random.choice(((), ("--keep-names",), ("--keep-split",)))
         return ["-o", "../out/x.safetensors", "--to", random.choice(LAYOUTS), *keep]
-    return ["-o", random.choice(OUTPUTS)]
+    return ["-o", random.choice(OUTPUTS[before % len(OUTPUTS)])]
 
 
 LOCK = "../out/x.lock"

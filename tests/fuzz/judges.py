@@ -202,7 +202,7 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("onnx", r"cannot reshape array", "external data without a length end where the shape says"),
     ("keras", r"Object visitation failed|Unable to allocate",
      "h5py visits everything and reads it whole; paramtool visits what Keras does, and leaves out what has no data"),
-    ("pickle", r"", "Python makes the objects, and their classes refuse what they are made of; here they are described"),
+    ("pickle", r"", "Python makes the objects, and their classes refuse what they are made of; here they are told"),
     ("npz", r"Cannot parse header.*\|[sS]\d", "MXNet 2 writes such headers for the kind of a sparse array"),
 )  # fmt: skip
 """(formats, what the other library says, why paramtool reads such a file all the same)"""

@@ -39,6 +39,8 @@ class PageReport(Displayed):
     """The titles of its sections."""
     other: str = ""
     """The second checkpoint; empty where there is one."""
+    warnings: tuple[str, ...] = ()
+    """What was done about the leftovers of runs that were killed."""
 
     _facts = "`sections`"
 
@@ -114,10 +116,9 @@ def report(
         _foot(found, second),
     )
     content = text.encode("utf-8", "backslashreplace")
-    PAGE.write(place, content, force=force, inputs=inputs)
-    return PageReport(
-        place, len(content), found, tuple(one.title for one in made), "" if second is None else second.path
-    )
+    warnings = PAGE.write(place, content, force=force, inputs=inputs)
+    titles = tuple(one.title for one in made)
+    return PageReport(place, len(content), found, titles, "" if second is None else second.path, warnings)
 
 
 def _looked(

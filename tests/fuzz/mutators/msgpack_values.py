@@ -1,4 +1,4 @@
-"""Mutations of flax's msgpack: a value of the tree, or of an array's own header, changed, moved, repeated or left out."""
+"""Mutations of flax's msgpack: a value of the tree, or of an array's own header, changed, moved, repeated or lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.fuzz.mutators import json_text, raw
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 2**64 - 1, 0.5, float("nan"), "", b"", b"1234", [], {}, [{}], {"0": {}}, {1: 2},
     msgpack.ExtType(1, b""), msgpack.ExtType(2, b"\x92\0\0"), msgpack.ExtType(3, b"\x93\x90\xa1b\xc4\0"),
-    msgpack.ExtType(9, b"x"), msgpack.Timestamp(1), "float32", "bfloat16", "V2", "O", "<f4", "__msgpack_chunked_array__",
+    msgpack.ExtType(9, b"x"), msgpack.Timestamp(1), "float32", "bfloat16", "V2", "O",
+    "<f4", "__msgpack_chunked_array__",
 )  # fmt: skip
 
 
