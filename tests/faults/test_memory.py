@@ -24,11 +24,10 @@ from tests.faults.serving import Case, Command, Desk, Ended, listing
 BUFFER = 2048
 """Bytes: what is as large as this is a buffer, or the table of a large dict."""
 COUNT = 200 if IS_HARD else 6
+HDF5 = (".h5", ".hdf5")
+"""Files that h5py begins in this process: where it has no memory, HDF5's own library fails in many ways, and crashes."""
 FIRST, LAST = 1, 400_000
 """Numbers of requests of Python that are tried; a command that has fewer ends as usual."""
-
-commands = pytest.mark.parametrize("command", CALLED, ids=one_word)
-
 
 def starved(case: Case, ended: Ended, folder: Path) -> Iterator[str]:
     """What is wrong after a request failed: somebody may have gone on without, and then all is as usual."""
@@ -67,7 +66,7 @@ def _tries(case: Case, desk: Desk, least: int) -> Iterator[Try]:
 
 
 @pytest.mark.sample(3)
-@commands
+@pytest.mark.parametrize("command", [one for one in CALLED if not one.output.endswith(HDF5)], ids=one_word)
 def test_a_buffer_cannot_be_had(desk: Desk, command: Command) -> None:
     case = desk.case(command)
     nothing_wrong(complaints(desk, case, _tries(case, desk, BUFFER)))
@@ -75,7 +74,7 @@ def test_a_buffer_cannot_be_had(desk: Desk, command: Command) -> None:
 
 @pytest.mark.skipif(not importlib.util.find_spec("_testcapi"), reason="this Python was built without its own tests")
 @pytest.mark.sample(3)
-@commands
+@pytest.mark.parametrize("command", CALLED, ids=one_word)
 def test_an_object_cannot_be_made(desk: Desk, command: Command) -> None:
     case = desk.case(command)
     nothing_wrong(complaints(desk, case, _tries(case, desk, 0)))
