@@ -84,7 +84,7 @@ def failure(error: BaseException) -> Failure | None:
             return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
         case ParamtoolError(exit_code=code, hint=hint):
             return Failure(code, error.message, hint)
-        case MemoryError() | RecursionError() | SystemError(args=("error return without exception set",)):
+        case MemoryError() | RecursionError() | SystemError():
             what = "stack" if isinstance(error, RecursionError) else "memory"
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
         case OSError(errno=errno.EMFILE | errno.ENFILE):

@@ -408,3 +408,12 @@ def test_raw_data_is_a_range_of_the_file(tmp_path: Path) -> None:
     place = checkpoint.storages[0].backing
     assert isinstance(place, ByteRange)
     assert (tmp_path / "model.onnx").read_bytes()[place.start : place.stop] == np.arange(3.0).tobytes()
+
+
+def test_a_product_without_an_output(tmp_path: Path) -> None:
+    """No layer is made of it, and its weight is a tensor all the same."""
+    weight = numpy_helper.from_array(np.ones((2, 3), "f4"), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], [])], "g", [x], [], [weight])
+    onnx.save(helper.make_model(graph), tmp_path / "x.onnx")
+    assert list(paramtool.read(tmp_path / "x.onnx").views()) == ["w"]

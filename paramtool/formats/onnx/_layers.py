@@ -131,7 +131,7 @@ class Uses:
                 if scaled := [name for name in ("alpha", "beta") if numbers.get(name, 1.0) != 1.0]:
                     problem = f"Gemm node {label!r:.200} multiplies by {scaled[0]}"
                 if operator == "MatMul":
-                    self.products[outputs[0]] = label
+                    self.products |= dict.fromkeys(outputs, label)
         elif operator in NORMS:
             self.flow.takes(label, x, "out")
             x = x._replace(makers=(*x.makers, label)) if x.makers and x.joined == 1 and not x.dims else x
