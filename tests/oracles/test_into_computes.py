@@ -198,6 +198,23 @@ class Blocks(nn.Module):
         return found
 
 
+def test_equal_values_that_an_exporter_stored_once(tmp_path: Path) -> None:
+    """They are of several layers, and none of these is filled."""
+    model, x = Blocks(), torch.rand(1, 3, 5, 5)
+    for layer in model.modules():
+        if isinstance(layer, (nn.PReLU, nn.GroupNorm)):
+            layer.load_state_dict({name: torch.ones_like(one) for name, one in layer.state_dict().items()})
+    path, output = exported(model.eval(), x, tmp_path / "m.onnx"), tmp_path / "out.onnx"
+    torch.save(filled_with_noise(Blocks()).state_dict(), tmp_path / "s.pt")
+    with pytest.raises(LayoutError, match=r"'blocks\.1\.gn\.weight' of the source has no place"):
+        paramtool.convert(tmp_path / "s.pt", output, into=path)
+    report = paramtool.convert(tmp_path / "s.pt", output, into=path, partial=True)
+    assert report.into is not None and "last.act.weight" in report.into.unused
+    assert not {"last.act.weight", "blocks.0.gn.bias"} & {
+        one.source for layer in report.into.layers for one in layer.fillings
+    }
+
+
 @pytest.mark.parametrize(
     ("make", "dynamo"), [(plain, False), (plain, True), (crnn, False), (Blocks, False), (Blocks, True)]
 )

@@ -61,6 +61,7 @@ class TensorUse(NamedTuple):
     """Whether it is because the node is quantised."""
 
 
+ONCE = "the exporter stored equal values once"
 SHOWN = 4
 """The most names that a note lists."""
 
@@ -164,8 +165,10 @@ class Uses:
             for name in inputs:
                 if len(size := shapes.get(name, ())) > 1 and prod(size) == max(size):
                     order = " ".join("out" if k == size.index(max(size)) else "1" for k in range(len(size)))
-                    use = TensorUse(norm or label, *CHANNELWISE[operator], order)
-                    self.found.setdefault(name, []).append(use)
+                    uses = self.found.setdefault(name, [])
+                    other = next((use.node for use in uses if path_of(use.node) != path_of(label)), "")
+                    told = f"it is of nodes {label!r:.200} and {other!r:.200}: {ONCE}" if other else ""
+                    uses.append(TensorUse(norm or label, *CHANNELWISE[operator], order, told))
         is_scaled = QUANTISED.fullmatch(operator) is not None
         if is_scaled:
             problem, takes = f"{operator} node {label!r:.200} reads it by scales", [NO_PART] * len(inputs)
@@ -216,10 +219,7 @@ def problem(uses: Sequence[TensorUse]) -> str:
         return said
     parts = list(dict.fromkeys(use.part for use in uses))
     if len(parts) > 1:
-        return (
-            f"it is the {parts[0]} of node {uses[0].node!r:.200} and the {parts[1]} of another: the exporter stored "
-            "equal values once"
-        )
+        return f"it is the {parts[0]} of node {uses[0].node!r:.200} and the {parts[1]} of another: {ONCE}"
     return ""
 
 
