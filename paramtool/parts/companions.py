@@ -25,7 +25,7 @@ from paramtool.parts.blocks import WHOLE, Axis, Image, roles
 from paramtool.parts.followers import Followers, Shape
 from paramtool.parts.low_rank import MERGE, low_rank
 from paramtool.parts.packing import MXFP4, Packing
-from paramtool.parts.pieces import Digit, Piece, Stored, whole, with_one_axis
+from paramtool.parts.pieces import Digit, Piece, Stored, with_one_axis
 from paramtool.parts.schemes import BASE, INPUTS, REFUSED, SCALES, WHOLE_TENSOR, axes_of, factor_of
 
 QUANTISE = "convert the weights before they are quantised, or quantise again in the new layout"
@@ -53,12 +53,8 @@ def follow(found: Followers) -> Image:
 def _by_blocks(found: Followers) -> Image:
     """A companion that has an element for a block of the weight's."""
     weight, suffix, shapes = found.weight, found.suffix, found.shapes
-    if suffix == "weight" and _is_unpacked(found):
-        hub = tuple(whole(found.names[part], shape) for part, shape in found.parts.items())
-        pieces = tuple(piece._replace(part=found.names[piece.part]) for piece in weight.pieces)
-        return Image(Stored(found.fused, weight.shape, pieces), hub)
     is_turned = suffix in (*SCALES, *PACKED) and len(weight.shape) > 1 and _is_turned(weight)
-    if is_turned and suffix in PACKED:
+    if is_turned and suffix in PACKED and not (suffix == "weight" and _is_unpacked(found)):
         raise LayoutError(
             f"{found.fused!r} cannot follow its weight: inputs come before outputs in {weight.name!r}, and its codes "
             "are packed along the inputs of a row",

@@ -118,10 +118,6 @@ def scaled(entries: Mapping[str, Entry], packing: Packing, wanted: Iterable[str]
     return found
 
 
-def _blocks(length: int, block: int) -> int:
-    return -(-length // block)
-
-
 def _told(value: object) -> str:
     return f"{value.dtype.name} {list(value.shape)}" if isinstance(value, View) else type(value).__name__
 
@@ -145,7 +141,7 @@ def _of_shapes(codes: View, scales: View, packing: Packing, beside: tuple[str, .
     for axis, step in zip(axes, strides, strict=True):
         if axis.role in (OUT, IN):
             block[axis.role == IN], steps[axis.role == IN] = axis.block, step
-    counts, tiles = (tuple(map(_blocks, (out, inside), sizes)) for sizes in (block, packing.tile))
+    counts, tiles = ((-(-out // rows), -(-inside // columns)) for rows, columns in (block, packing.tile))
     if block[0] not in (1, out, packing.tile[0]) or (counts == tiles and block[1] not in (inside, packing.tile[1])):
         return None  # rows of another block than the config says, or two readings
     view = View(scales.storage, scales.dtype, scales.offset, (*lead, *counts), (*outer, *steps))
