@@ -1,4 +1,4 @@
-"""The options of every command that reads a checkpoint: what of it a person has looked at and allows."""
+"""The options that several commands have: what of a checkpoint a person has looked at and allows, and others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from paramtool.cli import _completion, _render
 from paramtool.cli._text import Size, size
+from paramtool.commands.progress import MEMORY_NBYTES
 from paramtool.model import inflating
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +39,24 @@ def allowing(command: F) -> F:
     return command
 
 
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+ONLY = click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
+                    help="Read this section of a training checkpoint and strip its prefix.")  # fmt: skip
+MEMORY = click.option("--memory", type=Size(), default=MEMORY_NBYTES,
+                      help="Use at most this much memory to compare tensors.  [default: 512MiB]")  # fmt: skip
+MAX_SHARD_SIZE = click.option(
+    "--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB."
+)
+SKIP_UNSUPPORTED = click.option("--skip-unsupported", is_flag=True,
+                                help="Leave out tensors and objects that the output format cannot hold.")  # fmt: skip
+PLAIN = click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and "
+                     "strings, so that torch.load(weights_only=True) opens it.")  # fmt: skip
+STRICT = click.option(
+    "--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold."
+)
+NO_VERIFY = click.option("--no-verify", is_flag=True, help="Do not read the output back.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing.")
+FORCE = click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 ALIGN = click.option(
     "--align",
     type=Size(),

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from paramtool.cli import _allow, _completion, _display, _each, _render
-from paramtool.cli._allow import ALIGN, physical
+from paramtool.cli._allow import physical
 from paramtool.cli._display import most
 from paramtool.cli._table import brief, elidable, whole
 from paramtool.cli._text import (
     FILE,
     NEXT,
-    Size,
     came_along,
     evidence_in_short,
     opens,
@@ -62,17 +61,7 @@ OPTIONS = (
                  help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
     _each.WEIGHTS,
     _each.EACH,
-    click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
-                 help="Read this section of a training checkpoint and strip its prefix."),
-    click.option("--max-shard-size", type=Size(),
-                 help="Write a folder of shards of at most this size, for example 5GB."),
-    ALIGN,
-    click.option("--skip-unsupported", is_flag=True,
-                 help="Leave out tensors and objects that the output format cannot hold."),
-    click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
-                 "so that torch.load(weights_only=True) opens it."),
-    click.option("--strict", is_flag=True,
-                 help="Fail instead of leaving out objects that the output format cannot hold."),
+    _allow.ONLY, _allow.MAX_SHARD_SIZE, _allow.ALIGN, _allow.SKIP_UNSUPPORTED, _allow.PLAIN, _allow.STRICT,
     click.option("--optimizer-names", type=FILE, metavar="FILE",
                  help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
     click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
@@ -85,10 +74,7 @@ OPTIONS = (
                  help="Copy this config.json, of the model that opens the output folder, in place of the input's, and "
                  "put the entries of an optimizer beside the weights in the order of its parameters."),
     *_allow.OPTIONS,
-    click.option("--no-verify", is_flag=True, help="Do not read the output back."),
-    click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md)."),
-    click.option("--force", is_flag=True, help="Overwrite the output if it exists."),
+    _allow.NO_VERIFY, _allow.DRY_RUN, _allow.JSON, _allow.FORCE,
     *_display.OPTIONS,
 )  # fmt: skip
 
@@ -98,61 +84,6 @@ def shared_options(command: F) -> F:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
-
-
-def options(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags as fields of RelayoutOptions."""
-    # {old: new}; each old name once.
-    words = flags["rename"]
-    found: dict[str, str] = {}
-    for word in words:
-        old, equals, new = word.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
-        if found.setdefault(old, new) != new:
-            raise click.BadParameter(f"{old!r} has two new names, {found[old]!r} and {new!r}", param_hint="--rename")
-    return {
-        "spec": flags["spec"],
-        "at": tuple(flags["at"]),
-        "ignore": tuple(flags["ignore"]),
-        "stack": tuple(flags["stack"]),
-        "rename": found,
-        "keep_split": flags["keep_split"],
-        "drop_kept": flags["drop_kept"],
-        "optimizer_names": flags["optimizer_names"],
-        "drop_optimizer": flags["drop_optimizer"],
-        "untied_state": flags["untied_state"] or "",
-        "tied_state": flags["tied_state"] or "",
-        "new_config": flags["new_config"],
-        "layout_file": tuple(flags["layout_file"]),
-        "weights": flags["weights"],
-        "only": flags["only"],
-        "max_shard_size": flags["max_shard_size"],
-        "align": flags["align"],
-        "skip_unsupported": flags["skip_unsupported"],
-        "plain": flags["plain"],
-        "strict": flags["strict"],
-        "allow_class": flags["allow_class"],
-        "allow_unknown": flags["allow_unknown"],
-        "verify": not flags["no_verify"],
-        "dry_run": flags["dry_run"],
-        "force": flags["force"],
-    }
-
-
-def report(found: Relayouted, as_json: bool, command: str) -> None:
-    """Print what was done."""
-    _render.warn(*found.warnings)
-    if as_json:
-        from paramtool.cli import _json_layouts
-
-        _render.json_text(_json_layouts.relayouted(found))
-    elif found.into is not None:
-        from paramtool.cli import _into
-
-        _render.rows(_into.rows(found, found.into))
-    else:
-        _render.rows(_rows(found, command))
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
@@ -294,20 +225,46 @@ def _flag(found: Relayouted) -> str:
     )
 
 
-def run(path: str, output: str | None, command: str, flags: dict[str, Any], *, word: str = "", **more: Any) -> None:
-    """One call of the library, and its report."""
-    chosen = RelayoutOptions(**options(flags), **more)
+def run(
+    path: str, output: str | None, command: str, *, each: bool, as_json: bool, rename: tuple[str, ...],
+    untied_state: str | None, tied_state: str | None, no_verify: bool, word: str = "", **flags: Any,
+) -> None:  # fmt: skip
+    """One call of the library, and its report; `flags` are fields of RelayoutOptions."""
+    renamed: dict[str, str] = {}  # {old: new}; each old name once.
+    for text in rename:
+        old, equals, new = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r}: expected OLD=NEW", param_hint="--rename")
+        if renamed.setdefault(old, new) != new:
+            raise click.BadParameter(f"{old!r} has two new names, {renamed[old]!r} and {new!r}", param_hint="--rename")
+    chosen = RelayoutOptions(
+        rename=renamed,
+        untied_state=untied_state or "",
+        tied_state=tied_state or "",
+        verify=not no_verify,
+        **flags,
+    )
     if command == "convert":
         chosen = relayout_command.aimed(chosen, output or "")
     else:
         check_no_dialect(command, chosen)
-    if flags["each"]:
+    if each:
         from functools import partial
 
         from paramtool.cli import _json_layouts
 
         together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
-        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), flag=_flag)
+        _each.report(together, as_json, _json_layouts.relayouted, partial(_rows, command=command), flag=_flag)
         return
     found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
-    report(found, flags["as_json"], command)
+    _render.warn(*found.warnings)
+    if as_json:
+        from paramtool.cli import _json_layouts
+
+        _render.json_text(_json_layouts.relayouted(found))
+    elif found.into is not None:
+        from paramtool.cli import _into
+
+        _render.rows(_into.rows(found, found.into))
+    else:
+        _render.rows(_rows(found, command))

@@ -60,26 +60,7 @@ from paramtool.commands.name_lists import pairs
 @_each.FORMAT
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
-def command(
-    path: str,
-    output: str,
-    source: str | None,
-    target: str | None,
-    *,
-    keep_names: bool,
-    dtype: tuple[str, ...],
-    keep_float32: tuple[str, ...],
-    allow_overflow: bool,
-    dequantise: bool,
-    into: str | None,
-    map: tuple[str, ...],
-    flatten: str,
-    partial: bool,
-    untie: tuple[str, ...],
-    tie: tuple[str, ...],
-    format: str | None,
-    **flags: Any,
-) -> None:
+def command(path: str, output: str, tie: tuple[str, ...], **flags: Any) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
     forms of another program (a dialect), or its tensors to other types.
 
@@ -95,13 +76,4 @@ def command(
     $ paramtool convert train.pt -o untied.pt --untie model.lm_head.weight --untied-state copy
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
-    asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
-    asked |= {"flatten": flatten, "partial": partial}
-    asked |= {"format": format, "untie": untie, "tie": pairs(tie, "--tie")}
-    types: dict[str, Any] = {
-        "dtype": dtype,
-        "keep_float32": keep_float32,
-        "allow_overflow": allow_overflow,
-        "dequantise": dequantise,
-    }
-    _relayout.run(path, output, "convert", flags, **asked, **types)
+    _relayout.run(path, output, "convert", tie=pairs(tie, "--tie"), **flags)

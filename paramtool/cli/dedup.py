@@ -5,11 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import click
 
 from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._allow import (
+    ALIGN,
+    DRY_RUN,
+    FORCE,
+    JSON,
+    MAX_SHARD_SIZE,
+    MEMORY,
+    NO_VERIFY,
+    ONLY,
+    PLAIN,
+    SKIP_UNSUPPORTED,
+    STRICT,
+    allowing,
+    physical,
+)
 from paramtool.cli._display import most
 from paramtool.cli._help import Command
 from paramtool.cli._table import elidable, whole
@@ -33,7 +48,7 @@ from paramtool.cli._text import (
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
 from paramtool.commands.name_lists import pairs
-from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
+from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.formats.object_tree import sections
 from paramtool.model.alias import Alias
 from paramtool.passes import select
@@ -62,14 +77,13 @@ RECORD_NBYTES = 10_000
               "matches GLOB (as in fnmatch).")  # fmt: skip
 @_each.WEIGHTS
 @_each.EACH
-@click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
-              help="Read this section of a training checkpoint and strip its prefix.")  # fmt: skip
-@click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
+@ONLY
+@click.option("--ties-from-config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
               help="Record tied names that a transformers config implies but CKPT omits; without a path, use the "
               "config.json beside CKPT.")  # fmt: skip
 @click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
               help="Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.")  # fmt: skip
-@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
+@MAX_SHARD_SIZE
 @_each.FORMAT
 @ALIGN
 @click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
@@ -88,27 +102,19 @@ RECORD_NBYTES = 10_000
     help="Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it.",
 )
 @click.option("--fold-constants", is_flag=True, help="Store a tensor of one repeated value as that value.")
-@click.option("--memory", type=Size(), default=MEMORY_NBYTES,
-              help="Use at most this much memory to compare tensors.  [default: 512MiB]")  # fmt: skip
-@click.option("--skip-unsupported", is_flag=True,
-              help="Leave out tensors and objects that the output format cannot hold.")  # fmt: skip
-@click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, so "
-              "that torch.load(weights_only=True) opens it.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold.")
+@MEMORY
+@SKIP_UNSUPPORTED
+@PLAIN
+@STRICT
 @allowing
-@click.option("--no-verify", is_flag=True, help="Do not read the output back.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
-@click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+@NO_VERIFY
+@DRY_RUN
+@JSON
+@FORCE
 @_display.options
 def command(
-    ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
-    only: str | None, config: str | None, ties: tuple[str, ...],
-    max_shard_size: int | None, format: str | None, align: int,
-    share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
-    fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
-    allow_class: tuple[str, ...], allow_unknown: bool, no_verify: bool, dry_run: bool,
-    as_json: bool, force: bool,
+    ckpt: tuple[str, ...], output: str | None, *, each: bool, ties: tuple[str, ...], no_equal: bool,
+    no_verify: bool, as_json: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a checkpoint that stores every byte once and records every name.
 
@@ -119,60 +125,22 @@ def command(
     $ paramtool dedup base tuned-1 tuned-2 -o family
     $ paramtool dedup PIPELINE --each -o small
     """
-    if config is not None and len(ckpt) > 1:
-        raise click.BadParameter("takes one input", param_hint="--ties-from-config")
-    if ties and len(ckpt) > 1:
-        raise click.BadParameter("takes one input", param_hint="--ties")
-    if format is not None and len(ckpt) > 1:
-        raise click.BadParameter("takes one input", param_hint="--format")
+    alone = {"--ties-from-config": flags["ties_from_config"] is not None, "--ties": ties,
+             "--format": flags["format"], "--each": each}  # fmt: skip
+    for flag, given in alone.items():
+        if given and len(ckpt) > 1:
+            raise click.BadParameter("takes one input", param_hint=flag)
     options = dedup_command.DedupOptions(
-        keep=keep,
-        ties=pairs(ties, "--ties"),
-        ties_from_config=config,
-        weights=weights,
-        only=only,
-        max_shard_size=max_shard_size,
-        format=format,
-        align=align,
-        equal=not no_equal,
-        min_equal_bytes=min_equal_bytes,
-        across_roles=across_roles,
-        derive_casts=derive_casts,
-        fold_constants=fold_constants,
-        memory=memory,
-        skip_unsupported=skip_unsupported,
-        plain=plain,
-        strict=strict,
-        allow_class=allow_class,
-        allow_unknown=allow_unknown,
-        verify=not no_verify,
-        dry_run=dry_run,
-        force=force,
-        share_renamed=share_renamed,
-    )
-    _run(ckpt, output, options, each=each, as_json=as_json)
-
-
-def _run(
-    ckpt: tuple[str, ...],
-    output: str | None,
-    options: dedup_command.DedupOptions,
-    *,
-    each: bool,
-    as_json: bool,
-) -> None:
-    """Deduplicate several inputs, each set of weights of a folder, or one checkpoint."""
-    share_renamed = options.share_renamed
-    if each and len(ckpt) > 1:
-        raise click.BadParameter("takes one input", param_hint="--each")
+        ties=pairs(ties, "--ties"), equal=not no_equal, verify=not no_verify, **flags
+    )  # fmt: skip
     if len(ckpt) > 1:
         if output is None:
             raise click.UsageError("several inputs need an output folder: -o DIR")
         from paramtool.cli import _family
 
-        _family.run(ckpt, output, options, share_renamed, as_json=as_json)
+        _family.run(ckpt, output, options, options.share_renamed, as_json=as_json)
         return
-    if share_renamed and not os.path.isdir(ckpt[0]):
+    if options.share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
         from paramtool.cli import _json

@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _diff_rows, _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, MEMORY, allowing
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, Size
+from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
-from paramtool.commands.progress import MEMORY_NBYTES
 
 EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
@@ -38,12 +37,9 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
 @click.option(
     "--only", metavar="SECTION", shell_complete=_completion.sections_of("paths"), help="Compare this section of both."
 )
-@click.option(
-    "--memory", type=Size(), default=MEMORY_NBYTES,
-    help="Use at most this much memory to compare tensors.  [default: 512MiB]",
-)  # fmt: skip
+@MEMORY
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(
     paths: tuple[str, ...],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._allow import ALIGN, FORCE, JSON, MAX_SHARD_SIZE, NO_VERIFY, allowing, physical
 from paramtool.cli._display import most
 from paramtool.cli._help import Command
 from paramtool.cli._table import elidable, whole
@@ -79,16 +79,16 @@ MANY = 8
 @click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
               help="Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.")  # fmt: skip
 @click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT_ANY}")
-@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
+@MAX_SHARD_SIZE
 @_each.FORMAT
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="Write an expanded (stride 0) tensor of at most this many bytes.")  # fmt: skip
 @ALIGN
 @allowing
-@click.option("--no-verify", is_flag=True, help="Do not read the output back.")
+@NO_VERIFY
 @click.option("--dry-run", is_flag=True, help="Print what would be written and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
-@click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+@JSON
+@FORCE
 @_display.options
 def command(
     path: str, names: str | None, like: str | None, config: str | None, *, all_names: bool, output: str,

@@ -17,6 +17,7 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
               help=f"Where to write.  {OUTPUT_ANY}  [default: <stem>.fused.safetensors beside FILE]")  # fmt: skip
 @click.option(
     "--layout",
+    "target",
     required=True,
     metavar="LAYOUT",
     shell_complete=_completion.layouts,
@@ -33,7 +34,7 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
 @click.option("--keep-names", is_flag=True,
               help="Store the fused tensor and record the parts as views of it, for models of both kinds.")  # fmt: skip
 @_relayout.shared_options
-def command(path: str, output: str | None, layout: str, source: str | None, *, keep_names: bool, **flags: Any) -> None:
+def command(path: str, output: str | None, **flags: Any) -> None:
     """Fuse the weights of each recurrent network into one tensor, or q, k and v, gate and up, or experts: all of them,
     or those at --at.
 
@@ -45,4 +46,4 @@ def command(path: str, output: str | None, layout: str, source: str | None, *, k
     $ paramtool fuse llama/ --layout qkv -o fused/
     $ paramtool fuse llama.safetensors --layout qkv-per-group --spec "qkv heads=32 kv_heads=8"
     """
-    _relayout.run(path, output, "fuse", flags, source=source, target=layout, keep_names=keep_names, word="fused")
+    _relayout.run(path, output, "fuse", word="fused", **flags)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
 from paramtool.cli._table import elidable, whole
@@ -46,7 +46,7 @@ MANY_ALIKE = 4
 @click.option("--toml", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="For names of no known layout: print a --layout-file with the gates of LAYOUT.")  # fmt: skip
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(
     path: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import ONLY, allowing
 from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
@@ -71,12 +71,7 @@ class _Seen:
 @click.option("--tree", is_flag=True, help="List the modules, with the tensors, parameters and bytes below each.")
 @click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels.")
 @click.option("--digest", is_flag=True, help="Read everything: print a digest of each tensor and find equal tensors.")
-@click.option(
-    "--only",
-    metavar="SECTION",
-    shell_complete=_completion.sections,
-    help="Read this section of a training checkpoint and strip its prefix.",
-)
+@ONLY
 @_each.WEIGHTS
 @click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
               help="Compare the ties that a config.json declares with those in the file, and read the tensors that "
@@ -95,8 +90,7 @@ class _Seen:
 @_display.options
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
-    only: str | None, weights: str | None, config: str | None, optimizer: bool, optimizer_names: str | None,
-    rules: list[Rule], allow_class: tuple[str, ...], allow_unknown: bool,
+    config: str | None, rules: list[Rule], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
     --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
@@ -123,9 +117,8 @@ def command(
     def look(path: str) -> _Seen:
         check(path, "inspect")
         found = inspect_command.inspect(
-            path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
-            optimizer=optimizer, optimizer_names=optimizer_names, allow_class=allow_class,
-            allow_unknown=allow_unknown, progress=_render.progress,
+            path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config,
+            allow_unknown=allow_unknown, progress=_render.progress, **options,
         )  # fmt: skip
         notes = [text for rule in rules for text in rule.assumptions(found)]
         unsafe = None if allow_unknown else _refused(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paramtool.cli import _completion, _display, _render
+from paramtool.cli._allow import JSON
 from paramtool.cli._display import current, most
 from paramtool.cli._help import Command
 from paramtool.cli._table import brief, whole
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     metavar="MY.toml",
     help="Your own layouts (docs/add-a-layout.md).  Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
     """List the layouts and dialects, or show one: its tensors, its options or facts, and the evidence for it.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from paramtool.cli import _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._help import Command
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
@@ -31,7 +31,7 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
     "--headers", is_flag=True, help="Read no tensor: lock names, types and shapes, and nothing about numbers."
 )
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: Any) -> None:
     """Write a lock file: one line for each tensor, with its digest, for git and for `paramtool check`.

@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, MEMORY, allowing
 from paramtool.cli._help import Command
 from paramtool.cli._paths import check
 from paramtool.cli._table import whole
-from paramtool.cli._text import FILE, OUTPUT_FILE, Size, plural, size
-from paramtool.commands.progress import MEMORY_NBYTES
+from paramtool.cli._text import FILE, OUTPUT_FILE, plural, size
 from paramtool.commands.report.write import PageReport, report
 
 
@@ -40,12 +39,9 @@ from paramtool.commands.report.write import PageReport, report
               "Repeatable.")  # fmt: skip
 @click.option("--lock", type=FILE, metavar="FILE",
               help="Compare PATH with a lock file and show what check finds, by its configuration.")  # fmt: skip
-@click.option(
-    "--memory", type=Size(), default=MEMORY_NBYTES,
-    help="Use at most this much memory to compare tensors.  [default: 512MiB]",
-)  # fmt: skip
+@MEMORY
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> None:
     """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with

@@ -22,7 +22,7 @@ from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
               help="The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from "
               "cells]")  # fmt: skip
 @_relayout.shared_options
-def command(path: str, output: str | None, source: str | None, target: str | None, **flags: Any) -> None:
+def command(path: str, output: str | None, **flags: Any) -> None:
     """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer), or fused q, k and v,
     gate and up, and stacks of experts, into named tensors.
 
@@ -34,4 +34,4 @@ def command(path: str, output: str | None, source: str | None, target: str | Non
     $ paramtool unfuse gpt-neox/ -o apart/
     $ paramtool unfuse phi.safetensors --layout qkv --spec "qkv heads=32 kv_heads=8"
     """
-    _relayout.run(path, output, "unfuse", flags, source=source, target=target, word="unfused", described=True)
+    _relayout.run(path, output, "unfuse", word="unfused", described=True, **flags)

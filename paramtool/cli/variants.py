@@ -9,7 +9,7 @@ import click
 
 import paramtool
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._display import current, most
 from paramtool.cli._help import Command
 from paramtool.cli._table import whole
@@ -36,7 +36,7 @@ MANY = 8
     help="Read this section of FILE and strip its prefix.",
 )
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
     """Say which variants of a model can load a file, which names need aliases, and what prevents the others.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._help import Command
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
@@ -39,27 +38,12 @@ from paramtool.commands import verify as verify_command
     "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
 )
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@JSON
 @_display.options
 def command(
-    out: str,
-    against: str,
-    only: str | None,
-    subset: bool,
-    *,
-    tensors_only: bool,
-    weights: str | None,
-    into: str | None,
-    map: tuple[str, ...],
-    flatten: str,
-    partial: bool,
-    source: str | None,
-    spec: str,
-    new_config: str | None,
-    each: bool,
-    as_json: bool,
-    **allowed: Any,
-) -> int:
+    out: str, against: str, *, subset: bool, tensors_only: bool, each: bool, as_json: bool,
+    allow_class: tuple[str, ...], allow_unknown: bool, **options: Any,
+) -> int:  # fmt: skip
     """Compare two checkpoints: dtype, shape and bytes of each tensor, which names share memory, and all other objects.
 
     For two folders, the other files are compared as well.
@@ -67,20 +51,15 @@ def command(
     \b
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
-    run: Callable[..., verify_command.Verified]
-    if each and any(one is not None for one in (weights, only, into, new_config)):
+    if each and any(options[name] is not None for name in ("weights", "only", "into", "new_config")):
         raise click.UsageError(
             "--each compares all sets of weights, so it excludes --weights, --only, --into and --new-config"
         )
-    run = (
-        verify_command.verify_each
-        if each
-        else functools.partial(
-            verify_command.verify, only=only, weights=weights, into=into, map=map, flatten=flatten,
-            partial=partial, source=source, spec=spec, new_config=new_config,
-        )
+    run: Callable[..., verify_command.Verified] = verify_command.verify_each if each else verify_command.verify
+    found = run(
+        out, against, subset=subset, tensors_only=tensors_only, allow_class=allow_class, allow_unknown=allow_unknown,
+        progress=_render.progress, **({} if each else options),
     )  # fmt: skip
-    found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json
