@@ -11,17 +11,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from paramtool import formats
 from paramtool.commands import adapter_config, copied_state
-from paramtool.commands._export_part import (
-    ExportedPart,
-    check_shapes,
-    is_other_model,
-    metadata_of,
-    missing_names,
-    part_with,
-    stored_apart,
-)
-from paramtool.commands._export_request import ExportRequest, wanted_names
+from paramtool.commands.config_model import NamedShapes, Shapes, model_of
+from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
@@ -32,19 +25,25 @@ from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.sections import section_of
 from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
-from paramtool.errors import PlanError, UsageError, plural, some
+from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model import alias, objects
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
+from paramtool.model.storage import Constant
+from paramtool.model.view import View
+from paramtool.passes import renaming, select, suggest
+from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.renaming import RenamingRule
 
@@ -325,3 +324,218 @@ def _plan(chosen: Checkpoint) -> Plan:
     # what transformers counted there were other names
     texts = {key: text for key, text in chosen.index_metadata.items() if key != "total_parameters"}
     return replace(plan, metadata=chosen.metadata, index_metadata=texts)
+
+
+# --- The part of a checkpoint that has the names that are wanted, and what it lacks of them --------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedPart:
+    """The part of a checkpoint that has the names of one list."""
+
+    wanted: NamedShapes
+    section: str | None
+    checkpoint: Checkpoint
+    """The section, or the whole."""
+    old: Mapping[str, str]
+    """{name after the rules: name in `checkpoint`}."""
+    entries: Mapping[str, Entry]
+    """{wanted name: its entry}; a name that is missing takes one that it is tied to."""
+    missing: list[str]
+    tied: Mapping[str, str]
+    """{wanted name that is missing: the name, after the rules, that it is tied to}"""
+    left_out: tuple[str, ...] = ()
+    """Tensors that follow from others, for people."""
+
+
+def part_with(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> ExportedPart:
+    """Where the names that are wanted stand; None for all names."""
+    rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
+    section = options.only
+    if section is None and wanted is not None and not options.prefix and not rules:
+        section = select.section_for(whole, wanted.shapes)
+    checkpoint = whole if section is None else section_of(whole, section)
+    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
+    wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
+    ties, partners = wanted.ties, dict[str, str]()
+    for name in wanted.shapes:
+        if name in old:
+            partners.setdefault(ties.get(name, name), name)
+    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in wanted.shapes}
+    return ExportedPart(
+        wanted=wanted,
+        section=section,
+        checkpoint=checkpoint,
+        old=old,
+        entries={name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None},
+        missing=[name for name, source in sources.items() if source is None],
+        tied={name: source for name, source in sources.items() if source not in (None, name)},
+    )
+
+
+def is_other_model(part: ExportedPart) -> bool:
+    """Whether the names that are written are not those of the input, so that its optimizer is of other parameters."""
+    stored = alias.build(part.checkpoint, parts=False).names
+    groups = {one.alias_set for one in stored.values()}
+    written = {stored[part.old[name]].alias_set for name in part.entries if part.old.get(name) == name}
+    return any(part.old.get(name, name) != name for name in part.entries) or groups != written
+
+
+def metadata_of(part: ExportedPart) -> Mapping[str, str]:
+    """The metadata of an export: its record of parts has no tensor that is not there, and no dialect of other names."""
+    whole = part.checkpoint
+    names = {part.old.get(new, new): new for new in part.entries}
+    stored = [name for name, entry in whole.entries.items() if entry.link is None or not entry.link.owner]
+    is_same = all(names.get(name) == name for name in stored)
+    return carried_metadata(whole.files[0].path, whole.metadata, names, keeps_dialect=is_same)
+
+
+def stored_apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
+    """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
+    for name, first in ties.items():
+        if name in entries and first in entries and entries[name].value != entries[first].value:
+            yield (
+                f"the model ties {name!r} to {first!r}, and the file stores them separately; both are written, and a "
+                "loader that ties them keeps one (`variants` compares them)"
+            )
+
+
+def missing_names(where: str, missing: list[str], wanted: int, names: Mapping[str, str], *, more: str) -> UsageError:
+    """What is missing, what it could have meant, and the flag that would find it."""
+    lines = [
+        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := suggest.alike(name, names)) else "")
+        for name in missing[:10]
+    ]
+    advice = suggest.padded(missing, names) or suggest.advice(missing, names) or tied_advice(missing)
+    return UsageError(
+        listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
+        hint=(advice or "`inspect --tensors` lists what it has") + more,
+    )
+
+
+def check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
+    wrong = []
+    for name, shape in shapes.items():
+        value = chosen.entries[name].value
+        if not isinstance(value, View):
+            continue
+        if shape is not None and value.shape != shape:
+            wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
+        backing = chosen.storages[int(value.storage)].backing
+        held = len(backing.element) if isinstance(backing, Constant) else value.byte_stop - value.byte_start
+        if value.nbytes > max(max_bytes, held):
+            wrong.append(
+                f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
+            )
+    if wrong:
+        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor does', 'tensors do')} not fit:", wrong))
+
+
+# --- The names that an export is asked for: a list, those of a checkpoint, or those of a config ----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """The names that were asked for."""
+
+    lists: Sequence[NamedShapes] = ()
+    """None for all names; of several, the first is taken of which the input has every name, else the first."""
+    reads: Sequence[str] = ()
+    """The files that say so: no output takes their place."""
+    brings: Mapping[str, str] = field(default_factory=dict)
+    """{file of an output folder: what is copied there}, in place of the input folder's own."""
+    section: str | None = None
+    """The section of another checkpoint that the names are of."""
+    advice: str = ""
+    """More of it where names are missing."""
+    is_model: bool = False
+    """Whether a section was asked for, and no names: it is written as the config of its model wants it."""
+
+
+def wanted_names(
+    path: Path,
+    options: ExportOptions,
+    *,
+    names: Collection[str] | os.PathLike[str] | None,
+    like: Path | None,
+    keys_from_config: Path | None,
+    all_names: bool,
+) -> ExportRequest:
+    """The names that were asked for in one of the ways; UsageError for none of them and for several."""
+    given = (names is not None) + (like is not None) + (keys_from_config is not None) + all_names
+    if given > 1 or (not given and options.only is None):
+        raise UsageError(
+            "choose exactly one: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
+            "(keys_from_config, --keys-from-config), or all_names (--all-names); only (--only SECTION) alone takes all "
+            "names of a section"
+        )
+    refuse_string("names", names)
+    if like is None and options.like_only is not None:
+        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+    if options.ties and keys_from_config is not None:
+        raise UsageError(
+            "ties (--ties) are those of the config's model where keys_from_config (--keys-from-config) is given",
+            hint="leave out ties (--ties)",
+        )
+    if keys_from_config is not None:
+        model = model_of(keys_from_config, path)
+        brings = _settings(keys_from_config) if keys_from_config else {}
+        brings |= {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
+        lists = [model.own, *([model.saved] if model.saved else [])]
+        return ExportRequest(
+            lists, [model.config], brings, is_model=bool(keys_from_config) and options.only is not None
+        )
+    if like is not None:
+        return _wanted_like(like, options)
+    if all_names:
+        return ExportRequest()
+    if names is None:
+        return ExportRequest(brings=_settings_beside(path), is_model=True)
+    if isinstance(names, os.PathLike):
+        file = os.fspath(names)
+        reads = [] if file == STANDARD_INPUT else [file]
+        return ExportRequest([NamedShapes(_shapes(read_names(file)), with_firsts(options.ties))], reads)
+    return ExportRequest([NamedShapes(_shapes(names), with_firsts(options.ties))])
+
+
+def _settings(config: Path) -> dict[str, str]:
+    """{name: file} of a tokenizer and other settings, where a folder is given and not its config alone."""
+    from paramtool.commands._export_model import settings_of
+
+    return settings_of(os.fspath(config)) if is_folder(config) else {}
+
+
+def _settings_beside(path: Path) -> dict[str, str]:
+    from paramtool.commands._export_model import settings_beside
+
+    return settings_beside(path)
+
+
+def _wanted_like(like: Path, options: ExportOptions) -> ExportRequest:
+    """The names of another checkpoint."""
+    other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
+    section, shapes = _names_like(other, options.like_only)
+    if not shapes:
+        raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
+    return ExportRequest(
+        [NamedShapes(shapes, with_firsts(options.ties))],
+        [file.path for file in other.files],
+        section=section,
+        advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
+    )
+
+
+def _shapes(names: Collection[str]) -> Shapes:
+    """Names with the shapes that a mapping gives them: of arrays, or as they are."""
+    if not isinstance(names, Mapping):
+        return dict.fromkeys(names)
+    shapes = {name: getattr(value, "shape", value) for name, value in names.items()}
+    return {name: None if shape is None else tuple(map(int, shape)) for name, shape in shapes.items()}
+
+
+def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
+    """The names of another checkpoint with their shapes, and the section that they are of, if of one."""
+    hint = "--like-only SECTION takes the names of one; in Python like_only=..."
+    only = select.model_section(other, hint) if only is None else only
+    part = other if only is None else select.section(other, only)
+    return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}

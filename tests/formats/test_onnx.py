@@ -17,7 +17,7 @@ import paramtool
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import sniff
-from paramtool.formats.onnx import _tensor
+from paramtool.formats.onnx import model as onnx_model
 from paramtool.formats.onnx._rnn import shortest
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, Unreadable
@@ -127,7 +127,7 @@ class TestTensors:
 
     def test_unpacking_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Numbers to be unpacked are counted over the whole file; beyond that a tensor is listed, not read."""
-        monkeypatch.setattr(_tensor, "MAX_UNPACKED_NBYTES", 10)
+        monkeypatch.setattr(onnx_model, "MAX_UNPACKED_NBYTES", 10)
         protos = [helper.make_tensor(name, TensorProto.INT64, [6], range(6)) for name in "ab"]
         found = only(tmp_path, *protos).entries
         assert isinstance(found["a"].value, View)

@@ -19,7 +19,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.formats import sniff
 from paramtool.formats.protobuf import Reader, Span
-from paramtool.formats.tensorflow import _bundle, _crc32c, _table, read
+from paramtool.formats.tensorflow import _bundle, _crc32c, read
 from paramtool.model.storage import Encoded
 from tests.contracts import makers_tensorflow as tf
 from tests.oracles.running import close, run_torch
@@ -214,13 +214,13 @@ def test_a_missing_file_of_data_is_named(tmp_path: Path) -> None:
 def test_snappy_decodes_what_the_library_encodes(made: tuple[bytes, int]) -> None:
     """Any bytes, repeated so that there are copies of every kind."""
     data = made[0] * made[1]
-    assert _table.decoded(snappy.compress(data)) == data
+    assert _bundle.decoded(snappy.compress(data)) == data
 
 
 @given(st.integers(0, 2**16).map(lambda n: bytes(k * k % 251 for k in range(n)) * 2))
 def test_snappy_decodes_long_literals_and_far_copies(data: bytes) -> None:
     """Lengths of two and three bytes, offsets of more than a byte."""
-    assert _table.decoded(snappy.compress(data)) == data
+    assert _bundle.decoded(snappy.compress(data)) == data
 
 
 @given(st.binary(max_size=60))
@@ -231,7 +231,7 @@ def test_snappy_agrees_with_the_library_on_anything(data: bytes) -> None:
     except Exception:
         expected = None
     try:
-        found = _table.decoded(data)
+        found = _bundle.decoded(data)
     except ValueError:
         found = None
     assert found == expected

@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 
 import paramtool
 from paramtool import formats, layouts
-from paramtool.commands._guess_line import UnfuseCall
-from paramtool.commands.guess import Guessed, guess
+from paramtool.commands.guess import Guessed, UnfuseCall, guess
 from paramtool.engine.read import open_files
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError

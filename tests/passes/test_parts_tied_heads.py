@@ -10,7 +10,7 @@ from paramtool import dialects
 from paramtool.errors import LayoutError
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.pieces import whole
-from paramtool.passes.parts import tied_heads
+from paramtool.passes.parts import dialect_change
 from tests.attention import HEAD_DIM, HEADS, LLAMA
 
 CONFIG: dict[str, Any] = {**LLAMA, "hidden_size": HEADS * HEAD_DIM, "tie_word_embeddings": True}
@@ -24,32 +24,32 @@ def vllm(config: dict[str, Any] = CONFIG) -> dialects.OpenedDialect:
 
 
 def test_a_head_is_added_and_taken_back() -> None:
-    made = tied_heads.with_head(vllm(), [whole(EMBEDDING, SHAPE)], CONFIG)
+    made = dialect_change.with_head(vllm(), [whole(EMBEDDING, SHAPE)], CONFIG)
     assert [(one.name, one.pieces[0].part) for one in made] == [(EMBEDDING, EMBEDDING), (HEAD, EMBEDDING)]
-    added = tied_heads.added(vllm(), made)
+    added = dialect_change.added_heads(vllm(), made)
     assert added == {HEAD: EMBEDDING}
     both = [whole(EMBEDDING, SHAPE), whole(HEAD, SHAPE)]
-    assert {one.pieces[0].part for one in tied_heads.as_one(vllm(), both, CONFIG, added)} == {EMBEDDING}
-    assert tied_heads.as_one(vllm(), both, CONFIG) == both
+    assert {one.pieces[0].part for one in dialect_change.as_one(vllm(), both, CONFIG, added)} == {EMBEDDING}
+    assert dialect_change.as_one(vllm(), both, CONFIG) == both
 
 
 def test_a_head_that_is_there_stays() -> None:
     both = [whole(EMBEDDING, SHAPE), whole(HEAD, SHAPE)]
-    assert tied_heads.with_head(vllm(), both, CONFIG) == both
-    assert tied_heads.added(vllm(), both) == {}
+    assert dialect_change.with_head(vllm(), both, CONFIG) == both
+    assert dialect_change.added_heads(vllm(), both) == {}
 
 
 def test_a_head_alone_is_the_embedding() -> None:
-    (one,) = tied_heads.as_one(vllm(), [whole(HEAD, SHAPE)], CONFIG)
+    (one,) = dialect_change.as_one(vllm(), [whole(HEAD, SHAPE)], CONFIG)
     assert (one.name, one.pieces[0].part) == (HEAD, EMBEDDING)
 
 
 def test_a_model_that_is_not_tied() -> None:
     untied = {**CONFIG, "tie_word_embeddings": False}
     head = [whole(HEAD, SHAPE)]
-    assert tied_heads.as_one(vllm(untied), head, untied) == head
+    assert dialect_change.as_one(vllm(untied), head, untied) == head
     with pytest.raises(LayoutError, match="tie_word_embeddings=false"):
-        tied_heads.with_head(vllm(untied), [whole(EMBEDDING, SHAPE)], untied)
+        dialect_change.with_head(vllm(untied), [whole(EMBEDDING, SHAPE)], untied)
 
 
 @pytest.mark.parametrize("architecture", ["LlamaModel", "Gemma2ForCausalLM"])
@@ -57,4 +57,4 @@ def test_models_whose_head_vllm_does_not_store(architecture: str) -> None:
     config = {**CONFIG, "architectures": [architecture]}
     alone = [whole(EMBEDDING, SHAPE)]
     assert vllm(config).tied is None
-    assert tied_heads.with_head(vllm(config), alone, config) == alone
+    assert dialect_change.with_head(vllm(config), alone, config) == alone

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, product
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from paramtool import layouts
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.report.buffers import StorageRuler, buffers
-from paramtool.commands.report.gates import NetworkFigure, network_figures
 from paramtool.commands.report.modules import (
     MARK_WORDS,
     ROLE_WORDS,
@@ -22,7 +23,7 @@ from paramtool.commands.report.modules import (
     stored,
     tree,
 )
-from paramtool.commands.report.sharing import SharedGroup, caption, equal_groups, rows, shared_groups
+from paramtool.commands.report.sharing import NUMBERS, SharedGroup, caption, equal_groups, part_of, rows, shared_groups
 from paramtool.drawing.document import (
     Column,
     PageSection,
@@ -36,14 +37,21 @@ from paramtool.drawing.document import (
 from paramtool.drawing.markup import EMPTY, Markup, joined, tag
 from paramtool.drawing.palette import SERIES
 from paramtool.drawing.rows import Band, Grid, grid, key
-from paramtool.drawing.strips import ruler, shares, stacked, ticks
+from paramtool.drawing.strips import Segment, ruler, shares, stacked, ticks
 from paramtool.drawing.treemap import TreemapNode
 from paramtool.drawing.wires import wired
 from paramtool.errors import ParamtoolError, plural
 from paramtool.findings.report import shown
+from paramtool.layouts.layout import LayoutTensor, Place
+from paramtool.layouts.networks import Network, network
+from paramtool.layouts.spec import parse, whole
+from paramtool.layouts.spec import text as spec_text
+from paramtool.model.alias import FusedBlock
 from paramtool.model.checkpoint import Compound, NoData
 from paramtool.model.display import size
-from paramtool.model.view import View
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import View, contiguous
+from paramtool.passes.rnn import find
 
 if TYPE_CHECKING:
     from paramtool.parts.pieces import Digit, Piece
@@ -430,3 +438,191 @@ def tint_of(term: str) -> str:
     """The tint of a part."""
     head = term.partition(".")[0]
     return SERIES[ORDER.index(head) % 3 + (3 if head in ORDER[3:] else 0)] if head in ORDER else "grey"
+
+
+# --- Storages that several tensors have parts of, as rulers: fused buffers, ranks' flat vectors, gaps ----------------
+
+
+MAX_SEGMENTS = 240
+"""Parts of one ruler; neighbours behind these are drawn as one."""
+
+
+class StorageRuler(NamedTuple):
+    """A storage, its parts, and how many others look like it."""
+
+    words: str
+    nbytes: int
+    segments: tuple[Segment, ...]
+    kinds: tuple[tuple[str, str], ...]
+    """(tint, what has it)"""
+    parts: tuple[tuple[str, int, int], ...]
+    alike: int
+    unused: int
+
+
+def buffers(found: Inspection) -> list[StorageRuler]:
+    """Every storage of several tensors, the largest first; those that look alike are one."""
+    alike: dict[object, list[FusedBlock]] = {}
+    for block in found.graph.fused:
+        geometry = tuple((NUMBERS.sub("*", name), start, stop) for name, start, stop in block.parts)
+        network = found.fused.get(block.storage)
+        alike.setdefault((block.nbytes, geometry, network and str(network.spec)), []).append(block)
+    made = [_ruler(blocks, found) for blocks in alike.values()]
+    return sorted(made, key=lambda one: -one.nbytes)
+
+
+def _ruler(blocks: Sequence[FusedBlock], found: Inspection) -> StorageRuler:
+    block = blocks[0]
+    tints = _tints(name for name, _, _ in block.parts)
+    segments = [
+        Segment(start, stop, _short(name), tints[_kind(name)], "", f"{name}, bytes {start:,} to {stop:,}, "
+                f"{size(stop - start)}")
+        for name, start, stop in block.parts
+    ]  # fmt: skip
+    gaps = [*block.gaps, *([(block.nbytes - block.tail, block.nbytes)] if block.tail else [])]
+    segments += (
+        Segment(start, stop, "gap", "blank", "unused", f"bytes {start:,} to {stop:,}, {size(stop - start)} that no "
+                "tensor looks at")
+        for start, stop in gaps
+    )  # fmt: skip
+    unused = sum(stop - start for start, stop in gaps)
+    segments.sort(key=lambda one: one.start)
+    kinds = tuple(dict.fromkeys((tint, kind) for kind, tint in tints.items()))
+    return StorageRuler(
+        _block_words(block, found), block.nbytes, _bounded(segments), kinds, block.parts, len(blocks) - 1, unused
+    )
+
+
+def _block_words(block: FusedBlock, found: Inspection) -> str:
+    """What a storage is."""
+    network = found.fused.get(block.storage)
+    what = plural(len(block.parts), "tensor")
+    if network is not None:
+        return (
+            f"{network.at or 'the network'}: {spec_text(network.spec)}, {what} in one buffer in {network.layout} order"
+        )
+    first, last = block.parts[0][0], block.parts[-1][0]
+    return f"{what} in one storage, {first} to {last}" if len(block.parts) > 1 else f"{first} in a larger storage"
+
+
+def _bounded(segments: list[Segment]) -> tuple[Segment, ...]:
+    """The first segments, and the others as one."""
+    if len(segments) <= MAX_SEGMENTS:
+        return tuple(segments)
+    rest = segments[MAX_SEGMENTS:]
+    more = plural(len(rest), "more tensor")
+    words = f"bytes {rest[0].start:,} to {rest[-1].stop:,}, drawn as one"
+    return (*segments[:MAX_SEGMENTS], Segment(rest[0].start, rest[-1].stop, more, "grey", "", words))
+
+
+def _kind(name: str) -> str:
+    """What a part is, without numbers: its last words."""
+    return NUMBERS.sub("*", _short(name))
+
+
+def _short(name: str) -> str:
+    words = re.split(r"[./]", name)
+    last = words[-1]
+    return ".".join(words[-2:]) if len(words) > 1 and last in ("weight", "bias") else last
+
+
+def _tints(names: Iterable[str]) -> dict[str, str]:
+    """{kind: tint}; the kinds behind the last tint have that of no kind."""
+    kinds = list(dict.fromkeys(map(_kind, names)))
+    return {kind: SERIES[k] if k < len(SERIES) - 1 else "grey" for k, kind in enumerate(kinds)}
+
+
+# --- Recurrent networks as figures: which rows of which tensors are which gate ---------------------------------------
+
+
+MAX_GRIDS = 12
+"""Tensors of one network that are drawn."""
+MAX_BANDS = 200
+"""Bands of one tensor: one with more is not drawn."""
+GATE_WORDS = {
+    "lstm": {"i": "input gate", "f": "forget gate", "g": "cell candidate", "o": "output gate"},
+    "gru": {"r": "reset gate", "z": "update gate", "n": "candidate"},
+    "rnn": {},
+}  # fmt: skip
+KIND_WORDS = {"W": "W", "R": "R", "bW": "bias W", "bR": "bias R", "P": "projection", "peep": "peephole"}
+NONE = "grey"
+
+
+class NetworkFigure(NamedTuple):
+    """A recurrent network and its tensors."""
+
+    at: str
+    words: str
+    layout: str
+    source: str
+    grids: tuple[Grid, ...]
+    left_out: int
+    """Tensors that are not drawn: those of further layers, or such as are not made of bands."""
+    gates: tuple[tuple[str, str], ...]
+    """(tint, what has it)"""
+
+
+def network_figures(found: Inspection) -> Iterator[NetworkFigure]:
+    """A figure for each network that `inspect` lists; without grids where its table does not give them."""
+    known: dict[str, Network] = {}
+    with suppress(ParamtoolError):
+        known = {one.at: one for one in find.described(found.checkpoint)[0]}
+    for one in found.networks:
+        read = known.get(one.at) or _read(found, one.at, one.layout, one.spec)
+        if read is None:
+            yield NetworkFigure(one.at, one.spec, one.layout, one.source, (), 0, ())
+            continue
+        tensors = read.stored()
+        kinds = {(tensor.row.name, tensor.shape): tensor for tensor in reversed(tensors)}  # layers that look alike once
+        unlike = [tensor for tensor in tensors if kinds[tensor.row.name, tensor.shape] is tensor]
+        grids = [made for tensor in unlike[:MAX_GRIDS] if (made := _gate_grid(tensor, read)) is not None]
+        gates = tuple(
+            (gate_tint(gate, read), f"{gate}: {GATE_WORDS.get(read.spec.kind, {}).get(gate, 'gate')}")
+            for gate in read.form.gates
+            if len(read.form.gates) > 1
+        )
+        yield NetworkFigure(one.at, one.spec, one.layout, one.source, tuple(grids), len(tensors) - len(grids), gates)
+
+
+def _read(found: Inspection, at: str, layout: str, spec: str) -> Network | None:
+    """A network that names and shapes show; None where the table finds none."""
+    shapes = {name: view.shape for name, view in found.checkpoint.views().items()}
+    with suppress(ParamtoolError):
+        name, options = layouts.parse(layout)
+        return network(layouts.find(name), options, at, shapes, facts=whole(parse(spec)))
+    return None
+
+
+def _gate_grid(tensor: LayoutTensor, read: Network) -> Grid | None:
+    """A tensor with a band for each cell; None where its cells are no rectangles, or too many."""
+    shape = tensor.shape
+    long = [size for size in shape if size != 1]
+    rows, columns = (1, prod(shape)) if len(long) < 2 else (long[0], prod(long[1:]))
+    owner = contiguous("tensor", DTYPES["float32"], (rows, columns))
+    bands = []
+    for place in islice(tensor.places(contiguous("tensor", DTYPES["float32"], shape)), MAX_BANDS + 1):
+        left, top, right, bottom = part_of(place.view, owner)
+        label, tint = _named(place, read)
+        bands.append(Band(left, top, right, bottom, label, tint))
+    area = sum((one.right - one.left) * (one.bottom - one.top) for one in bands)
+    if len(bands) > MAX_BANDS or not prod(shape) or abs(area - 1) > 1e-6:
+        return None
+    return Grid(tensor.name, str(list(shape)), rows, columns, tuple(bands))
+
+
+def _named(place: Place, read: Network) -> tuple[str, str]:
+    """What a place holds, and its tint."""
+    if not place.terms:
+        return "zeros", "blank"
+    cells = [cell for _, cell in place.terms]
+    kinds = " + ".join(KIND_WORDS.get(cell.kind, cell.kind) for cell in cells)
+    one = cells[0]
+    is_whole = len(read.tensors) == 1 and read.spec.layers * read.spec.directions > 1
+    layer = f", layer {one.layer}{' reverse' if one.direction else ''}" if is_whole else ""
+    return f"{one.gate or ''} {kinds}".strip() + layer, gate_tint(one.gate, read)
+
+
+def gate_tint(gate: str, read: Network) -> str:
+    """The tint of a gate: the same in every layout, in the order of torch."""
+    order = "ifgo" if read.spec.kind == "lstm" else "rzn"
+    return SERIES[order.index(gate)] if gate and gate in order else NONE

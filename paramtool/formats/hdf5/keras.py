@@ -12,19 +12,20 @@ Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5 import _elmo, _keras_layers, keras_rnn
+from paramtool.formats.hdf5 import _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.objects import EMPTY, TensorRef
 from paramtool.model.storage import ByteRange, SourceFile
 
@@ -79,7 +80,7 @@ def read(path: str) -> Checkpoint:
         left_out=tuple(f"{name!r:.200} holds strings and was left out" for name in texts_too),
         notes=(*config.notes, *notes),
         unknown=config.unknown,
-        modules=(*modules, *_elmo.modules(entries)),
+        modules=(*modules, *elmo_modules(entries)),
         parts=_keras_layers.parts(entries, config, order.titles, modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),
     )
@@ -160,3 +161,25 @@ class _RankedNames:
         if self.missing or lost:
             raise Defects(where, [*self.missing, *lost])
         return list(dict.fromkeys([*self.listed, *found]))
+
+
+# --- ELMo's weights in HDF5: which networks the names of TensorFlow's cells say are there ----------------------------
+#
+#     RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, B, W_P_0      the forward stack; RNN_1 is the backward one
+#
+# The forget bias is 1: AllenNLP, for which such files are made, adds it to what they hold.
+#
+# Source: allennlp/modules/elmo_lstm.py (load_weights) of AllenNLP 2.10.1.
+
+
+KERNEL = re.compile(r"(?P<at>RNN_(?P<side>[01]))/RNN/MultiRNNCell/Cell\d+/LSTMCell/W_0")
+SIDES = ("forward", "backward")
+
+
+def elmo_modules(names: Iterable[str]) -> list[Module]:
+    """The forward and the backward stack, as far as they are there."""
+    found = {match["at"]: SIDES[int(match["side"])] for name in names if (match := KERNEL.fullmatch(name))}
+    return [
+        Module(at, "tf1.elmo", "lstm", options={"forget_bias": "1.0"}, source=f"the names of ELMo's {side} stack")
+        for at, side in sorted(found.items())
+    ]

@@ -14,25 +14,29 @@ Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError, plural
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.onnx import _given, _layers, _networks, _rnn, proto
-from paramtool.formats.onnx._tensor import Found, OnnxTensor, Tensors, dims
+from paramtool.formats.onnx import _layers, _rnn, proto
 from paramtool.formats.onnx.operands import Operands, StoredConstant, constants
-from paramtool.formats.protobuf import Message, Reader, Span
+from paramtool.formats.onnx.proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
+from paramtool.formats.protobuf import Message, Reader, Span, signed
+from paramtool.formats.strict_json import strict
 from paramtool.model.checkpoint import GRAPH, Checkpoint, Compound, Entry, Module, Unreadable, Value
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.images import FIRST, image
-from paramtool.model.storage import ByteRange, SourceFile, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.paths import named_beside
+from paramtool.model.storage import ByteRange, Inline, SourceFile, Storage
+from paramtool.model.view import MAX_AXES, MAX_EXTENT, View, contiguous
 
 NAME = "onnx"
 MAX_DEPTH = 32
@@ -87,7 +91,7 @@ def walked(reader: Reader, source: SourceFile) -> GraphWalk:
     walk = GraphWalk(reader, Tensors(reader, source))
     walk.metadata = _metadata(walk, model.get("metadata_props", ()))
     walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
-    said = _networks.said(walk.metadata.pop(proto.NETWORKS, ""))
+    said = said_networks(walk.metadata.pop(proto.NETWORKS, ""))
     walk.defaults = {name for one in said.values() for name in one.states}
     walk.model(model)
     walk.join(said)
@@ -123,7 +127,7 @@ class GraphWalk:
     """Prefix of a graph + name of a value that the graph computes only from stored values."""
     before: dict[str, str] = field(default_factory=dict)
     """{prefix of a graph + name of an output: its node's first input}, of operators that stand between two layers."""
-    runs: dict[str, _networks.NodeRun] = field(default_factory=dict)
+    runs: dict[str, NodeRun] = field(default_factory=dict)
     """{module: its node's X and Y}, of recurrent nodes in the main graph."""
     defaults: set[str] = field(default_factory=set)
     """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
@@ -148,9 +152,9 @@ class GraphWalk:
             self.operands.graph(f"{label}/", given, made, outer=None)
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
 
-    def join(self, said: Mapping[str, _networks.NetworkWords]) -> None:
+    def join(self, said: Mapping[str, NetworkWords]) -> None:
         """Describe nodes that are the layers of one network, as paramtool says of its own models, as that network."""
-        self.modules, unlike = _networks.joined(self.modules, said, self.runs, self.before)
+        self.modules, unlike = joined_networks(self.modules, said, self.runs, self.before)
         self.notes += unlike
 
     def graph(self, span: Span, prefix: str, outer: Scope, depth: int, *, around: str | None = None) -> None:
@@ -159,11 +163,9 @@ class GraphWalk:
             raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs are nested more than {MAX_DEPTH} deep")
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
-        given, made = (
-            [_given.name_of(self.reader, one) for one in graph.get(part, ())] for part in ("input", "output")
-        )
+        given, made = ([name_of(self.reader, one) for one in graph.get(part, ())] for part in ("input", "output"))
         self.operands.graph(prefix, given, made, outer=around)
-        self.operands.parameters |= {prefix + name for name in _given.said_parameters(self.reader, graph)}
+        self.operands.parameters |= {prefix + name for name in said_parameters(self.reader, graph)}
         for place in graph.get("initializer", ()):
             name = self.tensors.name(place)
             if prefix or name not in self.defaults or not self.is_zero(place):
@@ -171,7 +173,7 @@ class GraphWalk:
         for place in graph.get("sparse_initializer", ()):
             values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
             self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
-        self.sizes |= {prefix + name: shape for name, shape in _given.sizes(self.reader, graph).items()}
+        self.sizes |= {prefix + name: shape for name, shape in given_sizes(self.reader, graph).items()}
         for name in (prefix + name for name in given):
             if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
                 self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)
@@ -221,11 +223,11 @@ class GraphWalk:
         if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
             self.constant.update(prefix + output for output in outputs)
         source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
-        if operator in _networks.BETWEEN and inputs and outputs:
+        if operator in BETWEEN and inputs and outputs:
             self.before[prefix + outputs[0]] = prefix + inputs[0]
         if operator == "Expand" and source and outputs:
             self.expanded[prefix + outputs[0]] = source
-        if operator in _given.SPREADING and source and outputs:
+        if operator in SPREADING and source and outputs:
             self.spread[prefix + outputs[0]] = source
         if operator == "ConstantOfShape" and outputs:
             self.filled[prefix + outputs[0]] = [*map(self.tensors.find, attributes.get("value", {}).get("t", ()))]
@@ -324,7 +326,7 @@ class GraphWalk:
                 text = f"{where}: its initial state has the numbers of {value!r:.200}: pass it to the network"
                 self.notes.append(text)
         if not prefix:
-            self.runs[at] = _networks.NodeRun(node.given("X"), node.output)
+            self.runs[at] = NodeRun(node.given("X"), node.output)
         try:
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
@@ -337,9 +339,9 @@ class GraphWalk:
         name, steps = node.given("sequence_lens"), self.sizes.get(prefix + node.given("X"), ())
         if name in scope:
             count = steps[node.whole("layout")] if len(steps) == 3 and node.whole("layout") in (0, 1) else None
-            _given.refuse_lengths(scope[name], _given.content(self.reader, self.found[scope[name]]), count)
+            refuse_lengths(scope[name], content(self.reader, self.found[scope[name]]), count)
         elif prefix + name in self.constant:
-            _given.refuse_lengths(name, None, None)
+            refuse_lengths(name, None, None)
         elif name:
             self.notes.append(f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network")
 
@@ -348,7 +350,7 @@ class GraphWalk:
         key = prefix + value
         source = scope.get(value) or self.spread.get(key, "")
         found = [self.found[source]] if source else self.filled.get(key, [])
-        return source or value, any(any(_given.content(self.reader, one) or b"?") for one in found)
+        return source or value, any(any(content(self.reader, one) or b"?") for one in found)
 
     def is_weight(self, name: str) -> bool:
         """Whether a tensor could be trained.
@@ -378,7 +380,7 @@ class GraphWalk:
     def is_zero(self, span: Span) -> bool:
         """Whether a small tensor holds nothing but zeros."""
         try:
-            data = _given.content(self.reader, self.tensors.find(span))
+            data = content(self.reader, self.tensors.find(span))
         except ValueError:
             return False
         return data is not None and not any(data)
@@ -481,3 +483,392 @@ def _value(found: Found | Sparse, storages: _OnnxStorages) -> Value:
         return Compound("sparse_coo", views, {"shape": found.dense})
     view = storages.view(found)
     return Compound("packed", {"data": view}, {"dtype": found.packed, "shape": found.dense}) if found.packed else view
+
+
+# --- Inputs of a recurrent ONNX node other than weights: sequence lengths and initial states -------------------------
+#
+# Usually both come with the data.  If the model stores them, they are part of its function, and no layout has a place
+# for them.  Their few bytes are read; no other tensor data is read when a model is described.
+#
+# Source: docs/Operators.md of onnx, LSTM: X (steps, batch, input), or (batch, steps, input) with layout=1;
+# sequence_lens (batch); onnx/onnx.proto, ValueInfoProto.
+
+
+MAX_NBYTES = 1 << 20
+"""The largest stored tensor whose numbers are read."""
+SPREADING = {"Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Cast"}
+"""Operators whose first output only has numbers of the first input."""
+Sizes = Mapping[str, tuple[int | None, ...]]
+"""{name of a value in a graph: its shape}; None for a size that is not fixed."""
+
+
+def given_sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
+    """The shapes that a graph declares for its inputs and for values inside it."""
+    found: dict[str, tuple[int | None, ...]] = {}
+    for span in (*graph.get("input", ()), *graph.get("value_info", ())):
+        info = reader.message(span, proto.VALUE_INFO)
+        inner = info
+        for step, fields in (("type", proto.TYPE), ("tensor_type", proto.TENSOR_TYPE), ("shape", proto.SHAPE)):
+            inner = reader.message(inner[step][0], fields) if step in inner else {}
+        dims = [reader.message(dim, proto.DIMENSION) for dim in inner.get("dim", ())]
+        if dims:
+            name = reader.text(info, "name")
+            found[name] = tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims)
+    return found
+
+
+def name_of(reader: Reader, info: Span) -> str:
+    """The name of an input or an output of a graph."""
+    return reader.text(reader.message(info, proto.VALUE_INFO), "name")
+
+
+SAID = ("PARAMETER", "BUFFER")
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+"""The key under which torch's exporter says what a value of the graph is in the model (torch 2.13,
+torch/onnx/_internal/exporter/_core.py; the words are those of torch.export.graph_signature.InputKind)."""
+
+
+def said_parameters(reader: Reader, graph: Message) -> Iterator[str]:
+    """The values of a graph that the exporter itself calls parameters or buffers of the model."""
+    for span in (*graph.get("value_info", ()), *graph.get("input", ())):
+        info = reader.message(span, proto.VALUE_INFO)
+        for place in info.get("metadata_props", ()):
+            prop = reader.message(place, proto.ENTRY)
+            if reader.text(prop, "key") == KIND and reader.text(prop, "value") in SAID:
+                yield reader.text(info, "name")
+
+
+def content(reader: Reader, stored: Found | object) -> bytes | None:
+    """The bytes of a small tensor that is stored in the model file itself; None for other tensors."""
+    if not isinstance(stored, OnnxTensor) or stored.packed:
+        return None
+    place = stored.backing
+    if not isinstance(place, ByteRange):
+        return place.data
+    if place.file != reader.where or place.nbytes > MAX_NBYTES:
+        return None
+    return bytes(reader.data[place.start : place.stop])
+
+
+def refuse_lengths(name: str, data: bytes | None, steps: int | None) -> None:
+    """ValueError unless every stored sequence length (int32) is the full length of X."""
+    lengths = (
+        [int.from_bytes(data[k : k + 4], "little", signed=True) for k in range(0, len(data or b""), 4)] if data else []
+    )
+    if lengths and set(lengths) == {steps}:
+        return
+    shown = ", ".join(map(str, lengths[:8])) + (", ..." if len(lengths) > 8 else "")
+    steps_of = "of an unknown number of steps" if steps is None else f"of {steps} steps"
+    raise ValueError(
+        f"has the stored sequence_lens {name!r:.200}{f' ({shown})' if shown else ''} and an X {steps_of}: "
+        "no layout has a place for them; if each is the full length of X, remove them from the model"
+    )
+
+
+# --- What the metadata of a model says of networks that are several nodes, and the proof of it by the nodes ----------
+#
+#     {"encoder.lstm": {"nodes": ["encoder.lstm.layer0", "encoder.lstm.layer1"], "states":
+#       ["encoder.lstm.initial_h"]}}
+#
+# paramtool writes it (`write.py`); any program can change the graph afterwards.  So the nodes must be there, must
+# have the same facts, and each must take what the one before it gives.  If not, every node is described alone, with a
+# note.
+
+
+BETWEEN = {"Transpose", "Reshape", "Squeeze", "ReduceSum", "ReduceMean", "ReduceProd"}
+"""The operators that bring the output of a layer into the form of an input."""
+MERGES = ("concat", "sum", "ave", "mul", "none")
+
+
+class NodeRun(NamedTuple):
+    """The values that a recurrent node takes and gives."""
+
+    x: str
+    y: str
+
+
+class NetworkWords(NamedTuple):
+    """What the metadata says of one network."""
+
+    nodes: tuple[str, ...]
+    states: tuple[str, ...]
+    """Initializers that stand for initial states that callers give."""
+    merge: str
+    """How the outputs of two directions are merged."""
+
+
+def said_networks(text: str) -> dict[str, NetworkWords]:
+    """{module: what a model's metadata says of it}; empty if it is not of the form that paramtool writes."""
+    try:
+        document = strict(text) if text else {}
+        return {at: _said(one) for at, one in document.items()}
+    except (FormatError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _said(one: Any) -> NetworkWords:
+    found = NetworkWords(tuple(one["nodes"]), tuple(one.get("states", ())), one.get("merge", "concat"))
+    if not found.nodes or not all(isinstance(word, str) for word in (*found.nodes, *found.states)):
+        raise ValueError
+    return found
+
+
+def joined_networks(
+    modules: Sequence[Module], said: Mapping[str, NetworkWords], runs: Mapping[str, NodeRun], before: Mapping[str, str]
+) -> tuple[list[Module], list[str]]:
+    """The modules with those that are layers of one network as one, and notes on what is not as the metadata says."""
+    by_node = {module.at: module for module in modules}
+    notes, made, taken = [], dict[str, Module](), set[str]()
+    for at, one in said.items():
+        there = [by_node[name] for name in one.nodes if name in by_node and name in runs]
+        if len(there) == len(set(one.nodes)) and taken.isdisjoint(one.nodes) and _is_one(one, there, runs, before):
+            made[one.nodes[0]] = _network(at, one, there)
+            taken |= set(one.nodes)
+        else:
+            notes.append(
+                f"the metadata says that {at!r:.200} is the network of {', '.join(map(repr, one.nodes[:4])):.400}, and "
+                "these nodes are not: each is described alone"
+            )
+    rest = (made.get(module.at) or module for module in modules if module.at in made or module.at not in taken)
+    return list(rest), notes
+
+
+def _is_one(
+    one: NetworkWords, layers: Sequence[Module], runs: Mapping[str, NodeRun], before: Mapping[str, str]
+) -> bool:
+    """Whether the layers have the same facts, and each takes what the one before gives."""
+    if one.merge not in MERGES or any(module.refused for module in layers):
+        return False
+    if len({_facts(module) for module in layers}) > 1:
+        return False
+    for lower, upper in zip(one.nodes, one.nodes[1:], strict=False):
+        value = runs[upper].x
+        for _ in range(len(BETWEEN)):
+            value = before.get(value, value)
+        if not value or value != runs[lower].y:
+            return False
+    return True
+
+
+def _facts(module: Module) -> tuple[str, ...]:
+    """The words of a layer's spec, apart from the size of its input."""
+    return tuple(word for word in module.spec.split() if not word.startswith("input="))
+
+
+def _network(at: str, one: NetworkWords, layers: Sequence[Module]) -> Module:
+    """The module of all layers."""
+    words = [layers[0].spec]
+    words += [f"layers={len(layers)}"] * (len(layers) > 1)
+    words += [f"merge={one.merge}"] * (one.merge != "concat")
+    tensors = {
+        f"layer{k}.{name}" if len(layers) > 1 else name: tensor
+        for k, module in enumerate(layers)
+        for name, tensor in module.tensors.items()
+    }
+    source = layers[0].source if len(layers) == 1 else f"{len(layers)} nodes from {layers[0].source} on"
+    return replace(layers[0], at=at, spec=" ".join(words), tensors=tensors, source=source)
+
+
+# --- A TensorProto: its element type, its shape, and where its bytes are stored --------------------------------------
+#
+#     raw_data                       a range of the file, little-endian
+#     float_data, double_data        the same if they are packed, as writers do; else collected from their tags
+#     int32_data, int64_data, ...    numbers of varying length, which have to be unpacked; only small ones are
+#     external data                  a range of another file in the model's folder
+#
+# Source: onnx/onnx.proto, TensorProto; docs/ExternalData.md.
+
+
+MAX_UNPACKED_NBYTES = 16 << 20
+"""The most bytes of varints that are unpacked in one file; the result may be eight times as large."""
+
+
+class OnnxTensor(NamedTuple):
+    """A tensor whose bytes were found."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    backing: ByteRange | Inline
+    packed: str = ""
+    """The real element type if its elements share bytes in a way that no view can express; `dtype` is uint8 then."""
+    dense: tuple[int, ...] = ()
+    """The real shape of a packed tensor."""
+
+
+Found = OnnxTensor | Unreadable
+Place = ByteRange | Inline | Unreadable
+"""Where a tensor's bytes are, or why they cannot be read."""
+
+
+@dataclass
+class Tensors:
+    """Reads the tensors of one model, and keeps its external files and how much was unpacked."""
+
+    reader: Reader
+    source: SourceFile
+    files: dict[str, SourceFile] = field(default_factory=dict)
+    """{path: file} for the files that hold external data."""
+    unpacked_nbytes: int = 0
+
+    def name(self, span: Span) -> str:
+        """The name of the tensor at `span`."""
+        return self.reader.text(self.reader.message(span, TENSOR), "name")
+
+    def find(self, span: Span) -> Found:
+        """The tensor at `span`.
+
+        ValueError if it is inconsistent, FormatError if it is damaged, UnsafeError if it refers to a file outside the
+        model's folder.
+        """
+        message = self.reader.message(span, TENSOR)
+        code = self.reader.number(message, "data_type")
+        shape = dims(self.reader, message)
+        if code == STRING:
+            return Unreadable("support for tensors of strings")
+        if "segment" in message:
+            return Unreadable("TensorProto.segment: a tensor in several pieces")
+        dtype, stored_shape, packed = _form(code, shape)
+        nbytes = dtype.nbytes(prod(stored_shape))
+        backing = self._backing(message, code, nbytes, dtype.block_bytes, span=span)
+        if isinstance(backing, Unreadable):
+            return backing
+        return OnnxTensor(dtype, stored_shape, backing, packed, shape if packed else ())
+
+    def _backing(self, message: Message, code: int, nbytes: int, size: int, *, span: Span) -> Place:
+        holders = [name for name in ("raw_data", "string_data", *TYPED_FIELDS) if name in message]
+        external = self.reader.number(message, "data_location") == EXTERNAL
+        if len(holders) + external > 1:
+            places = " and ".join([*holders, *["another file"] * external])
+            raise ValueError(f"its data is in {places}; expected one place")
+        if external:
+            return self._external(message.get("external_data", ()), nbytes)
+        if not holders:
+            if nbytes:
+                raise ValueError(f"has no data; expected {nbytes} bytes")
+            return ByteRange(self.source.path, span.stop, span.stop)
+        spans = message[holders[0]]
+        if holders[0] == "raw_data":
+            return self._range(spans, nbytes, "raw_data")
+        return self._typed(holders[0], spans, code, nbytes, size=size)
+
+    def _range(self, spans: Sequence[Span], nbytes: int, name: str) -> Place:
+        """Bytes that are stored as they are; joined if they are in several places."""
+        found = sum(span.nbytes for span in spans)
+        if found != nbytes:
+            raise ValueError(f"{name} has {found} bytes; its type and shape ask for {nbytes}")
+        if len(spans) == 1:
+            return ByteRange(self.source.path, *spans[0])
+        return self._unpack(found) or Inline(b"".join(self.reader.content(span) for span in spans))
+
+    def _typed(self, name: str, spans: Sequence[Span], code: int, nbytes: int, *, size: int) -> Place:
+        """Values in a typed field; `size` is the bytes of one number."""
+        if code not in TYPED_FIELDS.get(name, ()):
+            if code in (27, 28):
+                return Unreadable("float6 values of int32_data, to be packed")
+            raise ValueError(f"data of type {code} is in {name}, which cannot hold that type")
+        if name in ("float_data", "double_data"):
+            return self._range(spans, nbytes, name)
+        if too_much := self._unpack(sum(span.nbytes for span in spans)):
+            return too_much
+        made = bytearray()
+        for value in self.reader.varints(spans):
+            if name != "uint64_data":
+                value = signed(value)
+            if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+                raise ValueError(f"{name} holds {value}, which {size} bytes cannot")
+            made += (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        if len(made) != nbytes:
+            raise ValueError(f"{name} has {plural(len(made) // size, 'value')}; its shape asks for {nbytes // size}")
+        return Inline(bytes(made))
+
+    def _unpack(self, nbytes: int) -> Unreadable | None:
+        """Count what is about to be unpacked; returns the reason if that is too much."""
+        self.unpacked_nbytes += nbytes
+        if self.unpacked_nbytes <= MAX_UNPACKED_NBYTES:
+            return None
+        return Unreadable(f"unpacking more than {MAX_UNPACKED_NBYTES >> 20} MiB of numbers that have no raw_data")
+
+    def _external(self, entries: Sequence[Span], nbytes: int) -> ByteRange:
+        """The range of external data in a file in the model's folder."""
+        facts: dict[str, str] = {}
+        for span in entries:
+            message = self.reader.message(span, ENTRY)
+            key = self.reader.text(message, "key")
+            if key in facts:
+                raise ValueError(f"external_data has {key!r:.60} twice")
+            facts[key] = self.reader.text(message, "value")
+        if "location" not in facts:
+            raise ValueError("its data is in another file, and external_data has no location")
+        start, length = _whole(facts, "offset", 0), _whole(facts, "length", nbytes)
+        if length != nbytes:
+            raise ValueError(f"external_data has {length} bytes; its type and shape ask for {nbytes}")
+        file = self._file(facts["location"])
+        if start + nbytes > file.nbytes:
+            raise ValueError(
+                f"needs bytes {start}-{start + nbytes} of {file.path}, which has {file.nbytes}; it is truncated"
+            )
+        return ByteRange(file.path, start, start + nbytes)
+
+    def _file(self, location: str) -> SourceFile:
+        """The file that a location refers to, which must be in the model's folder."""
+        path = os.path.join(os.path.dirname(self.source.path), named_beside(self.source.path, location, folders=True))
+        if path == self.source.path:
+            return self.source
+        if path not in self.files:
+            check_inside(self.source.path, path, location)
+            try:
+                file, self.files[path] = open_source(path)
+            except FormatError as error:
+                raise FormatError(
+                    f"{self.source.path}: refers to tensor data in another file: {error.message}"
+                ) from None
+            file.close()
+        return self.files[path]
+
+
+def check_inside(model: str, path: str, location: str) -> None:
+    """UnsafeError if symbolic links lead out of the model's folder.
+
+    In a hub's cache the model and its data are links into one other folder.  If the model itself is in that folder, it
+    is allowed too.  So whoever made the links decides what may be read, never the content of the file.
+    """
+    real = os.path.realpath(path)
+    homes = (os.path.realpath(os.path.dirname(model) or "."), os.path.dirname(os.path.realpath(model)))
+    if not any(os.path.commonpath([real, home]) == home for home in homes):
+        raise UnsafeError(
+            f"{model}: its tensor data {location!r:.200} is a symbolic link that leads out of the folder: {real}",
+            hint="replace the link by a copy of the file",
+        )
+
+
+def _whole(facts: dict[str, str], key: str, default: int) -> int:
+    text = facts.get(key, str(default))
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        raise ValueError(f"external_data has the {key} {text!r:.60}; expected a whole number")
+    return int(text)
+
+
+def dims(reader: Reader, message: Message) -> tuple[int, ...]:
+    """The shape in a message; ValueError if it is invalid."""
+    shape: list[int] = []
+    for size in reader.varints(message.get("dims", ())):
+        shape.append(signed(size))
+        if shape[-1] < 0 or len(shape) > MAX_AXES:
+            raise ValueError(f"dims {shape[-8:]} are invalid; expected at most {MAX_AXES} sizes, none below 0")
+    if prod(size for size in shape if size) > MAX_EXTENT:
+        raise ValueError(f"dims {shape[:8]} are too large for any machine, even for an empty tensor")
+    return tuple(shape)
+
+
+def _form(code: int, shape: tuple[int, ...]) -> tuple[DType, tuple[int, ...], str]:
+    """(type, shape, real type) of the stored data: a row of bytes if elements share bytes as no view can express."""
+    numel = prod(shape)
+    if code in PACKED:
+        name, per_byte = PACKED[code]
+        return DTYPES["uint8"], (-(-numel // per_byte),), name
+    if code not in TYPES:
+        raise ValueError(f"has the data_type {code}, which onnx 1.23 does not have")
+    dtype = DTYPES[TYPES[code]]
+    if numel % dtype.block_elements:
+        return DTYPES["uint8"], (-(-numel * dtype.block_bytes // dtype.block_elements),), dtype.name
+    return dtype, shape, ""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from paramtool.model import objects
 from paramtool.model.nested import SEPARATOR
-from paramtool.model.objects import EMPTY, Key, Node, TensorRef
+from paramtool.model.objects import EMPTY, Key, Node, TensorRef, word
 from paramtool.model.optimizer import (
     OptimizerState,
     Slot,
     StateEntry,
 )
-from paramtool.model.plan import Target
-from paramtool.model.view import View
-from paramtool.passes.optimizer import copies, flat, numbered, optax, tree
+from paramtool.model.plan import Target, whole
+from paramtool.model.view import View, contiguous
+from paramtool.passes.optimizer import copies, numbered, optax, tree
 from paramtool.passes.optimizer.joining import Joining
 from paramtool.passes.optimizer.moving import EntryKey, NewEntry
 
@@ -83,19 +84,19 @@ class StateTree(Joining):
         shapes = {self.names[key]: self.weights[self.names[key]].shape for key in self.entries}
 
         def make(held: Mapping[str, View]) -> Iterator[Target]:
-            places = flat.windows(held[""], shapes)
+            places = windows(held[""], shapes)
             for key, one in pairs:
                 if one is None:
-                    yield flat.kept(places[self.names[key]])
+                    yield kept_vector(places[self.names[key]])
                 else:
                     by = self.made_by[one.name]
                     views = {name: places[self.names[its]] for name, its in by.held.items()}
                     made = self.through(by.move, views, Slot("", "first")).targets
                     yield next(target for target in made if target.name == one.name)
 
-        found, targets = flat.moved(node, (self.path(old), self.path(new)), self.views, lambda held: [*make(held)])
+        found, targets = moved_vectors(node, (self.path(old), self.path(new)), self.views, lambda held: [*make(held)])
         self.done.targets += targets
-        self.done.gone += flat.vectors(node)
+        self.done.gone += vectors(node)
         return found
 
     def write_trees(self, made: Mapping[EntryKey, tuple[NewEntry, ...]]) -> None:
@@ -248,3 +249,75 @@ class StateTree(Joining):
 def _renamed(target: Target, name: str) -> Target:
     copies = (replace(copy, destination=replace(copy.destination, storage=name)) for copy in target.copies)
     return replace(target, name=name, copies=tuple(copies))
+
+
+# --- The state of L-BFGS: vectors over all parameters in order, kept once, under the first one -----------------------
+#
+#     {"state": {0: {"d": T, "prev_flat_grad": T, "old_dirs": [T], "old_stps": [T], "H_diag": T, "n_iter": 4, ...}}}
+#
+# Its numbers are dot products of such vectors, which do not change when elements only move: so it follows exactly
+# where every parameter does.  Source: torch 2.13 (optim/lbfgs.py, `_gather_flat_grad`).
+
+
+VECTORS = frozenset({"d", "prev_flat_grad", "old_dirs", "old_stps"})
+
+Made = Callable[[Mapping[str, View]], Sequence[Target]]
+"""The new parameters, made of windows of the old ones by name."""
+
+
+def window(vector: View, start: int, shape: tuple[int, ...]) -> View:
+    """The place of a parameter in a vector."""
+    return contiguous(vector.storage, vector.dtype, shape, vector.offset + start)
+
+
+def windows(vector: View, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, View]:
+    """{parameter: its place in a vector} of parameters in order."""
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        found[name] = window(vector, start, shape)
+        start += prod(shape)
+    return found
+
+
+def moved_vectors(
+    node: Node, paths: tuple[str, str], views: Mapping[str, View], make: Made
+) -> tuple[Node, list[Target]]:
+    """The entry with vectors over the new parameters, and these vectors; `paths` are its old and its new one."""
+    assert isinstance(node, objects.Mapping)
+    targets: list[Target] = []
+
+    def remade(child: Node, path: str) -> Node:
+        if isinstance(child, objects.Sequence):
+            return replace(child, items=tuple(remade(one, f"{path}.{k}") for k, one in enumerate(child.items)), mark=0)
+        if not isinstance(child, TensorRef):
+            return child
+        targets.append(_joined(path, views[child.name], make))
+        return TensorRef(path)
+
+    items = (
+        (key, remade(child, f"{paths[1]}.{word(key)}") if key in VECTORS else tree.moved_below(child, *paths))
+        for key, child in node.items
+    )
+    return replace(node, items=tuple(items)), targets
+
+
+def vectors(node: Node) -> Iterator[str]:
+    """The tensors of an entry that are vectors over all parameters."""
+    assert isinstance(node, objects.Mapping)
+    yield from (name for key, child in node.items if key in VECTORS for name in objects.tensor_names(child))
+
+
+def _joined(name: str, vector: View, make: Made) -> Target:
+    """A vector over all new parameters."""
+    copies, start = [], 0
+    for target in make({"": vector}):
+        for copy in target.copies:
+            destination = replace(copy.destination, storage=name, offset=copy.destination.offset + start)
+            copies.append(replace(copy, destination=destination))
+        start += prod(target.shape)
+    return Target(name, vector.dtype, (start,), tuple(copies))
+
+
+def kept_vector(vector: View) -> Target:
+    """A parameter that stays what it is."""
+    return whole("", vector)

@@ -12,15 +12,17 @@ from operator import add
 from typing import Any, NamedTuple
 
 from paramtool import dialects
+from paramtool.dialects import OpenedDialect
 from paramtool.errors import LayoutError, listed, plural, some
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import WORDS
 from paramtool.parts import vocabulary, widths
 from paramtool.parts.config_facts import SIDES, config_of, is_known, tower_of
 from paramtool.parts.config_types import LAYERS, OF_SIDE
 from paramtool.parts.known_model import KnownModel
 from paramtool.parts.layout import find_part_layout
 from paramtool.parts.pieces import Digits, Stored, whole
-from paramtool.passes.parts import consistency, following, tied_heads
+from paramtool.passes.parts import consistency, following
 from paramtool.passes.parts import order as first_order
 from paramtool.passes.parts.fuse import Joint
 from paramtool.passes.parts.rearranged import Rearranged
@@ -65,12 +67,12 @@ def dialect_change(
     write = dialects.opened(ways[1], model.config, model.facts)
     found = following.told_apart(shapes, model.packing)
     consistency.check(found.weights, model.config)
-    held = tied_heads.as_one(read, read.read(found.weights), model.config, added)
+    held = as_one(read, read.read(found.weights), model.config, added)
     hub = _hub(held)
     _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
     consistency.check_biases(found.weights, {one.weight for one in found.beside} | found.packed)
     unsure = check(hub, model.config)
-    made = tied_heads.with_head(write, write.write(hub), model.config)
+    made = with_head(write, write.write(hub), model.config)
     _refuse_left(made)
     order = first_order.of_parts(held, hub, ranks, order) if ranks is not None else ()
     if found.beside:
@@ -78,7 +80,7 @@ def dialect_change(
     return DialectChange(
         Rearranged(tuple(put_together(held, joints)), tuple(made), first_order.of_made(made, hub, order)),
         (*write.caveats(hub), *unsure),
-        tied_heads.added(write, made),
+        added_heads(write, made),
         tuple(order),
         write.prefix(hub),
     )
@@ -465,3 +467,62 @@ def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapp
         if not consistency.is_so(module, [name.removeprefix(f"{inside}.") for name in own], config):
             found += own
     return tuple(sorted(found))
+
+
+# --- The head of a tied model in dialects whose programs want it beside the embedding: vLLM's sharded state, Meta's fi
+#
+#     transformers    model.embed_tokens.weight                    and the config says tie_word_embeddings
+#     vllm            model.embed_tokens.weight, lm_head.weight    twice the same bytes
+#     meta            tok_embeddings.weight, output.weight
+#
+# Going back, both are one tensor again if the record says that one was added: their bytes have to be equal.
+
+
+def as_one(
+    dialect: OpenedDialect, held: Sequence[Stored], config: Mapping[str, Any], added: Collection[str] = ()
+) -> list[Stored]:
+    """What tensors of a dialect hold, with the head of a tied model as a copy of its embedding.
+
+    So is a head that `added` names, and one without an embedding beside it, as vLLM saves it.
+    """
+    found = list(held)
+    if dialect.tied is None or config.get(WORDS) is False:
+        return found
+    head, embedding = dialect.tied
+    at = {one.name: k for k, one in enumerate(found)}
+    if head not in at or (embedding in at and head not in added):
+        return found
+    one = found[at[head]]
+    (other,) = [found[at[embedding]]] if embedding in at else dialect.read({embedding: one.shape})
+    if other.shape == one.shape:
+        found[at[head]] = whole(head, one.shape, other.pieces[0].part)
+    return found
+
+
+def with_head(dialect: OpenedDialect, made: Sequence[Stored], config: Mapping[str, Any]) -> list[Stored]:
+    """The tensors that a dialect stores, with the head of a tied model.
+
+    LayoutError if a model that is not tied lacks its head.
+    """
+    found = list(made)
+    if dialect.tied is None:
+        return found
+    head, embedding = dialect.tied
+    at = {one.name: k for k, one in enumerate(found)}
+    if head in at or embedding not in at:
+        return found
+    if config.get(WORDS) is False:
+        raise LayoutError(
+            f"{head!r} cannot be made: the file lacks it, and the config says {WORDS}=false",
+            hint=f"if the head is the embedding, set {WORDS} to true in config.json",
+        )
+    one = found[at[embedding]]  # the only tensor of its part
+    return [*found, whole(head, one.shape, one.pieces[0].part)]
+
+
+def added_heads(dialect: OpenedDialect, made: Sequence[Stored]) -> dict[str, str]:
+    """{a head that `with_head` added: the embedding that it repeats}"""
+    if dialect.tied is None:
+        return {}
+    parts = {one.name: one.pieces[0].part for one in made if one.name in dialect.tied}
+    return dict([dialect.tied]) if len(parts) == 2 and len(set(parts.values())) == 1 else {}
