@@ -338,7 +338,7 @@ NAME = "sharded"
 """The beginning of the format name of a sharded checkpoint."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Renumber:
     """Renumbers the storages of one shard, after those of the shards before it."""
 
