@@ -10,7 +10,7 @@
 They are found by names and shapes, which prove the sizes and, by the bias, much more: kernel (input, G*H), recurrent
 kernel (H, G*H), bias (G*H).  A GRU with reset "after" has the bias (2, 3H), a CuDNNLSTM (8H), a CuDNNGRU (6H).
 Activations, directions in time and what a Bidirectional makes of its outputs only the configuration says
-(at the end of this file); where there is none, the layout's own rules apply: some is assumed aloud, some has to be said.
+(`described`); where there is none, the layout's own rules apply: some is assumed aloud, some has to be said.
 
 Source: keras/src/layers/rnn (3.15), keras/layers/recurrent.py (1.2 to 2.3); tensorflow/python/keras/__init__.py and
 keras/__init__.py for versions: TensorFlow 1.13 to 1.15, 2.0 and 2.1 all write 2.2.4-tf.

@@ -2,7 +2,7 @@
 
 TensorFlow 1 saves variables under their names (`_first.py`).  TensorFlow 2 saves a graph of objects beside them, which
 has several names for a shared variable (`_graph.py`).  A SavedModel of Keras has the settings of its layers, too
-(`_keras.py`); the graph of its operations is not read.
+(`keras_config`); the graph of its operations is not read.
 
 A variable that was saved in slices is one tensor if the slices are its rows and follow each other in one file, and else
 its parts, `NAME/part_0` and so on, as TensorFlow 1 calls them.  Strings are left out, with a note.
