@@ -10,6 +10,8 @@
 #                 and every law with five times the examples (hours)
 #   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
 #                 findings, the exit status is 2 and build/fuzz/ has them
+#   make fuzz-guided  fuzz the readers of TARGETS with atheris, which sees the branches that they take, SECONDS=300 each;
+#                 findings are build/guided/TARGET/crash-* (atheris is installed, for x86-64 Linux and Python 3.11 or later)
 #   make trials   compare COUNT=1000 random pairs of checkpoints whose truth NumPy knows, with the seeds from START=0: a
 #                 false verdict of `paramtool diff`, or a map that is said to be found and is not, is printed with its seed
 #   make oracles  check against other libraries: each framework runs what was converted for it, in its own environment
@@ -74,7 +76,7 @@ QUICK = tests/model tests/passes tests/parts tests/layouts tests/startup/test_im
     tests/cli/test_json_text.py tests/contracts/test_weight.py tests/contracts/test_private.py
 NEED_TORCH = tests/passes/test_parts_tied_heads.py tests/passes/test_parts_work.py tests/layouts/test_add_a_layout.py
 
-.PHONY: help quick docs site dist lowest demo test hard fuzz trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: help quick docs site dist lowest demo test hard fuzz fuzz-guided trials check claims oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 help:
@@ -168,6 +170,16 @@ hard: $(VENV)/stamp-test
 
 fuzz: $(VENV)/stamp-test
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) --start '$(START)'
+
+TARGETS ?= pickle zip protobuf safetensors tensorflow msgpack
+SECONDS ?= 300
+fuzz-guided: $(VENV)/stamp-test
+	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
+	@set -e; for target in $(TARGETS); do \
+	    mkdir -p build/guided/$$target/corpus; \
+	    $(BIN)/python -m tests.fuzz.guided $$target build/guided/$$target/corpus \
+	        -artifact_prefix=build/guided/$$target/ -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=3000; \
+	done
 
 # The seeds are numbers.
 trials: START = 0

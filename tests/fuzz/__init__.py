@@ -7,4 +7,5 @@ watch.py      the audit hook and the limits that each case runs under
 judges.py     what every run of a command keeps to, and what other libraries read
 runner.py     one warm process that forks children; each runs a batch of cases
 minimise.py   a finding made small
+guided.py     readers fuzzed by atheris, which sees the branches that they take: `make fuzz-guided`
 """

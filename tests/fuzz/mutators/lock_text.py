@@ -148,4 +148,5 @@ def meaning(data: bytes) -> list[str]:
         word, _, *rest = words.split(lines[files[0]])
         lines[files[0]] = " ".join((word, *rest))
     said = [line for line in lines if line and not line.startswith(("#", "model ", "lines ", "view "))]
+    said = [re.sub(r"^(object .* b3:[0-9a-f]{64}) .*", r"\1", line) for line in said]  # words for people
     return [re.sub(r" declared$", " storage", line) for line in said]
