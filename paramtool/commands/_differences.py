@@ -103,8 +103,8 @@ def named_objects(checkpoint: Checkpoint) -> list[str]:
 
 def _objects(checkpoint: Checkpoint) -> Node:
     """The tree in the form that all formats have; an empty one where it says nothing but the names, in any order."""
-    left_out = set(tensor_names(checkpoint.objects)).difference(checkpoint.entries)
-    return _plainly(flat(checkpoint.objects, left_out), checkpoint)
+    tree = checkpoint.objects
+    return _plainly(flat(tree, {*tensor_names(tree)} - checkpoint.entries.keys()), checkpoint)
 
 
 def _plainly(tree: Node, checkpoint: Checkpoint) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf, prod, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.read.blocks import blocks
@@ -115,21 +115,12 @@ class Measure:
         )
 
 
-class Differences(NamedTuple):
-    """Elements of two arrays of numbers, compared."""
+def differences(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    """Which elements of two arrays of numbers differ, how far, and both as float64 or complex128.
 
-    differs: Array
-    """Which ones differ: also 0.0 from -0.0, and a NaN from one of other bits, where the types are the same."""
-    apart: Array
-    """How far, as float64: 0 for two NaNs, and `inf` where one alone is not finite."""
-    x: Array
-    """The elements as float64 or complex128."""
-    y: Array
-    """The same of the second."""
-
-
-def differences(x: Array, y: Array) -> Differences:
-    """Which elements of two arrays differ, and how far; integers exactly, but for the rounding of `apart`."""
+    0.0 differs from -0.0, and a NaN from one of other bits, where the types are the same.  How far is float64, rounded
+    once: 0 for two NaNs, and `inf` where one alone is not finite.
+    """
     import numpy as np
 
     x, y = np.asarray(x), np.asarray(y)
@@ -145,7 +136,7 @@ def differences(x: Array, y: Array) -> Differences:
         if x.dtype == y.dtype:
             kind = ELEMENTS[x.dtype.itemsize]  # `ascontiguousarray` gives a scalar an axis
             differs |= np.asarray(x, order="C").view(kind) != np.asarray(y, order="C").view(kind)
-    return Differences(differs, apart, p, q)
+    return differs, apart, p, q
 
 
 def _measure_exactly(x: Array, y: Array, p: Array, q: Array, *, apart: Array) -> None:

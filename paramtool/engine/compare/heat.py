@@ -76,7 +76,11 @@ def _heat(pair: WindowPair, a_source: Source, b_source: Source, *, bins: int, ce
     map_elements, map_largest = np.zeros((high, wide), np.int64), np.zeros((high, wide))
     for box in blocks(x.shape, BLOCK_ELEMENTS):
         top, left = _corner(box, x.shape)
-        differs, apart = _apart(x[box], y[box], kinds is not None)
+        if kinds is None:  # a type without numbers
+            differs = np.asarray(x[box] != y[box])
+            apart = np.zeros(differs.shape)
+        else:
+            differs, apart, *_ = differences(x[box], y[box])
         down = max(1, len(differs) if box else 1)
         column, starts = _bins(left, differs.size // down, columns, wide)
         differs = np.add.reduceat(differs.view("u1").reshape(down, -1), starts, axis=1, dtype=np.int64)
@@ -113,13 +117,3 @@ def _bins(start: int, length: int, of: int, count: int) -> tuple[Array, Array]:
 def _edges(length: int, count: int) -> tuple[int, ...]:
     """Where bins begin, and the end of the last: row `k` is in bin `k * count // length`."""
     return tuple(-(-k * length // count) for k in range(count + 1))
-
-
-def _apart(x: Array, y: Array, are_numbers: bool) -> tuple[Array, Array]:
-    """Which elements differ, and how far; 0 where the type has no numbers."""
-    import numpy as np
-
-    if are_numbers:
-        return differences(x, y)[:2]
-    differs = np.asarray(x != y)
-    return differs, np.zeros(differs.shape)
