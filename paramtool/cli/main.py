@@ -176,6 +176,8 @@ def main(program: click.Command = cli) -> NoReturn:
         code = _code_of(error)
     except BaseException as error:
         code = _code_of(error)
+    if caught:  # also where Python ignored the exception, as in a callback of the garbage collector
+        code = 128 + caught[0]
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -125,6 +125,32 @@ def test_whatever_comes_after_a_signal_is_its_echo(
     assert ended.value.code == 143 and capsys.readouterr() == ("", "")
 
 
+SWALLOWED = """
+import atexit, os, signal
+import paramtool.__main__
+from paramtool.cli import main
+def strike(*given):
+    os.kill(os.getpid(), signal.SIGTERM)
+    [None for _ in range(100)]
+class Gone:
+    __del__ = strike
+def run(**more):
+    if %s:
+        atexit.register(strike)
+    else:
+        Gone()
+main.cli.main = run
+paramtool.__main__.run()
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_signal_that_python_ignores(late: bool) -> None:
+    """What is raised in a finaliser or at the end of the interpreter is ignored; it is a signal all the same."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED % late], capture_output=True, timeout=PATIENCE)
+    assert done.returncode == 143 and done.stdout == b""
+
+
 def test_nohup_is_heeded(model: Path, tmp_path: Path) -> None:
     """A signal that the caller ignores stays ignored."""
     done = subprocess.run(["sh", "-c", f"trap '' HUP; exec {sys.executable} -c \"$0\" inspect model.pt", """

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import runpy
+import shutil
 import subprocess
 import sys
+import zipapp
 from pathlib import Path
 
 import pytest
@@ -65,12 +68,24 @@ def test_without(function: str, command: str, folder: Path, monkeypatch: pytest.
 def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     """A downloaded folder may hold a numpy.py or an h5py.py, and `python -m` has it on its path."""
     h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "w.h5", "w") as file:
+    root, place = Path(__file__).parents[2], tmp_path / "place"
+    place.mkdir()
+    with h5py.File(place / "w.h5", "w") as file:
         file["w"] = [1.0, 2.0]
-    for name in ("numpy", "h5py", "click", "json", "typing", "signal", "blake3"):
-        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w')\nraise SystemExit(99)\n")
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    for words in (["-m", "paramtool", "dedup", "w.h5", "-o", "x.safetensors"], ["-m", "paramtool", "inspect", "w.h5"]):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("ran-")]
+    for name in ("numpy", "h5py", "click", "json", "typing", "signal", "blake3", "paramtool"):
+        (place / f"{name}.py").write_text(f"open('ran-{name}', 'w')\nraise SystemExit(99)\n")
+    shutil.copytree(root / "paramtool", tmp_path / "app" / "paramtool")
+    (tmp_path / "app" / "__main__.py").write_text(runpy.run_path(str(root / "packaging" / "dist.py"))["START"])
+    zipapp.create_archive(tmp_path / "app", tmp_path / "paramtool.pyz")
+    scripts = [Path(sys.executable).parent / name for name in ("paramtool", "hf-paramtool")]
+    ways: dict[str, list[object]] = {one.name: [one] for one in scripts if one.exists()}
+    ways["zipapp"] = [sys.executable, tmp_path / "paramtool.pyz"]
+    ways["module"] = [sys.executable, "-m", "paramtool"]
+    for way, start in ways.items():
+        if way == "module":
+            (place / "paramtool.py").unlink()  # the one that `python -m` is told to run
+        env = {**os.environ, **({"PYTHONPATH": str(root)} if way != "zipapp" else {})}
+        for words in (("dedup", "w.h5", "-o", f"{way}.safetensors"), ("inspect", "w.h5"), ("lock", "w.h5", "-o", "-")):
+            done = subprocess.run([*map(str, start), *words], cwd=place, env=env, capture_output=True, text=True)
+            assert done.returncode == 0, (way, done)
+        assert not [path.name for path in place.iterdir() if path.name.startswith("ran-")], way
