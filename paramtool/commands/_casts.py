@@ -15,6 +15,7 @@ from paramtool.engine.write.casting import Counts
 from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import hf_config
 from paramtool.formats.record import types as types_record
+from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
 from paramtool.parts.packing import packing_of
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 CONFIG = hf_config.NAME
 """The file of a folder that says in which type its model is loaded."""
-QUANTISATION = "hf_quant_config.json"
-"""ModelOpt's file beside it, which says how the weights are quantised."""
-QUANTISED = ("quantization_config", "compression_config")
-"""What config.json says of it: transformers, and compressed-tensors before 0.5."""
 
 
 def asked(options: RelayoutOptions) -> rules.TypeRules:
@@ -84,7 +81,7 @@ def new_config(folder: str, made: Mapping[str, bytes]) -> dict[str, bytes]:
     if not os.path.isfile(path):
         return {}
     config = json.loads(made[CONFIG]) if CONFIG in made else dict(hf_config.whole(path))
-    kept = {key: value for key, value in config.items() if key not in QUANTISED}
+    kept = {key: value for key, value in config.items() if key not in quantised.IN_CONFIG}
     return {CONFIG: f"{json.dumps(kept, indent=2)}\n".encode()} if kept != config else {}
 
 

@@ -45,7 +45,7 @@ def beside(
     with progress("files", total) as advance:
         retied = {} if hf_config.NAME in instead else _retied(expected, found)
         if _is_dequantised(found) and hf_config.NAME not in instead:
-            other.pop(_casts.QUANTISATION, None)
+            other.pop(hf_config.QUANTISATION, None)
             retied |= _casts.new_config(against, retied)
         made = {**_made(against, expected), **_adapter(against, expected, found), **retied}
         gone = _calculated(other.keys() - own.keys(), other, _made(output, found))

@@ -43,11 +43,11 @@ def parts_source(checkpoint: Checkpoint) -> PartsSource:
     )
 
 
-def config_beside(where: str) -> Mapping[str, Any]:
+def config_beside(where: str, name: str = "config.json") -> Mapping[str, Any]:
     """The config beside a checkpoint; empty if there is none."""
     from paramtool.formats import hf_config
 
-    path = os.path.join(os.path.dirname(where), hf_config.NAME)
+    path = os.path.join(os.path.dirname(where), name)
     return hf_config.whole(path) if os.path.exists(path) else {}
 
 

@@ -384,7 +384,7 @@ def _warnings(
     yield from found.checkpoint.said()
     yield from allowed
     yield from _keep_warnings(found.joined, options.keep)
-    yield from name_warnings(where)
+    yield from name_warnings(where, found.checkpoint)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(fitted.plan, where.writer)
     if where.is_folder and where.writer.folder is None:

@@ -236,7 +236,7 @@ def _prepared(
         warnings=(
             *told,
             *stored_apart(entries, part.wanted.ties),
-            *name_warnings(where),
+            *name_warnings(where, part.checkpoint),
             *where.writer.caveats(plan),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
             *copied_state.warnings(path, found, where.sidecars.files, options),

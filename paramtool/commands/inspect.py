@@ -333,11 +333,11 @@ def _judged(found: Inspection, rules: Sequence[Rule]) -> Inspection:
 
 def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: Progress) -> Inspection:
     """The same with what comparing found, and with a digest of each tensor."""
+    from paramtool.commands import _value_facts
     from paramtool.commands.compare import Looking, compare
     from paramtool.engine.compare import difference
     from paramtool.engine.read.source import Source
     from paramtool.lockfile.digests import blake3_of
-    from paramtool.passes import value_facts
 
     checkpoint = found.checkpoint
     content = compare(checkpoint, found.graph, Looking(min_equal_bytes), progress)
@@ -353,9 +353,10 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
                 if view not in known:
                     known[view] = difference.digest(source, view, advance)
                 made[name] = known[view]
-        for facts in (value_facts.known(checkpoint), value_facts.of_header(checkpoint)):
+        for facts in (_value_facts.known(checkpoint), _value_facts.of_file(checkpoint)):
             for name, said in facts.items():
-                made[name if name not in made else f"{name} (header)"] = blake3_of(value_facts.text(said))
+                key = name.removesuffix(_value_facts.HEADER)
+                made[key if key not in made else name] = blake3_of(_value_facts.text(said))
     return replace(found, content=content, digests=made if digest else None)
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramtool.commands import config_ties
+from paramtool.commands import _value_facts, config_ties
 from paramtool.commands._differences import alias_sets
 from paramtool.commands._parts_source import config_beside
 from paramtool.commands.opening import Allowed, opened
@@ -38,7 +38,7 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable, pending
 from paramtool.model.objects import EMPTY
 from paramtool.model.view import View
-from paramtool.passes import objects_text, value_facts
+from paramtool.passes import objects_text
 from paramtool.passes.lock import places
 
 
@@ -133,16 +133,14 @@ def _tensors(
             facts = json.dumps([entry.value.kind, entry.value.facts], sort_keys=True, default=str)
             made.append(LockedTensor(name, COMPOUND, (), digests.blake3_of(facts)))
             if entry.value.state != EMPTY:
-                state = digests.blake3_of(value_facts.text(value_facts.of_state(entry.value)))
+                state = digests.blake3_of(_value_facts.text(_value_facts.of_state(entry.value)))
                 made.append(LockedTensor(_label(f"{name} (state)", windows), FACTS, (), state))
         elif isinstance(entry.value, NoData):
             made.append(LockedTensor(name, entry.value.dtype.name, entry.value.shape, NO_DATA))
         elif isinstance(entry.value, Unreadable):
             made.append(LockedTensor(name, UNREADABLE, (), NO_DATA))
-    for key, said in value_facts.of_header(checkpoint).items():
-        made.append(
-            LockedTensor(_label(f"{key} (header)", windows), FACTS, (), digests.blake3_of(value_facts.text(said)))
-        )
+    for key, said in _value_facts.of_file(checkpoint).items():
+        made.append(LockedTensor(_label(key, windows), FACTS, (), digests.blake3_of(_value_facts.text(said))))
     return {one.name: one for one in sorted(made)}
 
 

@@ -221,7 +221,7 @@ def _form(path: Path, found: Weights, options: RelayoutOptions) -> DialectFolder
     if is_folder(path) and options.new_config is None:
         made |= _ties.new_config(found.checkpoint, options.untie, options.tie or {})
         made |= _casts.new_config(os.fspath(path), made) if options.dequantise else {}
-    gone = {_casts.QUANTISATION} if options.dequantise else set()
+    gone = {hf_config.QUANTISATION} if options.dequantise else set()
     if not (made or gone):
         return form
     form = form or DialectFolder(found.name)
@@ -284,7 +284,9 @@ def _prepared(
         *_ties.unsaid(source, options.tie, where.sidecars.files),
     ]
     told += copied_state.warnings(path, weights, where.sidecars.files, options)
-    told += [*_output_warnings(where, plan, options, outcome.untouched), *beside.warnings]
+    coded = replace(source, entries={}) if options.dequantise else source
+    told += [*name_warnings(where, coded), *_output_warnings(where, plan, options, outcome.untouched)]
+    told += beside.warnings
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else weights.path,
         output=where.shown(outputs),
@@ -447,7 +449,6 @@ def _output_warnings(
     where: Destination, plan: Plan, options: RelayoutOptions, beside: Collection[str]
 ) -> Iterator[str]:
     """What a person has to know of the output, of the tensors `beside` its networks, and of the files beside it."""
-    yield from name_warnings(where)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
     yield from where.writer.caveats(plan)

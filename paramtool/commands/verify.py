@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from paramtool.commands import _value_facts
 from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
@@ -37,7 +38,6 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
-from paramtool.passes import value_facts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -350,19 +350,21 @@ def _compared(
 def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -> Iterator[str]:
     """What differs of what the values of tensors depend on beside their bytes.
 
-    Of a header's entries those that both have, or with `is_whole` all that the format of the output has room for.
+    Of a header's entries those that both have, or all with `is_whole`.
     """
     sides = "the output", "the source"
     for name, entry in expected.entries.items():
         values = entry.value, found.entries[name].value if name in found.entries else None
-        facts = [value_facts.of_state(value) for value in values if isinstance(value, Compound)]
-        if len(facts) == len(sides) and (how := value_facts.differences(facts[1], facts[0], sides)):
+        facts = [_value_facts.of_state(value) for value in values if isinstance(value, Compound)]
+        if len(facts) == len(sides) and (how := _value_facts.differences(facts[1], facts[0], sides)):
             yield f"{name!r}: {how}"
-    theirs, has_room = value_facts.of_header(found), holds(found.format).objects
-    for key, said in value_facts.of_header(expected).items():
-        how = value_facts.differences(theirs.get(key, {}), said, sides)
-        if how and (key in theirs or (is_whole and has_room)):
+    theirs = _value_facts.of_header(found)
+    for key, said in _value_facts.of_header(expected).items():
+        if (key in theirs or is_whole) and (how := _value_facts.differences(theirs.get(key, {}), said, sides)):
             yield f"entry {key!r} of the header: {how}"
+    how, codes = _value_facts.of_codes(found, expected, sides)
+    if how and (names := codes[0] & codes[1]):
+        yield f"{some(names)}: {how}"
 
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:

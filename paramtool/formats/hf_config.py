@@ -20,6 +20,8 @@ from paramtool.formats.files import is_folder
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 
 NAME = "config.json"
+QUANTISATION = "hf_quant_config.json"
+"""ModelOpt's file beside it, which says how the weights are quantised."""
 MAX_NBYTES = 16 << 20
 """The largest config; real ones have kilobytes, with many labels a few hundred."""
 MAX_DEPTH = 8

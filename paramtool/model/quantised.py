@@ -23,7 +23,7 @@ from functools import lru_cache
 from math import prod
 
 from paramtool.model.checkpoint import Compound, Entry
-from paramtool.model.dtype import DType
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import View
 
 SCALES = ("scale", "zero", "absmax", "amax", "quant_map", "codebook")
@@ -46,6 +46,8 @@ OF_OTHERS = ("input_scale", "output_scale", "k_scale", "v_scale")
 """The ends of the names of scales of activations and caches: the weight is the same under others."""
 CACHES = ("k_scale", "v_scale")
 """Scales of caches, beside the modules whose weights are quantised: vLLM, compressed-tensors."""
+IN_CONFIG = {"quantization_config", "compression_config", "quantization"}
+"""What config.json says of codes: transformers, compressed-tensors before 0.5, MLX and ModelOpt."""
 INDEXES = {"id", "ids", "idx", "index", "indices", "indexes", "mask", "masks", "position", "positions"}
 INDEXES |= {"length", "lengths", "count", "counts", "step"}
 """Parts of the names of integers that are not weights."""
@@ -243,6 +245,23 @@ def _has_few_bits(dtype: DType) -> bool:
     if dtype.block_elements != 1 or dtype.block_bytes == 1:
         return dtype.name != "bool"
     return "int" in dtype.name and dtype.block_bytes <= 4
+
+
+def codes(entries: Mapping[str, Entry]) -> set[str]:
+    """The names of packed weights with scales; where there are none, of all that could be codes of another scheme."""
+    few = (n for n, entry in entries.items() if isinstance(entry.value, View) and _has_few_bits(entry.value.dtype))
+    return {*groups(entries)} or {*few}
+
+
+def said(entries: Mapping[str, Entry]) -> set[str]:
+    """Those of which the file says how they are read: FP8, and codes of bitsandbytes and of torchao."""
+    return {
+        name
+        for name, others in groups(entries).items()
+        if name.endswith(TORCHAO)
+        or any(other.endswith((".SCB", ABSMAX)) for other in others)
+        or getattr(entries[name].value, "dtype", DTYPES["int8"]).name.startswith("float8")
+    }
 
 
 def parts(found: Groups) -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from paramtool.commands._value_facts import differences, known, of_codes, of_header
 from paramtool.engine.compare.changes import Measure
 from paramtool.engine.compare.sides import Sides
 from paramtool.errors import PlanError, some
@@ -19,6 +20,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry, pending
 from paramtool.model.diff import (
     ADDED,
     CHANGED,
+    DEQUANTISED,
     LED_BACK,
     REMOVED,
     RENAMED,
@@ -29,7 +31,6 @@ from paramtool.model.diff import (
     TensorDiff,
 )
 from paramtool.model.view import View
-from paramtool.passes.value_facts import differences, known, of_header
 
 if TYPE_CHECKING:
     from paramtool.commands.diff.settled import Settled
@@ -110,7 +111,12 @@ def _renamed(state: Settled) -> Checkpoint:
 
 
 def other_scales(a: Checkpoint, b: Checkpoint, found: Sequence[TensorDiff]) -> Iterator[TensorDiff]:
-    """Codes of quantised weights that are the same under scales that are not: other weights."""
+    """Codes of quantised weights that are the same under scales, or a config, that are not: other weights."""
+    how, (mine, theirs) = of_codes(a, b)
+    for one in found if how else ():
+        if one.kind in LED_BACK and one.kind != DEQUANTISED and mine.issuperset(one.a) and theirs.issuperset(one.b):
+            kind = UNDECIDED if how.startswith(SAME_BYTES) else CHANGED
+            yield replace(one, kind=kind, how=f"{one.how}, {how}" if kind == CHANGED and one.how else how)
     groups = [quantised.groups(side.entries) for side in (a, b)]
     if not any(groups):
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.commands._differences import following
+from paramtool.commands._parts_source import config_beside
+from paramtool.commands._value_facts import of_config
 from paramtool.commands.output.destination import Destination
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.sidecar_checks import link_warnings
@@ -104,8 +106,10 @@ OF_RANKS = ("_optim_states.pt", "zero/optimizer_state.pt")
 """How the files of an optimizer end in folders of DeepSpeed (`formats/deepspeed/`)."""
 
 
-def name_warnings(where: Destination) -> Iterator[str]:
-    """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
+def name_warnings(where: Destination, source: Checkpoint) -> Iterator[str]:
+    """A name inside a folder that its loader does not look for, links that lead nowhere, codes without their config."""
+    if not where.is_folder and of_config(source) and not config_beside(where.path):
+        yield f"{where.path} does not hold how its codes are read, which config.json says; a folder as output does"
     yield from link_warnings(where.sidecars)
     yield from where.notes
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name

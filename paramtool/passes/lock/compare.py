@@ -310,7 +310,7 @@ def _difference(was: LockedTensor, found: LockedTensor) -> str:
     if NO_DATA in (was.digest, found.digest):
         return "had no bytes, has some" if was.digest == NO_DATA else "had bytes, has none"
     if was.dtype == FACTS:
-        return "has other attributes, or the entry of the header says something else; the lock has the digest of these"
+        return "says something else of values (attributes, an entry of a header, config.json); the lock has its digest"
     if was.dtype == COMPOUND:
         return "has another shape, scale, zero point or kind; the lock has the digest of these"
     return "has other numbers"

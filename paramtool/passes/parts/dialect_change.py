@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from paramtool import dialects
 from paramtool.dialects import OpenedDialect
 from paramtool.errors import LayoutError, listed, plural, some
+from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
 from paramtool.parts import vocabulary, widths
@@ -279,7 +280,6 @@ DIFFERING: Mapping[str, tuple[str, ...]] = {
     "layer": ("mobilevit", "mobilevitv2"),
 }  # fmt: skip
 """{a word in names: the model types of which only some layers have it}"""
-QUANTISED = ("quantization_config", "compression_config")
 
 
 class _LayerStack(NamedTuple):
@@ -450,7 +450,7 @@ def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[froze
 def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[str]:
     """The names that are compared: not those of layers in stages, which differ; of a quantised model only norms, as
     layers may be left as they are."""
-    is_quantised = any(key in config for key in QUANTISED)
+    is_quantised = not quantised.IN_CONFIG.isdisjoint(config)
     return frozenset(name for name in names if not name[0].isdecimal() and ("norm" in name or not is_quantised))
 
 

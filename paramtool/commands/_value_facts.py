@@ -3,6 +3,7 @@
     a compound tensor     its kind, its scale or shape, and what a subclass of tensors was saved with (`block_size`)
     an entry of a header  one that names tensors or modules of its file: what they are made into by the library that
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
+    config.json           beside codes, how they are read, but for settings of the program that calculates with them
 
 Other entries, such as a title or the configuration of a model of Keras, are metadata.
 """
@@ -13,11 +14,23 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from paramtool.commands._parts_source import config_beside
+from paramtool.formats import hf_config
+from paramtool.formats.table import holds
+from paramtool.model import quantised
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
+from paramtool.model.diff import SAME_BYTES
 from paramtool.model.objects import Leaf, Node, Sequence
 from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes.objects_text import canonical, in_short
 
+RUNTIME = {"backend", "max_input_length", "activation_scale_ub", "dequantize", "use_optimized_inference"}
+RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight"}
+RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda_fp16", "do_fuse"}
+"""Settings that change how a program calculates with weights, and not the weights: those that loading may replace
+(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, and of kernels."""
+HEADER = " (header)"
+"""Behind the key of an entry, as a label."""
 MAX_WORDS = 40
 """Characters of a fact that are shown."""
 OF_KERAS = ("config.json", "model_config")
@@ -63,10 +76,44 @@ def _plain(value: object) -> Fact:
 
 def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     """{key of an entry that names tensors or modules: what it says}."""
-    if "safetensors" not in checkpoint.format:  # the strings of other formats are no entries of a header
+    if not holds(checkpoint.format).objects:  # the strings of other formats are no entries of a header
         return {}
     names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))}
     return {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
+
+
+def of_config(checkpoint: Checkpoint) -> dict[str, Fact]:
+    """What config.json and ModelOpt's file beside a checkpoint say of how its codes are read, whatever has codes."""
+    if not quantised.codes(checkpoint.entries):
+        return {}
+    found = {}
+    for name in (hf_config.NAME, hf_config.QUANTISATION):
+        for at, said in _leaves(config_beside(checkpoint.files[0].path, name), ""):
+            words = {*at.split(".")}
+            if words & quantised.IN_CONFIG and not words & RUNTIME:
+                found[at] = Fact(said, said)
+    return found
+
+
+def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) -> tuple[str, list[set[str]]]:
+    """How the configs beside two checkpoints read codes differently, in words, and the names of these codes in each.
+
+    Where only one of the two has a config, codes of which the file itself says how they are read are not among them.
+    """
+    old, new = of_config(a), of_config(b)
+    codes = [quantised.codes(one.entries) for one in (a, b)]
+    if old and new:
+        return differences(old, new, sides), codes
+    unsaid = [names - quantised.said(one.entries) for names, one in zip(codes, (a, b), strict=True)]
+    return f"{SAME_BYTES}: {hf_config.NAME}" if (old or new) and all(unsaid) else "", unsaid
+
+
+def of_file(checkpoint: Checkpoint) -> dict[str, Facts]:
+    """{a label of what an entry of the header says, or config.json: its facts}"""
+    found: dict[str, Facts] = {f"{key}{HEADER}": said for key, said in of_header(checkpoint).items()}
+    if said := of_config(checkpoint):
+        found[hf_config.NAME] = said
+    return found
 
 
 def _dots(name: str) -> Iterator[int]:

@@ -7,12 +7,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paramtool.commands._value_facts import of_compound, of_header, text
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import Leaf, Mapping, Sequence
 from paramtool.model.storage import SourceFile
 from paramtool.model.view import View
-from paramtool.passes.value_facts import of_compound, of_header, text
 
 PART = View(0, DTYPES["int8"], 0, (4,), (1,))
 ATTRIBUTES = st.dictionaries(
