@@ -23,7 +23,6 @@ from paramtool.passes.objects_differ import Comparison, bare
 
 RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
 """Metadata that commands write."""
-ONLY_THERE = "objects: the output has some, and the source has none"
 
 
 def laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
@@ -47,31 +46,32 @@ def _is_laid_otherwise(one: object, other: object) -> bool:
 
 
 def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool = True) -> Comparison:
-    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for.
+    """What differs in everything that is not a tensor; notes say what the format of either has no room for.
 
     With `tensors`, each place that refers to one has to refer to the same name in both.
     """
     comparison = Comparison()
-    mine, theirs = _objects(found), _objects(expected)
-    if found.format == "dcp" != expected.format and isinstance(theirs, Mapping):
-        taken = flattened(complete(theirs, tuple(expected.entries)))
-        comparison.notes += (f"the output does not say {text}" for text in taken.changed)
-        theirs = _plainly(taken.tree, expected)
-    if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
-        held = theirs.items if isinstance(theirs, Mapping) else ()
-        named = [repr(word(key)) for key, child in held if not any(tensor_names(child))]
-        kinds = ", ".join(named[:5]) or "attributes and the nesting of its tensors"
-        if holds_objects(theirs):
-            comparison.notes.append(
-                f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
-            )
-    elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
-        comparison.differences.append(ONLY_THERE)
-    elif (mine, theirs) != (EMPTY, EMPTY):
-        comparison.run(*((mine, theirs) if tensors else map(bare, (mine, theirs))))
+    trees, sides, is_said = [_objects(found), _objects(expected)], ("output", "source"), True
+    for k, (mine, theirs) in enumerate(((found, expected), (expected, found))):
+        tree, here, there = trees[k], sides[k], sides[1 - k]
+        if theirs.format == "dcp" != mine.format and isinstance(tree, Mapping):
+            taken = flattened(complete(tree, tuple(mine.entries)))
+            comparison.notes += (f"the {there} does not say {text}" for text in taken.changed)
+            tree = trees[k] = _plainly(taken.tree, mine)
+        if trees[1 - k] == EMPTY != tree and not theirs.format.startswith("torch"):
+            is_said = False
+            held = tree.items if isinstance(tree, Mapping) else ()
+            named = [repr(word(key)) for key, child in held if not any(tensor_names(child))]
+            kinds = ", ".join(named[:5]) or "attributes and the nesting of its tensors"
+            if holds_objects(tree):
+                comparison.notes.append(
+                    f"the {here}'s objects ({kinds}) are not in the {there}, whose format has no room for them"
+                )
+    if is_said:
+        comparison.run(*(trees if tensors else map(bare, trees)))
     absent = []
-    there = {name: name for name in found.entries}
-    output, source = (with_tensors(one.files[0].path, one.metadata, there) for one in (found, expected))
+    names = {name: name for name in found.entries}
+    output, source = (with_tensors(one.files[0].path, one.metadata, names) for one in (found, expected))
     for key in {**source, **output}:
         one, other = output.get(key), source.get(key)
         if one == other or key == "format" or key in RECORDS:
@@ -92,13 +92,6 @@ def _shown(value: str | None, verb: str = "") -> str:
     if value is None:
         return "is not there" if verb else "none"
     return f"{verb} {value!r:.60}".strip()
-
-
-def named_objects(checkpoint: Checkpoint) -> list[str]:
-    """The top-level keys that hold no tensor: an epoch, a scheduler."""
-    tree = _objects(checkpoint)
-    held = tree.items if isinstance(tree, Mapping) else ()
-    return [word(key) for key, child in held if not any(tensor_names(child))]
 
 
 def _objects(checkpoint: Checkpoint) -> Node:

@@ -82,7 +82,7 @@ def compounds(state: Settled) -> Iterator[TensorDiff]:
     for name in old.keys() - paired:
         if not any((f"{name}/{part}",) in gone for part in a.entries[name].value.parts):  # type: ignore[union-attr]
             yield TensorDiff(UNDECIDED, (name,), (), how=SAME_BYTES)
-    heads = of_header(_renamed(state)), of_header(b)
+    heads = of_header(_renamed(state)), of_header(state.as_made[1])
     for key in {**heads[1], **heads[0]}:
         if key not in heads[0] or key not in heads[1]:
             sides = [(key,) if key in head else () for head in heads]
@@ -98,7 +98,7 @@ def compounds(state: Settled) -> Iterator[TensorDiff]:
 
 def _renamed(state: Settled) -> Checkpoint:
     """The first checkpoint with the names of the second in its header, where every tensor has one there."""
-    a = state.checkpoints[0]
+    a = state.as_made[0]
     pairs = [(one.a[0], name) for name, one in state.found.items() if one.kind in (SAME, RENAMED) and len(one.a) == 1]
     names = dict(pairs)
     if all(old == new for old, new in names.items()):

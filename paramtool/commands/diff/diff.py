@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.commands._differences import ONLY_THERE, named_objects, object_differences
+from paramtool.commands._differences import object_differences
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
 from paramtool.commands.diff.compounds import compounds, other_scales
@@ -167,8 +167,6 @@ def diff(
     has_keys = _says_nesting(first) and _says_nesting(second)
     plain = (replace(one, objects=without_versions(one.objects)) if has_keys else one for one in (second, first))
     objects = object_differences(*plain, tensors=False)
-    if not named_objects(second) and ONLY_THERE in objects.differences:  # attributes: no object that anyone loads
-        objects.differences.remove(ONLY_THERE)
     if has_keys:
         objects.differences += version_differences(second.objects, first.objects)
         objects.differences += [*nesting_differences(second.objects, first.objects, tuple(objects.differences))]
@@ -178,10 +176,7 @@ def diff(
         os.fspath(b),
         tensors,
         (*tied.differences, *work.untied),
-        (
-            *(_of_sides(text) for text in objects.differences if text not in metadata),
-            *_lost_objects(first, second, objects.notes),
-        ),
+        tuple(_of_sides(text) for text in objects.differences if text not in metadata),
         tuple(map(_of_sides, metadata)),
         (
             *map(_of_sides, objects.notes),
@@ -232,15 +227,9 @@ def _said_of(sides: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _of_sides(text: str) -> str:
     """A difference as `verify` words it, of A and B."""
-    for word, side in (("the source's", "A's"), ("the source", "A"), ("the output", "B")):
+    for word, side in (("the source", "A"), ("the output", "B")):
         text = text.replace(word, side)
     return text
-
-
-def _lost_objects(a: Checkpoint, b: Checkpoint, notes: Sequence[str]) -> Iterator[str]:
-    """Objects that only the first has, where the format of the second has no room for them."""
-    if notes and not named_objects(b):
-        yield from (f"object {key!r}: in A only" for key in named_objects(a))
 
 
 # --- What a comparison warns of: the same weights, and yet a model that takes names as they are may compute other thin

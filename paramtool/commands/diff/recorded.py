@@ -34,8 +34,8 @@ class _Proved(NamedTuple):
     olds: tuple[str, ...]
     """Names in the source."""
     pairs: tuple[CastPair, ...] = ()
-    leads_back: bool = True
-    """Whether the numbers of the source follow from it."""
+    is_summed: bool = False
+    """Whether it is calculated, so that the numbers of the source do not follow from it: sums of biases."""
 
 
 def recorded(state: Settled) -> tuple[Checkpoint, Checkpoint]:
@@ -82,8 +82,6 @@ class _Recorded:
         proved |= self._renamed({target.name for target in self.targets})
         moved = self.again.moved
         is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.count)
-        exact = {old for one in proved.values() if one.leads_back for old in one.olds}
-        proved = {name: one for name, one in proved.items() if one.leads_back or exact.issuperset(one.olds)}
         readers: dict[str, list[str]] = {}
         for name, one in proved.items():
             for old in one.olds:
@@ -104,9 +102,9 @@ class _Recorded:
                 state.left_b.pop(name, None)
             elif one.olds:
                 lost = state.lost(one.kind, one.pairs)
-                state.settle(one.kind, one.olds, name, how=self._how(one.kind), layout=RECORD, change=lost)
+                state.settle(one.kind, one.olds, name, how=self._how(one), layout=RECORD, change=lost)
             else:
-                state.settle_only_b(LAYOUT, name, self._how(LAYOUT), RECORD)
+                state.settle_only_b(LAYOUT, name, self._how(one), RECORD)
         for old in readers.keys() & state.left_a.keys():
             del state.left_a[old]
         for old in absent:
@@ -118,17 +116,18 @@ class _Recorded:
         state = self.state
         for old, names in readers.items():
             if self._is_open(old):
-                kind = max((proved[name].kind for name in names), key=KINDS.index)
-                pairs = [pair for name in names for pair in proved[name].pairs]
+                made = [proved[name] for name in names]
+                kind = max((one.kind for one in made), key=KINDS.index)
+                pairs = [pair for one in made for pair in one.pairs]
                 lost = state.lost(kind, pairs) if len(names) == 1 else None
-                state.settle(kind, names, old, how=self._how(kind), layout=RECORD, change=lost)
+                state.settle(kind, names, old, how=self._how(*made), layout=RECORD, change=lost)
         for old in absent:
             if self._is_open(old):
                 state.settle_only_b(LAYOUT, old, "not in A, as its record says", RECORD)
         for name, one in proved.items():
             state.use(name, [self.made[name]])
             if name in state.left_a and not one.olds:
-                state.settle_only_a(LAYOUT, name, self._how(LAYOUT), RECORD)
+                state.settle_only_a(LAYOUT, name, self._how(one), RECORD)
             state.left_a.pop(name, None)
 
     def _is_open(self, name: str) -> bool:
@@ -137,8 +136,10 @@ class _Recorded:
         self.state.taken.pop(name, None)
         return one is None or one.kind not in LED_BACK
 
-    def _how(self, kind: str) -> str:
-        return "" if kind == RENAMED else f"by the record of {'AB'[self.output]}"
+    def _how(self, *made: _Proved) -> str:
+        if all(one.kind == RENAMED for one in made):
+            return ""
+        return f"{'summed, ' if any(one.is_summed for one in made) else ''}by the record of {'AB'[self.output]}"
 
     def _read(self, target: Target) -> tuple[str, ...]:
         """The tensors of the source that a target is made of."""
@@ -170,7 +171,7 @@ class _Recorded:
         if view.dtype != target.dtype or not same_target(self.there, view, self.source, target):
             return None
         is_scaled = any(isinstance(copy.scale, View) for copy in target.copies)
-        return _Proved(DEQUANTISED if is_scaled else LAYOUT, olds, leads_back=is_scaled)
+        return _Proved(DEQUANTISED if is_scaled else LAYOUT, olds, is_summed=not is_scaled)
 
     def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
         """Tensors that are those of the source as they are, under the names that the output should have."""
