@@ -21,8 +21,9 @@ from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.engine.write.verify import same_target
 from paramtool.errors import PlanError
+from paramtool.formats.record import types
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.diff import DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED
+from paramtool.model.diff import CAST, DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED, ROUNDED
 from paramtool.model.plan import Target
 from paramtool.model.view import View, overlaps
 
@@ -62,6 +63,7 @@ class _Recorded:
         views, sources = (state.a, state.b), (state.sides.a.source, state.sides.b.source)
         self.made, self.views = views[output], views[1 - output]
         self.there, self.source = sources[output], sources[1 - output]
+        self.cast = types.decode(again.found.files[0].path, again.found.metadata).cast
         self.targets = (*again.moved.targets, *again.weights, *again.networks.remade)
 
     def settle(self) -> bool:
@@ -87,8 +89,8 @@ class _Recorded:
             for old in one.olds:
                 readers.setdefault(old, []).append(name)
         readers = {old: names for old, names in readers.items() if old not in failed}
-        left = self.again.expected.entries
-        absent = [old for old in self.views if old not in left and old not in readers and old not in failed]
+        left = {entry.value for entry in self.again.expected.entries.values() if isinstance(entry.value, View)}
+        absent = [old for old, view in self.views.items() if not (view in left or old in readers or old in failed)]
         (self._of_second if self.output else self._of_first)(proved, readers, absent if is_whole else [])
         return is_whole
 
@@ -168,10 +170,14 @@ class _Recorded:
             kind = self.state.proved(pairs) if pairs else LAYOUT
             holds = kind and all(is_number(self.there, window, number) for window, number in made.constants)
             return _Proved(kind, olds, pairs) if holds else None
+        kind = LAYOUT
+        if view.dtype != target.dtype and self.cast.get(target.name) == target.dtype.name:
+            kind = CAST if view.dtype.block_bytes > target.dtype.block_bytes else ROUNDED
+            target = target.cast(view.dtype)
         if view.dtype != target.dtype or not same_target(self.there, view, self.source, target):
             return None
         is_scaled = any(isinstance(copy.scale, View) for copy in target.copies)
-        return _Proved(DEQUANTISED if is_scaled else LAYOUT, olds, is_summed=not is_scaled)
+        return _Proved(DEQUANTISED if is_scaled else kind, olds, is_summed=not is_scaled)
 
     def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
         """Tensors that are those of the source as they are, under the names that the output should have."""

@@ -174,7 +174,7 @@ class Settled:
 
     def lost(self, kind: str, pairs: Sequence[CastPair]) -> Distance | None:
         """How far a map that rounds is from what it is made of; the rows are those of no tensor."""
-        if kind != ROUNDED or any(pair.sign < 0 for pair in pairs):
+        if kind != ROUNDED or not pairs or any(pair.sign < 0 for pair in pairs):
             return None
         (change,) = self.sides.changes([[WindowPair(pair.a, pair.b) for pair in pairs]])
         return change._replace(rows=(), row_count=0)
