@@ -1,6 +1,6 @@
 """What tensors of torchao, DTensors and quantised tensors are beside their bytes: no command calls two the same.
 
-Each attribute that the library reads is changed alone, in the file that the library wrote.
+Each attribute that the library reads is changed alone, in the file that the library wrote; so is each key of a config.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
+from paramtool.commands._value_facts import RUNTIME
 from paramtool.commands.diff.diff import diff
 from paramtool.commands.verify import verify
 from paramtool.errors import FormatError, PlanError
@@ -232,6 +233,82 @@ def test_placements_of_a_dtensor(tmp_path: Path) -> None:
     assert all(judged(tmp_path / "0.pt", tmp_path / "1.pt"))
     for k in (2, 3):
         assert not any(judged(tmp_path / "0.pt", tmp_path / f"{k}.pt"))
+
+
+def configs() -> dict[str, dict[str, Any]]:
+    """What transformers writes of quantised models, and compressed-tensors as its files have it."""
+    made = pytest.importorskip("transformers.utils.quantization_config")
+    bits = made.BitsAndBytesConfig
+    found = {
+        "gptq": made.GPTQConfig(bits=4, group_size=32, sym=True, checkpoint_format="gptq").to_dict(),
+        "awq": made.AwqConfig(bits=4, group_size=32, zero_point=True).to_dict(),
+        "bnb8": bits(load_in_8bit=True, llm_int8_threshold=5.0).to_dict(),
+        "bnb4": bits(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype="bfloat16").to_dict(),
+        "fp8": made.FineGrainedFP8Config(weight_block_size=(128, 128)).to_dict(),
+    }
+    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+    group = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "format": "pack-quantized"}
+    found["compressed-tensors"] = {"quant_method": "compressed-tensors", **group}
+    return {name: json.loads(json.dumps(one, default=str)) for name, one in found.items()}
+
+
+def folder(at: Path, config: dict[str, Any] | None) -> Path:
+    """Codes with scales, beside a config.json."""
+    at.mkdir(exist_ok=True)
+    codes = {"m.qweight": torch.arange(64, dtype=torch.int32).reshape(8, 8), "m.scales": torch.ones(2, 8), "norm": W}
+    save_file(codes, at / "model.safetensors", {"format": "pt"})
+    (at / "config.json").write_text(json.dumps({"model_type": "llama", "dtype": "float16"} | (config or {})))
+    return at
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq", "bnb8", "bnb4", "fp8", "compressed-tensors"])
+def test_each_key_of_a_config(kind: str, tmp_path: Path) -> None:
+    """Another value of any key, or none, is other values of the codes; but for settings of the program alone."""
+    said = configs()[kind]
+    at = "compression_config" if kind == "compressed-tensors" else "quantization_config"
+    a = folder(tmp_path / "a", {at: said})
+    assert all(judged(a, folder(tmp_path / "b", {at: said})))
+    changed = list(altered(said))
+    assert len(changed) > 4
+    for one in changed:
+        key = next(key for key in said if said.get(key) != one.get(key, ...))
+        is_same = judged(a, folder(tmp_path / "b", {at: one}))
+        is_same[2] = is_same[3]  # of two folders the files are compared, too
+        assert (all if key in RUNTIME else lambda found: not any(found))(is_same), (key, is_same)
+
+
+def test_settings_that_loading_replaces() -> None:
+    """What transformers lets a caller replace at loading is no property of the weights; which modules are codes is."""
+    made = pytest.importorskip("transformers.utils.quantization_config")
+    every = [made.GPTQConfig(bits=4), made.AutoRoundConfig(), made.FbgemmFp8Config(), made.FineGrainedFP8Config(),
+             made.Mxfp4Config(), made.CompressedTensorsConfig()]  # fmt: skip
+    assert {key for one in every for key in one.get_loading_attributes()} - {"modules_to_not_convert"} <= RUNTIME
+
+
+def test_a_config_beside_one_of_the_two(tmp_path: Path) -> None:
+    """Undecided, unless there are no codes, or the file itself says what they are, as of bitsandbytes and FP8."""
+    said = {"quantization_config": configs()["gptq"]}
+    a, b = folder(tmp_path / "a", said), folder(tmp_path / "b", None)
+    found = judged(a, b)
+    found[2] = found[3]
+    assert not any(found)
+    assert {one.kind for one in diff(a, b).tensors} == {"same", UNDECIDED}
+    others = {
+        "fp8": {"m.weight": W.to(torch.float8_e4m3fn), "m.weight_scale_inv": torch.ones(1, 1)},
+        "bnb": {"m.weight": W.to(torch.int8), "m.SCB": torch.ones(64)},
+        "plain": {"m.weight": W, "m.ids": torch.arange(3)},
+    }
+    for state in others.values():
+        for at in (a, b):
+            save_file(state, at / "model.safetensors")
+        assert diff(a, b).is_same and diff(b, a).is_same and not verify(b, a, tensors_only=True).differences
+
+
+def test_digests_without_a_config_are_what_they_were(tmp_path: Path) -> None:
+    """A lock of codes without a config, or with one that says nothing of them, has no line more."""
+    lock = tmp_path / "x.lock"
+    paramtool.lock([folder(tmp_path / "a", None)], lock)
+    assert " facts " not in lock.read_text()
 
 
 def test_a_finding(findings: Path, tmp_path: Path) -> None:
