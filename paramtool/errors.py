@@ -27,9 +27,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+T = TypeVar("T")
 E = TypeVar("E", bound="ParamtoolError")
 
 MAX_LISTED = 20
@@ -83,9 +84,17 @@ def some(names: Sequence[str], most: int) -> str:
     >>> some(["a", "b", "c"], 2), some(["a"], 2)
     ("'a', 'b' and 1 more", "'a'")
     """
-    return ", ".join(f"{name!r:.200}" for name in names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
+    return leading(names, most, lambda name: f"{name!r:.200}")
+
+
+def leading(found: Sequence[T], most: int = 3, show: Callable[[T], str] = str, between: str = ", ") -> str:
+    """The first of several as they are shown, and how many more there are.
+
+    >>> leading([1, 2, 3], 2), leading("ab", show=repr, between=" = ")
+    ('1, 2 and 1 more', "'a' = 'b'")
+    """
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return f"{between.join(map(show, found[:most]))}{more}"
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:

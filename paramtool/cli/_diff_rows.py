@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from paramtool.cli._table import whole
 from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.diff.find_base import BaseFound
-from paramtool.errors import plural
+from paramtool.errors import leading, plural
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import (
     ADDED,
@@ -97,7 +97,7 @@ def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
     for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         first = members[0]
         if kind == GRAPH:
-            names = _listed([(one.b or one.a)[0] for one in members])
+            names = leading([(one.b or one.a)[0] for one in members])
         elif len(members) == 1:
             names = _names(first, numbers=True)
         yield LABELS[kind], plural(len(members), "tensor"), names, _detail(members, with_mean=rows)
@@ -116,12 +116,8 @@ def _names(one: TensorDiff, *, numbers: bool = False) -> str:
     a, b = ([name if numbers else _numberless(name) for name in names] for names in (one.a, one.b))
     a, b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
     if a == b or not b:
-        return _listed(a)
-    return f"{_listed(a)} = {_listed(b)}" if a else _listed(b)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return leading(a)
+    return f"{leading(a)} = {leading(b)}" if a else leading(b)
 
 
 def _detail(members: list[TensorDiff], *, with_mean: bool) -> str:

@@ -10,6 +10,7 @@ from paramtool.cli._display import most
 from paramtool.cli._table import TableCell, brief, elidable, whole
 from paramtool.cli._text import count, evidence_in_short, exported, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
+from paramtool.errors import leading
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
 from paramtool.model.alias import Alias
@@ -62,14 +63,18 @@ def rows(
     if known:
         yield ("quantised", plural(known, "weight"), "parameters are counted before packing, without scales")
     if unknown := [name for name, one in weights.items() if one is None]:
-        yield ("uncounted", _some(unknown), "nothing shows how many weights these codes hold; a config.json can")
+        yield (
+            "uncounted",
+            leading(unknown, show=named),
+            "nothing shows how many weights these codes hold; a config.json can",
+        )
     # Tensors that are not plain views: those that cannot be written, and those with a pending sign.
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, entry in found.checkpoint.entries.items():
         if not isinstance(entry.value, View):
             kinds.setdefault(_kind(entry), []).append(name)
     for (label, kind), names in kinds.items():
-        yield (label, _some(names), kind)
+        yield (label, leading(names, show=named), kind)
     yield from _unknown(found)
     if found.unused_nbytes:
         storages = plural(len(found.graph.unused), "storage")
@@ -120,10 +125,6 @@ def _kind(entry: Entry) -> tuple[str, str]:
     return ("tensor", "")
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 def _shared(found: Inspection) -> Iterator[_render.Row]:
     graph = found.graph
     shown_groups = list(graph.groups())
@@ -163,7 +164,7 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield ("equal", elidable(named(equal.names[0])), _geometry(first), size(first.nbytes))
-        yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
+        yield ("", f"  {leading(equal.names[1:], show=named)}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > most(MANY):
         yield ("equal", f"and {plural(len(found.equal) - most(MANY), 'more group')}", ALL_LISTED)
 
@@ -185,7 +186,7 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
     if (more := len(found.content.matches) - most(MANY)) > 0:
         yield ("", f"and {more} more of these", ALL_LISTED)
     if constants := list(found.content.constants):
-        yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
+        yield ("constant", leading(constants, show=named), f"{plural(len(constants), 'tensor')} of one value each")
 
 
 def _networks(found: Inspection) -> Iterator[_render.Row]:
@@ -226,8 +227,7 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
 
     for level, node in tree(found).walk(depth):
         label = TableCell("  " * level + (node.name or "(all)"), "name", node.path or "(all)")
-        shared = ", ".join(f"{one} = {other}" for one, other in list(node.shared.items())[:1])
-        more = f" and {len(node.shared) - 1} more" if len(node.shared) > 1 else ""
+        shared = leading([*node.shared.items()], 1, " = ".join)
         is_lowest = node.shared and not any(child.shared for child in node.children.values())
         yield (
             "module",
@@ -235,7 +235,7 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
             plural(node.tensors, "tensor"),
             f"{count(node.parameters)} param{'' if node.parameters == 1 else 's'}",
             size(node.nbytes),
-            f"shared: {shared}{more}" if is_lowest else "",
+            f"shared: {shared}" if is_lowest else "",
         )
 
 
@@ -282,7 +282,7 @@ def _unknown(found: Inspection) -> Iterator[_render.Row]:
 def _asked(unknown: Unknown) -> str:
     """What a pickle does with a name, for people."""
     if unknown.needed_by:
-        return f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported"
+        return f"needed by {leading(unknown.needed_by, show=named)}: not run, nothing was imported"
     if unknown.called:
         return f"called by the file with {unknown.arguments}: not run, nothing was imported"
     if is_dangerous(unknown.path):

@@ -12,6 +12,7 @@ from paramtool.cli import _render
 from paramtool.cli._display import most
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import NEXT, plural, quoted, size, verify_line
+from paramtool.errors import leading
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout import Relayouted
@@ -88,9 +89,7 @@ def _tensors(layer: FilledLayer) -> str:
 def _names(label: str, names: Sequence[str], what: str) -> Iterator[_render.Row]:
     """A row for what is left over."""
     if names:
-        shown = most(FEW)
-        more = f" and {len(names) - shown} more" if len(names) > shown else ""
-        yield (label, f"{plural(len(names), 'tensor')} {what}", ", ".join(names[:shown]) + more)
+        yield (label, f"{plural(len(names), 'tensor')} {what}", leading(names, most(FEW)))
 
 
 def data(found: Relayouted, into: Into) -> dict[str, Any]:

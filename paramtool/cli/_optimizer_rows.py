@@ -11,6 +11,7 @@ from paramtool.cli._json_text import members
 from paramtool.cli._objects import outline
 from paramtool.cli._table import elidable
 from paramtool.cli._text import named, plural
+from paramtool.errors import leading
 from paramtool.model.objects import Leaf, Mapping, Node
 from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Binding, Group
@@ -54,15 +55,11 @@ def _binding(file: str, binding: Binding, many: int) -> Iterator[_render.Row]:
 def _doubts(binding: Binding, many: int) -> Iterator[_render.Row]:
     """What is ambiguous, and the parameters without an entry."""
     for names in binding.ambiguous[:many]:
-        yield ("ambiguous", _some(names), plural(len(names), "parameter"))
+        yield ("ambiguous", leading(names, show=named), plural(len(names), "parameter"))
     if (more := len(binding.ambiguous) - many) > 0:
         yield ("ambiguous", f"and {plural(more, 'more set')}")
     if binding.unbound:
-        yield ("no entry", _some(binding.unbound), plural(len(binding.unbound), "parameter"))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        yield ("no entry", leading(binding.unbound, show=named), plural(len(binding.unbound), "parameter"))
 
 
 def _settings(group: Group) -> str:

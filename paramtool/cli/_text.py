@@ -15,6 +15,7 @@ from paramtool.cli._table import whole
 from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
+from paramtool.errors import leading
 from paramtool.errors import plural as plural
 from paramtool.model.checkpoint import Checkpoint
 
@@ -99,8 +100,7 @@ def wrapped(prefix: str) -> str:
 def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row that says which other files of a folder came along, if any did."""
     if names:
-        more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
-        yield ("with", plural(len(names), "other file"), ", ".join(names[:MANY]) + more)
+        yield ("with", plural(len(names), "other file"), leading(names, MANY))
         yield from _like_weights(names)
 
 
@@ -109,8 +109,7 @@ def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     from paramtool.commands.output.sidecar_checks import other_weights
 
     if found := other_weights(names):
-        more = f" and {len(found) - MANY} more" if len(found) > MANY else ""
-        yield ("as before", plural(len(found), "file"), ", ".join(found[:MANY]) + more, "may be weights; not read")
+        yield ("as before", plural(len(found), "file"), leading(found, MANY), "may be weights; not read")
 
 
 FILE = Path()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paramtool.errors import leading
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts import families
 from paramtool.passes.parts.groups import SeenGroup
@@ -58,5 +59,4 @@ def _users(group: SeenGroup, layout: str) -> Iterator[str]:
 
 def _named(group: SeenGroup, users: list[str]) -> Iterator[str]:
     if users:
-        more = f" and {len(users) - MOST_FAMILIES} more" if len(users) > MOST_FAMILIES else ""
-        yield f"{', '.join(group.names)} of {', '.join(users[:MOST_FAMILIES])}{more}"
+        yield f"{', '.join(group.names)} of {leading(users, MOST_FAMILIES)}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from paramtool.errors import leading
+
 MAX_LINES = 10
 """The most lines of a value as text, its first line included."""
 FEW, MANY = 4, 50
@@ -97,9 +99,7 @@ def few(names: Sequence[str], most: int = 4) -> str:
     >>> few(["a", "b"]), few("abcdef", 2)
     ('a, b', 'a, b and 4 more')
     """
-    return ", ".join(short(name) for name in names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
+    return leading(names, most, short)
 
 
 def short(name: str, most: int = 48) -> str:

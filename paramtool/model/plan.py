@@ -107,8 +107,13 @@ class Target:
 
     def cast(self, dtype: DType) -> Target:
         """The same, its copies cast to another type."""
-        copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in self.copies)
-        return replace(self, dtype=dtype, copies=copies)
+        return self.called(self.name, dtype)
+
+    def called(self, name: str, dtype: DType | None = None) -> Target:
+        """The same under another name, its copies cast to another type if one is given."""
+        dtype = dtype or self.dtype
+        copies = (replace(one, destination=replace(one.destination, storage=name, dtype=dtype)) for one in self.copies)
+        return replace(self, name=name, dtype=dtype, copies=tuple(copies))
 
 
 def whole(name: str, view: View) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from paramtool.errors import PlanError
+from paramtool.errors import PlanError, leading
 from paramtool.model.alias import Alias
 from paramtool.model.plan import Copy, Plan, Target, whole
 from paramtool.model.view import contiguous
@@ -41,8 +41,7 @@ def separate(plan: Plan, links: bool = False) -> Plan:
 def _alone(one: Alias, owner: Target, is_whole: bool) -> Target:
     """What stores one name alone."""
     if is_whole:
-        copies = tuple(replace(copy, destination=replace(copy.destination, storage=one.name)) for copy in owner.copies)
-        return replace(owner, name=one.name, copies=copies)
+        return owner.called(one.name)
     if isinstance(one.source.storage, int):
         destination = contiguous(one.name, one.window.dtype, one.window.shape)
         return Target(one.name, one.window.dtype, one.window.shape, (Copy(destination, ((1, one.source),)),))
@@ -61,4 +60,4 @@ def parted(plan: Plan, apart: Plan) -> Iterator[str]:
         together.setdefault(one.alias_set, []).append(name)
     for names in together.values():
         if len({apart.names[name].owner for name in names if name in apart.names}) > 1:
-            yield " and ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            yield leading(names, show=repr, between=" and ")

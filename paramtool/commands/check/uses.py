@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from paramtool.commands.check.policy import Allowance, Policy
-from paramtool.errors import plural, some
+from paramtool.errors import leading, plural, some
 from paramtool.model.finding import NOTE, OFF, FileLine, Finding
 from paramtool.model.rule_ids import BY_ID, BY_NAME
 
@@ -73,8 +73,7 @@ class PolicyUses:
                 yield Finding(name, message, id=kind.id, severity=severity, place=place)
             return
         lines = [str(place.line) for place, _ in said]
-        more = f" and {len(lines) - MAX_LINES} more" if len(lines) > MAX_LINES else ""
-        where = f"{'line' if len(lines) == 1 else 'lines'} {', '.join(lines[:MAX_LINES])}{more}"
+        where = f"{'line' if len(lines) == 1 else 'lines'} {leading(lines, MAX_LINES)}"
         one, many, what = PARTLY[name]
         message = f"{plural(len(said), one, many)} {what}: {where}"
         yield Finding(name, message, id=kind.id, severity=NOTE, place=said[0][0])

@@ -47,19 +47,11 @@ def calculated(one: Proposal, made_of: Source, there: View, source: Source) -> s
     if one.target.dtype == there.dtype or not may_be_cast(one.target.view, there):
         return ""
     types = f"{one.target.dtype.name} and cast to {there.dtype.name}"
-    if is_calculated(_in_type(one.target, there), made_of, there, source):
+    if is_calculated(one.target.cast(there.dtype), made_of, there, source):
         return f"explained by {why}, calculated in {types}, {one.how}"
     if _is_sum_of_casts(one.target, made_of, there, source):
         return f"explained by {why}, of {types} first, {one.how}"
     return ""
-
-
-def _in_type(target: Target, there: View) -> Target:
-    """The same target in the type of another tensor: what is calculated is cast last."""
-    dtype, windows = there.dtype, [copy.destination for copy in target.copies]
-    views = [View(view.storage, dtype, view.offset, view.shape, view.strides) for view in windows]
-    copies = (replace(copy, destination=view) for copy, view in zip(target.copies, views, strict=True))
-    return replace(target, dtype=dtype, copies=tuple(copies))
 
 
 def _is_sum_of_casts(target: Target, made_of: Source, there: View, source: Source) -> bool:

@@ -23,7 +23,7 @@ from paramtool.commands.diff.found import (
     types,
 )
 from paramtool.commands.diff.made import MadeByTables
-from paramtool.commands.diff.runs import RunSearch
+from paramtool.commands.diff.runs import RunSearch, as_rows
 from paramtool.commands.diff.settled import Settled
 from paramtool.commands.diff.taken_twice import TakenTwice, by_own_names
 from paramtool.commands.progress import Advance, Progress
@@ -354,9 +354,5 @@ class Search:
                 return None
             if (old.shape[0], old.numel) != (lines.total, lines.total * width):
                 return None
-            olds[number] = Lines(_as_rows(old, width))
-        return Claim(LineWay(Lines(_as_rows(view, width))), olds, one.map.runs, self._memory)
-
-
-def _as_rows(view: View, width: int) -> View:
-    return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))
+            olds[number] = Lines(as_rows(old, width))
+        return Claim(LineWay(Lines(as_rows(view, width))), olds, one.map.runs, self._memory)

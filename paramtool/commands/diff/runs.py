@@ -113,12 +113,13 @@ def _in_rows(one: FoundMap, a: Views, view: View) -> FoundMap:
     if any(prod(a[old].shape[1:]) != width for old in one.olds):
         return one
     whole = Runs(runs.tensor, *(end // width for end in ends))
-    lines = {number: (name, Lines(_rows(old.view, width))) for number, (name, old) in one.lines.items()}
-    way = one.way._replace(lines=Lines(_rows(view, width)))
+    lines = {number: (name, Lines(as_rows(old.view, width))) for number, (name, old) in one.lines.items()}
+    way = one.way._replace(lines=Lines(as_rows(view, width)))
     return one._replace(way=way, map=one.map._replace(runs=whole), lines=lines)
 
 
-def _rows(view: View, width: int) -> View:
+def as_rows(view: View, width: int) -> View:
+    """A tensor without gaps as rows."""
     return View(view.storage, view.dtype, view.offset, (view.numel // width, width), (width, 1))
 
 

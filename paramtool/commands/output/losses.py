@@ -13,7 +13,7 @@ from paramtool.commands.output.sidecar_checks import link_warnings
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path
-from paramtool.errors import UnsafeError, listed, some
+from paramtool.errors import UnsafeError, leading, listed, some
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.model import alias, objects
@@ -82,7 +82,7 @@ def keeping(options: ObjectOptions) -> Keeping:
 def lost_warnings(fitted: Fitted, output: str) -> Iterator[str]:
     """What the output cannot hold and nobody asked to leave out; the first line of a report."""
     if fitted.lost:
-        shown = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
+        shown = leading(fitted.lost, MAX_LOST, between="; ")
         yield f"{output} does not hold {shown}; -o NAME.pt does, and --strict makes this an error"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.commands.output.sidecars import sidecars_of
 from paramtool.commands.progress import Path
+from paramtool.errors import leading
 from paramtool.formats import policy, scan
 from paramtool.formats.files import is_folder
 from paramtool.model.checkpoint import Checkpoint, Unknown
@@ -42,9 +43,7 @@ def warnings(files: Mapping[str, str], allow_class: Sequence[str] = ()) -> Itera
     allowed = policy.checked(allow_class)
     for name, unknown in asked(files).items():
         if bad := policy.unsafe(unknown, allowed):
-            calls = "; ".join(map(policy.format_unknown, bad[:MANY])) + (
-                f"; and {len(bad) - MANY} more" if bad[MANY:] else ""
-            )
+            calls = leading(bad, MANY, policy.format_unknown, "; ")
             yield f"{name!r} is copied, and is unsafe to unpickle: it calls or names {calls}; nothing of it was run"
 
 

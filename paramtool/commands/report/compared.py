@@ -28,7 +28,7 @@ from paramtool.drawing.ribbons import Ribbon, ribbons
 from paramtool.drawing.rows import key
 from paramtool.drawing.strips import heat, shares, stacked
 from paramtool.drawing.wires import wired
-from paramtool.errors import plural
+from paramtool.errors import leading, plural
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, LinePlace, TensorDiff, counts
@@ -183,7 +183,7 @@ def _others(others: Sequence[TensorDiff]) -> Markup:
     """What is the same elsewhere, what only one of the two has, and what could not be decided."""
     columns = (Column("In A", is_name=True), Column("In B", is_name=True), Column("Verdict"), Column("How"))
     made = [
-        (_few(one.a), _few(one.b), WORDS[one.kind], change_words(one) + ("" if one.is_unique else "; not unique"))
+        (leading(one.a), leading(one.b), WORDS[one.kind], change_words(one) + ("" if one.is_unique else "; not unique"))
         for one in others[:MAX_ROWS]
     ]
     cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(others) > MAX_ROWS else ""
@@ -201,17 +201,13 @@ def _others(others: Sequence[TensorDiff]) -> Markup:
 
 def _map(one: MoveFigure) -> Markup:
     more = f", and {one.alike} more that look alike" if one.alike else ""
-    text = f"{_few(one.names)}: {one.how}{more}"
+    text = f"{leading(one.names)}: {one.how}{more}"
     return figure(
         joined((
             tag("p", f"A: {one.a_words}", class_="end"), ribbons(one.above, one.below, one.ribbons, text),
             tag("p", f"B: {one.b_words}", class_="end"),
         )), text, key([(tint, "", name) for tint, name in one.tints]) if one.tints else EMPTY,
     )  # fmt: skip
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # --- Maps between layouts as figures: which rows of A's tensors became which of B's ----------------------------------

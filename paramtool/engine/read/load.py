@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.source import Source
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
@@ -122,9 +122,8 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
 def cannot_allocate(source: Source, part: LoadBuffer) -> FormatError:
     """The error for an alias set that does not fit in memory."""
     names = [name for name, _ in part.windows]
-    what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return FormatError(
-        f"{source.checkpoint.files[0].path}: {what}: cannot allocate {part.nbytes} bytes",
+        f"{source.checkpoint.files[0].path}: {some(names, 1)}: cannot allocate {part.nbytes} bytes",
         hint="the file may be a decompression bomb, or memory is limited; only=... loads a part",
     )
 

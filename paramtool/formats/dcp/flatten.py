@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field, replace
 
-from paramtool.errors import some
+from paramtool.errors import leading, some
 from paramtool.formats.dcp.metadata import Place
 from paramtool.formats.dcp.tree import with_numbers
 from paramtool.formats.torch.write_objects import ATTRIBUTED
@@ -172,9 +172,7 @@ def _name(place: Place) -> str:
 
 
 def _some(places: list[str], quoted: bool = True) -> str:
-    if quoted:
-        return some([place or "(top)" for place in places], MANY)
-    return "; ".join(places[:MANY]) + (f" and {len(places) - MANY} more" if len(places) > MANY else "")
+    return some([place or "(top)" for place in places], MANY) if quoted else leading(places, MANY, between="; ")
 
 
 def _unmarked(node: Node, marks: frozenset[int]) -> Node:

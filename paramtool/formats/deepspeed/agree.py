@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Sequence_
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, plural, some
+from paramtool.errors import FormatError, leading, plural, some
 from paramtool.formats.deepspeed.flat import Fragment, Fragments, Shape, aligned, numel_of, of_runs, of_slices
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.states import ModelStates, OptimizerStates, vector
@@ -61,8 +61,7 @@ def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
 
 
 def _listed(ranks: Sequence_[int]) -> str:
-    more = f" and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else ""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_SHOWN]))}{more}"
+    return f"rank{'s' * (len(ranks) > 1)} {leading(ranks, _SHOWN)}"
 
 
 def check_models(

@@ -10,9 +10,7 @@ from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec, text, word
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, LayerPart
-from paramtool.model.dtype import DType
 from paramtool.model.images import FIRST
-from paramtool.model.plan import Target
 from paramtool.passes.into.layers import Turn
 from paramtool.passes.into.matching import MatchedPair, Unsure, matched
 from paramtool.passes.rnn import stacking
@@ -165,20 +163,12 @@ def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint, turn: Turn | N
         lacking = sorted(made.tensors.keys() ^ other.tensors.keys())
         raise LayoutError(f"{_both(one)}: {lacking[0]!r} is a tensor of only one of them")
     named = {made.tensors[own]: name for own, name in other.tensors.items()}
-    targets = tuple(renamed(target, named[target.name], theirs[named[target.name]].dtype) for target in made.targets)
+    targets = tuple(target.called(named[target.name], theirs[named[target.name]].dtype) for target in made.targets)
     return FilledNetwork(
         one,
         replace(made, source=mine, at=other.at, targets=targets, tensors=dict(other.tensors)),
         tuple(notes),
     )
-
-
-def renamed(target: Target, name: str, dtype: DType) -> Target:
-    """A target under another name, whose elements are written in another dtype."""
-    copies = tuple(
-        replace(copy, destination=replace(copy.destination, storage=name, dtype=dtype)) for copy in target.copies
-    )
-    return Target(name, dtype, target.shape, copies)
 
 
 def _both(one: NetworkPair) -> str:

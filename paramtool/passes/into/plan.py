@@ -447,7 +447,7 @@ class _Planning:
             found[place] = target
             return
         other = found[place]
-        same = network_pass.renamed(target, other.name, other.dtype)
+        same = target.called(other.name, other.dtype)
         if same.copies != other.copies:
             self.wrong.append(
                 f"{other.name!r} and {target.name!r} are one tensor of the model, and would get different values"

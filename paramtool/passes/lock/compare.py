@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from paramtool.errors import plural, some
+from paramtool.errors import leading, plural, some
 from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
@@ -84,9 +84,8 @@ class _Judge:
             pairs = list(self._renames())
             count = plural(len(pairs), "tensor")
             same = "types and shapes" if self.locked.is_headers_only else "types, shapes and bytes"
-            shown = ", ".join(f"{old!r} is {new!r}" for old, new in pairs[:MANY])
-            more = f" and {len(pairs) - MANY} more" if len(pairs) > MANY else ""
-            message = f"{count} under other names, with the same {same}: {shown}{more}"
+            shown = leading(pairs, MANY, lambda pair: f"{pair[0]!r} is {pair[1]!r}")
+            message = f"{count} under other names, with the same {same}: {shown}"
             yield self.find("renamed", self.locked.lines.get("content", 0), message)
         else:
             yield from self._by_name()

@@ -133,7 +133,7 @@ class StateTree(Joining):
         for k, (_, one) in enumerate(entries):
             for slot, value in one.slots if one is not None else ():
                 assert isinstance(value, Target)
-                self.done.targets.append(_renamed(value, new.made[k, slot]))
+                self.done.targets.append(value.called(new.made[k, slot]))
         pairs = ((name.removeprefix(f"{self.state.at}/"), TensorRef(name)) for name in new.order)
         self.done.node = objects.Mapping("dict", tuple(pairs))
         names: dict[EntryKey, str] = {k: self.called(key, one) for k, (key, one) in enumerate(entries)}
@@ -162,7 +162,7 @@ class StateTree(Joining):
         for called, value in one.slots:
             assert isinstance(value, Target)
             name = SEPARATOR.join((base, called, *path))
-            self.done.targets.append(_renamed(value, name))
+            self.done.targets.append(value.called(name))
             yield called, name
 
     def new_key(self, key: EntryKey, name: str, number: int, renumbers: bool) -> EntryKey:
@@ -232,7 +232,7 @@ class StateTree(Joining):
         for slot, value in one.slots:
             if isinstance(value, Target):
                 name = f"{self.path(key)}.{slot}" if slot else self.path(key)
-                self.done.targets.append(_renamed(value, name))
+                self.done.targets.append(value.called(name))
                 if not slot:
                     return TensorRef(name)
                 value = TensorRef(name)
@@ -244,11 +244,6 @@ class StateTree(Joining):
                 items.append((slot, value))
         items = [(key, objects.Mapping("dict", tuple(wrapped)) if value is EMPTY else value) for key, value in items]
         return objects.Mapping("dict", tuple(items))
-
-
-def _renamed(target: Target, name: str) -> Target:
-    copies = (replace(copy, destination=replace(copy.destination, storage=name)) for copy in target.copies)
-    return replace(target, name=name, copies=tuple(copies))
 
 
 # --- The state of L-BFGS: vectors over all parameters in order, kept once, under the first one -----------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.errors import LayoutError, PlanError, listed, plural, some
+from paramtool.errors import LayoutError, PlanError, leading, listed, plural, some
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
@@ -322,8 +322,7 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
             + (f" (windows of one buffer in {buffers[at]}'s order)" if (at := one.source.at) in buffers else "")
             for one in there
         ]
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        yield f"already in the wanted layout, and left unchanged: {', '.join(names[:8])}{more}"
+        yield f"already in the wanted layout, and left unchanged: {leading(names, 8)}"
 
 
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: StoredOnce, whole: AliasGraph) -> Iterator[str]:

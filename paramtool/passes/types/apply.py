@@ -340,16 +340,10 @@ def _apart(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
             first = next((name for name in moving if names[name].window == target.view), None)
             if dtype == stays or sets & rest or first is None:
                 continue
-            targets.append(_renamed(target, first))
+            targets.append(target.called(first))
             for name in moving:
                 names[name] = _moved(names[name], first, names[first].alias_set)
     return replace(plan, targets=tuple(targets), names=names)
-
-
-def _renamed(target: Target, name: str) -> Target:
-    """The same tensor under another name."""
-    copies = tuple(replace(copy, destination=replace(copy.destination, storage=name)) for copy in target.copies)
-    return replace(target, name=name, copies=copies)
 
 
 def _moved(one: Alias, owner: str, own_set: str) -> Alias:
