@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import click
 
 from paramtool.cli import _completion, _render
+from paramtool.cli._display import adding
 from paramtool.cli._text import Size, size
 from paramtool.commands.progress import MEMORY_NBYTES
 from paramtool.model import inflating
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> None:
@@ -32,11 +30,8 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def allowing(command: F) -> F:
-    """Add the options; the command gets `allow_class` and `allow_unknown`, and what it reads keeps to the limit."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+allowing = adding(OPTIONS)
+"""Add the options; the command gets `allow_class` and `allow_unknown`, and what it reads keeps to the limit."""
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")

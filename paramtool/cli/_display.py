@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO, TypeVar
 
 import click
@@ -52,11 +52,19 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def options(command: F) -> F:
-    """Add the options; they change `current`, and the command does not see them."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+def adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    """What adds options to a command, in their order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+options = adding(OPTIONS)
+"""Add the options; they change `current`, and the command does not see them."""
 
 
 def most(number: int) -> int:

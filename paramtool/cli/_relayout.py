@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout import Relayouted
 
-F = TypeVar("F", bound=Callable[..., Any])
 EPILOG = (
     "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, "
     "6 the format cannot hold it, 7 output."
@@ -79,11 +78,8 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def shared_options(command: F) -> F:
-    """Add the flags that all three commands have."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+shared_options = _display.adding(OPTIONS)
+"""Add the flags that all three commands have."""
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
