@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paramtool.commands.diff.networks import of_networks
 from paramtool.commands.diff.settled import may_be_cast
 from paramtool.commands.diff.tables import Proposal
+from paramtool.engine.compare.cast_verdicts import cast_raw
 from paramtool.engine.compare.shifted import shift_between
 from paramtool.engine.compare.sides import Sides, is_number
 from paramtool.engine.read.source import Source
@@ -45,9 +46,36 @@ def calculated(one: Proposal, made_of: Source, there: View, source: Source) -> s
         return f"explained by {why}, {one.how}"
     if one.target.dtype == there.dtype or not may_be_cast(one.target.view, there):
         return ""
-    if not is_calculated(one.target.cast(there.dtype), made_of, there, source):
-        return ""
-    return f"explained by {why}, calculated in {one.target.dtype.name} and cast to {there.dtype.name}, {one.how}"
+    types = f"{one.target.dtype.name} and cast to {there.dtype.name}"
+    if is_calculated(one.target.cast(there.dtype), made_of, there, source):
+        return f"explained by {why}, calculated in {types}, {one.how}"
+    if _is_sum_of_casts(one.target, made_of, there, source):
+        return f"explained by {why}, of {types} first, {one.how}"
+    return ""
+
+
+def _is_sum_of_casts(target: Target, made_of: Source, there: View, source: Source) -> bool:
+    """Whether a tensor is the sum of others that were cast to its type first, in that type."""
+    import numpy as np
+
+    from paramtool.engine.read.elements import number_type
+
+    if target.nbytes > MAX_CALCULATED_NBYTES or there.shape != target.shape or not there.is_contiguous:
+        return False
+    kind = np.dtype(number_type(there.dtype))
+    made = source.array(there).all().view(kind).reshape(-1)
+    for copy in target.copies:
+        here, total = copy.destination, kind.type(copy.shift)
+        with np.errstate(all="ignore"):
+            for sign, term in copy.terms:
+                made_of.prove(int(term.storage))
+                part = cast_raw(made_of.array(term).all(), term.dtype, there.dtype)
+                total = total + (np.negative(part) if sign < 0 else part)
+        steps = [stride * kind.itemsize for stride in here.strides]
+        window = np.lib.stride_tricks.as_strided(made[here.offset :], here.shape, steps)
+        if np.broadcast_to(total, here.shape).tobytes() != window.tobytes():
+            return False
+    return True
 
 
 def is_calculated(target: Target, made_of: Source, there: View, source: Source) -> bool:
