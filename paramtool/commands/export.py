@@ -23,7 +23,8 @@ from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
-from paramtool.commands.output.writers import SAFETENSORS
+from paramtool.commands.output.writer import Keeping
+from paramtool.commands.output.writers import SAFETENSORS, TORCH
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
@@ -45,6 +46,7 @@ from paramtool.model.view import View
 from paramtool.passes import renaming, select, suggest
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, versions_of
 from paramtool.passes.renaming import RenamingRule
 
 
@@ -220,6 +222,14 @@ def _prepared(
         where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
+    versions, lost = versions_of(part.checkpoint.objects, options.prefix), tuple(lost_versions(part.checkpoint.objects))
+    are_own = all(part.old.get(new, f"{options.prefix}{new}") == f"{options.prefix}{new}" for new in entries)
+    if versions is not None and where.writer is TORCH and are_own:
+        tensors = tuple((name, objects.TensorRef(name)) for name in plan.order)
+        attributes = objects.Mapping("dict", ((ATTRIBUTE, versions),))
+        tree = objects.Mapping("collections.OrderedDict", tensors, attributes)
+        fitted = where.writer.fit(replace(plan, objects=tree), chosen, Keeping(skip=True))
+        plan, lost = fitted.plan, fitted.left_out
     outputs = laid_out(plan, where, options.align)
     report = Exported(
         input=os.fspath(path) if where.is_alone else found.path,
@@ -231,7 +241,7 @@ def _prepared(
         like_section=wanted.section,
         renamed={new: part.old[new] for new in plan.order if part.old.get(new, new) != new},
         tied=part.tied,
-        left_out=(*_objects_left(part.checkpoint), *part.left_out, *where.sidecars.left),
+        left_out=(*_objects_left(part.checkpoint), *lost, *part.left_out, *where.sidecars.left),
         sidecars=tuple(where.sidecars.files),
         warnings=(
             *told,

@@ -10,9 +10,31 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paramtool.model.objects import Mapping, Node, map_children, walk
+from paramtool.passes.select import bare
 
 ATTRIBUTE = "_metadata"
 DICTS = ("dict", "collections.OrderedDict")
+
+
+def versions_of(tree: Node, prefix: str = "", *, is_compiled: bool = False) -> Node | None:
+    """The versions of modules in a state dict, by the names of those under a prefix; None where it has none.
+
+    `is_compiled` takes what torch.compile puts into names off them.
+    """
+    attributes = tree.attributes if isinstance(tree, Mapping) else None
+    found = dict(attributes.items).get(ATTRIBUTE) if isinstance(attributes, Mapping) else None
+    if not isinstance(found, Mapping) or not (prefix or is_compiled):
+        return found
+    names = ((f"{key!s}." if key else "", child) for key, child in found.items)
+    cut = ((name.removeprefix(prefix), child) for name, child in names if name.startswith(prefix))
+    bares = ((bare(name) if is_compiled else name, child) for name, child in cut)
+    return replace(found, items=tuple((name.removesuffix("."), child) for name, child in bares))
+
+
+def lost_versions(tree: Node) -> Iterator[str]:
+    """What an output without objects does not say of modules, for people."""
+    if any(_versions(tree)):
+        yield f"the versions of modules ({ATTRIBUTE!r}), by which load_state_dict knows older tensors"
 
 
 def without_versions(node: Node) -> Node:

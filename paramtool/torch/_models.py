@@ -27,6 +27,7 @@ from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.compat.check import Verdict
 from paramtool.passes.compat.wanted import Wanted, wanted_by
+from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import Asking, Held, ask, held_of, is_extra_state, judged
 from paramtool.torch._live import described, is_plain, refuse_unfit, tensors_of
 from paramtool.torch._protocol import Watch, state_of
@@ -233,7 +234,7 @@ def _refuse(
             f"`paramtool {' '.join(words)} out{'' if is_folder(path) else '.safetensors'}` writes what the model loads"
         )
 
-    message = hint = ""
+    message, hint, of_ranks = "", "", ranks_hint(held.section)
     clashes = [(one.name, f"has shape {list(one.found)}", str(list(one.wanted))) for one in verdict.shapes]
     clashes += [(one.name, f"is {one.found}", one.wanted) for one in verdict.types]
     if wrong := [
@@ -243,8 +244,9 @@ def _refuse(
         count = plural(len(wrong), "tensor does", "tensors do")
         message = listed(f"{where}: {count} not fit the model:", wrong)
     elif asked.strange:
+        why = "do not fit the model" if of_ranks else "of the model would have to be made by code"
         message = listed(
-            f"{where}: {plural(len(asked.strange), 'entry', 'entries')} of the model would have to be made by code:",
+            f"{where}: {plural(len(asked.strange), 'entry', 'entries')} {why}:",
             [f"{name!r} is {what}" for name, what in asked.strange.items()],
         )
         hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"
@@ -253,6 +255,8 @@ def _refuse(
         texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
         message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
         hint = verdict.advice or "strict=False loads what fits"
+    if message and of_ranks:
+        raise ModelError(message, hint=of_ranks)
     if message:
         # no command changes types, or leaves out names
         found = loads_after(held.as_it_is, both_wanted(model, own)) if verdict.lacks or verdict.shapes else ""

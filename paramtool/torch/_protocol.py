@@ -26,7 +26,7 @@ from paramtool.formats.pickle.numpy_values import SPELLINGS
 from paramtool.formats.torch.write import pickled
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
-from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable
+from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
 from paramtool.model.objects import Node, TensorRef
 from paramtool.passes.compat.wanted import kind_of
 from paramtool.torch._live import is_plain
@@ -108,7 +108,7 @@ def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any
     if value.kind in ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"):
         return make.sparse_compressed_tensor(*parts, facts["shape"], layout=getattr(torch, value.kind))
     if value.kind != "quantised":
-        raise ValueError(f"a tensor of {value.kind}")
+        raise ValueError(kind_of(value) if SHARDED in facts else f"a tensor of {value.kind}")
     if "scale" in facts:
         return make._make_per_tensor_quantized_tensor(*parts, facts["scale"], facts["zero_point"])
     return make._make_per_channel_quantized_tensor(*parts, facts["axis"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn.utils import parametrizations
 
 import paramtool
 import paramtool.torch
-from paramtool.errors import ModelError
+from paramtool.errors import ModelError, PlanError
 from tests.laws import protocols
 
 FIELD = Path(__file__).parents[2].parent / "shared/findings/field"
@@ -165,3 +166,33 @@ def test_no_page_of_the_file_stays(tmp_path: Path) -> None:
     paramtool.torch.load_model(target, path)
     path.write_bytes(b"\0" * path.stat().st_size)
     assert torch.equal(target.table, source.table) and torch.equal(target.scale, source.scale)
+
+
+class OfRanks(nn.Module):
+    """The model of rank-files, with code of its own for loading or without."""
+
+    def __init__(self, has_hook: bool) -> None:
+        super().__init__()
+        self.emb, self.l1, self.l2 = nn.Embedding(11, 8), nn.Linear(8, 7), nn.Linear(7, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.emb.weight
+        if has_hook:
+            self.register_load_state_dict_post_hook(lambda *rest: None)
+
+
+@pytest.mark.parametrize("has_hook", [False, True])
+@pytest.mark.parametrize("name", ["verl/model", "sharded"])
+def test_the_file_of_one_rank(name: str, has_hook: bool, tmp_path: Path) -> None:
+    """It is told as a part, with the folder to name, in the words of `convert`; the folder loads."""
+    path = found(f"rank-files/{name}_world_size_2_rank_0.pt")
+    with pytest.raises(ModelError, match=r"'l1.weight'.* is one rank's part of it") as loading:
+        paramtool.torch.load_model(OfRanks(has_hook), path)
+    for command in (paramtool.convert, partial(paramtool.export, all_names=True)):
+        with pytest.raises(PlanError, match=r"'l1.weight': one rank's part of it") as writing:
+            command(path, tmp_path / "m.safetensors")
+        assert writing.value.hint == loading.value.hint == f"name the folder with the files of all ranks: {path.parent}"
+    for rank in (0, 1):
+        shutil.copy(str(path).replace("rank_0", f"rank_{rank}"), tmp_path)
+    paramtool.torch.load_model(model := OfRanks(has_hook), tmp_path)
+    truth = torch.load(found("rank-files/verl/full_truth.pt"))
+    assert all(torch.equal(one, truth[name]) for name, one in model.state_dict().items())

@@ -19,6 +19,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
+from paramtool.passes.module_versions import lost_versions
 from paramtool.passes.separate import parted, separate
 
 
@@ -124,6 +125,7 @@ class Writer:
             if described := [f"{module.at or '(top)'} ({module.layout})" for module in plan.modules]:
                 layouts = f"which layout networks have: {some(described, MANY)}"
                 unsaid.append(f"{layouts}; reading them again may need --from and --spec")
+            unsaid += lost_versions(plan.objects)
             made = replace(made, metadata={}, index_metadata={}, modules=plan.modules if self.is_graph else ())
         if lost and keeping.strict:
             hint = "-o NAME.pt holds them; without --strict they are left out and named"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable, Value
+from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
 
@@ -44,8 +44,8 @@ def _without_window(name: str, value: Value) -> Wanted:
             return Wanted(name, contiguous(name, dtype, shape))
         case Compound(kind, parts) if kind in PENDING:
             return Wanted(name, contiguous(name, parts["data"].dtype, parts["data"].shape))
-        case Compound(kind):
-            return Wanted(name, kind=kind)
+        case Compound():
+            return Wanted(name, kind=kind_of(value))
     return Wanted(name)
 
 
@@ -59,8 +59,8 @@ def plain_window(value: Value) -> View | None:
 def kind_of(value: Value) -> str:
     """The kind of a tensor that is not a plain window, for people."""
     match value:
-        case Compound(kind=kind):
-            return kind
+        case Compound(kind=kind, facts=facts):
+            return "one rank's part of it" if SHARDED in facts else kind
         case NoData(why=why):
             return f"without data ({why})"
         case Unreadable(needs=needs):

@@ -15,7 +15,7 @@ from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import SHARDED, Checkpoint, Entry, NoData, Unreadable, Value, pending
 from paramtool.model.plan import Plan, Target, resolved, whole
 from paramtool.model.view import View, contiguous
-from paramtool.passes.compat.wanted import plain_window
+from paramtool.passes.compat.wanted import kind_of, plain_window
 from paramtool.passes.select import keeps_weights
 
 
@@ -29,12 +29,11 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
         path, count = checkpoint.files[0].path, plural(len(refused), "tensor")
-        if any(SHARDED in getattr(entry.value, "facts", ()) for entry in checkpoint.entries.values()):
-            hint = f"name the folder with the files of all ranks: {quote(os.path.dirname(path) or os.curdir)}"
-        else:
-            kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
-            hint = "`convert --skip-unsupported` leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
-        raise PlanError(listed(f"{path}: {count} cannot be stored in the output:", refused), hint=hint)
+        kept = {name for name, entry in checkpoint.entries.items() if not _refusal(name, entry.value)}
+        hint = "`convert --skip-unsupported` leaves them out" if is_rest or keeps_weights(checkpoint, kept) else ""
+        raise PlanError(
+            listed(f"{path}: {count} cannot be stored in the output:", refused), hint=ranks_hint(checkpoint) or hint
+        )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
@@ -54,6 +53,14 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         index_metadata=dict(checkpoint.index_metadata),
         modules=checkpoint.modules,
     )
+
+
+def ranks_hint(checkpoint: Checkpoint) -> str:
+    """What to name in place of the file of one rank; empty where a checkpoint holds whole tensors alone."""
+    if any(SHARDED in getattr(entry.value, "facts", ()) for entry in checkpoint.entries.values()):
+        folder = os.path.dirname(checkpoint.files[0].path) or os.curdir
+        return f"name the folder with the files of all ranks: {quote(folder)}"
+    return ""
 
 
 def _carried_out(checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[tuple[str, Alias]]:
@@ -80,7 +87,8 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
     refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
     if refused:
         count = plural(len(refused), "tensor")
-        raise PlanError(listed(f"{checkpoint.files[0].path}: {count} cannot be stored as plain tensors:", refused))
+        head = f"{checkpoint.files[0].path}: {count} cannot be stored as plain tensors:"
+        raise PlanError(listed(head, refused), hint=ranks_hint(checkpoint))
     entries = {name: checkpoint.entries[name] for name in names}
     return Plan(
         tuple(_plain_target(name, entry) for name, entry in entries.items()),
@@ -105,6 +113,5 @@ def _refusal(name: str, value: Value) -> str:
         return f"{name!r}: {value.why} tensor, the file holds no data for it"
     if isinstance(value, Unreadable):
         return f"{name!r}: cannot be read without running {value.needs}, which paramtool never does"
-    if SHARDED in value.facts:
-        return f"{name!r}: one rank's part of it"
-    return f"{name!r}: {value.kind} tensor of {', '.join(value.parts)}"
+    more = "" if SHARDED in value.facts else f" tensor of {', '.join(value.parts)}"
+    return f"{name!r}: {kind_of(value)}{more}"

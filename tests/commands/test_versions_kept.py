@@ -1,0 +1,75 @@
+"""The versions of modules in a state dict, `_metadata`: whatever a command writes holds them, or its report names them.
+
+torch's modules read them, to know the order and the names that an older version had; a loss would change values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramtool
+import paramtool.torch
+from paramtool.passes.module_versions import versions_of
+
+NAMES = ["m.pt", "m.safetensors", "m.npz", "m.h5", "m.params", "m.msgpack", "m.ckpt", "folder", "dcp"]
+MORE: dict[str, dict[str, Any]] = {"folder": {"max_shard_size": 100}, "dcp": {"format": "dcp"}}
+
+
+class Transposed(nn.Module):
+    """The other way round since version 2."""
+
+    _version = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.lin = nn.Parameter(torch.randn(3, 3)), nn.Linear(3, 2)
+
+    def _load_from_state_dict(self, state: Any, prefix: str, versions: Any, *rest: Any) -> None:
+        if versions.get("version", 1) < 2:
+            state[f"{prefix}w"] = state[f"{prefix}w"].t()
+        super()._load_from_state_dict(state, prefix, versions, *rest)
+
+
+WRITING: dict[str, Callable[..., Any]] = {
+    "export": lambda *args, **more: paramtool.export(*args, all_names=True, **more),
+    "export a prefix": lambda *args, **more: paramtool.export(*args, all_names=True, prefix="lin.", **more),
+    "export other names": lambda *args, **more: paramtool.export(*args, all_names=True, rename=["w=u"], **more),
+    "convert": paramtool.convert,
+    "convert to a type": lambda *args, **more: paramtool.convert(*args, dtype="float16", **more),
+    "dedup": paramtool.dedup,
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", WRITING)
+def test_kept_or_named(command: str, name: str, nested: bool, tmp_path: Path) -> None:
+    model = Transposed()
+    state = model.state_dict()
+    torch.save({"model": state, "epoch": 3} if nested else state, source := tmp_path / "source.pt")
+    options = {**MORE.get(name, {}), **({"only": "model"} if nested else {})}
+    try:
+        report = WRITING[command](source, tmp_path / name, **options)
+    except (paramtool.errors.UsageError, paramtool.errors.PlanError, TypeError) as error:
+        pytest.skip(f"is not written: {error}")
+    found = versions_of(paramtool.read(report.output).objects)
+    if found is None:
+        assert any("'_metadata'" in text or "attributes" in text for text in report.left_out)
+    else:
+        assert not any("_metadata" in text for text in report.left_out)
+        if "w" in paramtool.read(report.output).entries and "type" not in command:
+            loaded = Transposed()
+            paramtool.torch.load_model(loaded, report.output)
+            assert torch.equal(loaded.w, model.w)
+
+
+def test_a_whole_training_loses_them_by_name(tmp_path: Path) -> None:
+    """Its sections become one list of names, of which none is a module's."""
+    torch.save({"model": Transposed().state_dict()}, source := tmp_path / "m.pt")
+    assert any("'_metadata'" in one for one in paramtool.export(source, tmp_path / "o.pt", all_names=True).left_out)
