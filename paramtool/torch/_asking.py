@@ -132,16 +132,15 @@ class Asking:
         return self.own and self.answer is None
 
 
-def ask(model: nn.Module, tensors: Tensors, held: Held) -> Asking:
+def ask(model: nn.Module, tensors: Tensors, held: Held, source: Source) -> Asking:
     """Whether a model has code of its own for loading, and what that makes of a file."""
     part = held.part
     present = replace(part, entries={name: entry for name, entry in part.entries.items() if name in tensors})
     if not has_own_code(model, tensors):
         return Asking(False, None, present, _types(tensors, present, ()), frozenset(held.stored().entries), {})
-    with Source(part) as source:
-        stored = held.stored()
-        state, unmade = state_of(source, stored, held.things, held.versions, frozenset(stored.entries))
-        answer = tried(model, tensors, state)
+    stored = held.stored()
+    state, unmade = state_of(source, stored, held.things, held.versions, frozenset(stored.entries))
+    answer = tried(model, tensors, state)
     names = {*tensors}
     with suppress(Exception):  # whatever a module's code needs for it
         names.update(model.state_dict())

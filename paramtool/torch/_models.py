@@ -119,24 +119,24 @@ def load_model(
     refuse_unfit(where, model, tensors)
     check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
     held = held_of(model, tensors, whole, only, prefix)
-    asked = ask(model, tensors, held)
-    new = renewed(tensors, asked.types, assign=assign, device=device, dtype=dtype)
-    wanted = wanted_by(described({**tensors, **new}))
-    verdict, questions = judged(wanted, held, whole, asked)
-    if pinned is not None and not pinned.content_only:
-        _refuse_untied(where, pinned, held.part, wanted)
-    _refuse(path, whole, strict, model=model, held=held, asked=asked, verdict=verdict)
-    for question in questions:
-        if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
-            raise ModelError(
-                f"{where}: the model ties {question.name!r} and {question.other!r}, and {made_of[0]!r} is not in the "
-                "file: transformers makes it of others; whether the two are equal cannot be told before loading",
-                hint="from_pretrained opens it; or save it again without the tie",
-            )
     with Source(held.part) as source, torch.no_grad():
-        for storage in {view.storage for one in (held.stored(), held.named.sources) for _, view in one.windows()}:
-            source.prove_later(int(storage))
-        source.settle()
+        filled = held.stored({name for name, tensor in tensors.items() if not tensor.is_meta})
+        for storage in {view.storage for one in (filled, held.named.sources) for _, view in one.windows()}:
+            source.prove_later(int(storage))  # beside what is judged
+        asked = ask(model, tensors, held, source)
+        new = renewed(tensors, asked.types, assign=assign, device=device, dtype=dtype)
+        wanted = wanted_by(described({**tensors, **new}))
+        verdict, questions = judged(wanted, held, whole, asked)
+        if pinned is not None and not pinned.content_only:
+            _refuse_untied(where, pinned, held.part, wanted)
+        _refuse(path, whole, strict, model=model, held=held, asked=asked, verdict=verdict)
+        for question in questions:
+            if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
+                raise ModelError(
+                    f"{where}: the model ties {question.name!r} and {question.other!r}, and {made_of[0]!r} is not in "
+                    "the file: transformers makes it of others, so whether the two are equal cannot be told before",
+                    hint="from_pretrained opens it; or save it again without the tie",
+                )
         for apart in answered(source, questions):
             measured = f" ({difference})" if (difference := format_difference(apart.difference)) else ""
             raise TieError(
@@ -146,8 +146,11 @@ def load_model(
             )
 
         # torch puts the values in
-        things = held.things if asked.own else {}
-        state, _ = state_of(source, held.stored(None if asked.own else tensors), things, held.versions, asked.lent)
+        if asked.own:
+            state, _ = state_of(source, held.stored(), held.things, held.versions, asked.lent)
+        else:
+            into = {name: one for name, one in new.items() if tensors[name].is_meta}
+            state, _ = state_of(source, held.stored(tensors), {}, held.versions, asked.lent, into)
         old = {name: tensors[name] for name in new} if asked.own else {}
         for name in [name for name in verdict.lacks if name in new and not asked.is_unknown]:
             if tensors[name].is_meta:

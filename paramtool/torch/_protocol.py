@@ -64,16 +64,18 @@ def inside(things: Mapping[str, Node]) -> set[str]:
 
 
 def state_of(
-    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str]
-) -> tuple[State, dict[str, str]]:
+    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str],
+    into: Mapping[str, torch.Tensor] = {},
+) -> tuple[State, dict[str, str]]:  # fmt: skip
     """The state dict of a part of a file, without what only code of others could make: {its name: what that is}.
 
-    `things` are what the file holds beside tensors; `lent` as of `batches`.
+    `things` are what the file holds beside tensors; `lent` and `into` as of `batches`.
     """
     found: dict[str, Any] = {}
     strange: dict[str, str] = {}
-    for batch in batches(source, part, "cpu", lent):
+    for batch in batches(source, part, "cpu", lent, into):
         found |= batch
+    source.settle()
     for name, entry in part.entries.items():
         if isinstance(entry.value, (NoData, Unreadable)):
             strange[name] = kind_of(entry.value)
@@ -82,7 +84,7 @@ def state_of(
                 found[name] = _whole(name, entry.value, found)
             except ValueError as error:
                 strange[name] = str(error)
-        if name in found:
+        if name in found and found[name] is not into.get(name):
             trains = bool(entry.requires_grad) and (found[name].is_floating_point() or found[name].is_complex())
             is_parameter = entry.kind == "parameter"
             found[name] = nn.Parameter(found[name], trains) if is_parameter else found[name].requires_grad_(trains)

@@ -11,6 +11,7 @@ from paramtool.commands import variants as variants_command
 from paramtool.commands.asked import Asked
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import Variant
+from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes.compat.check import TypeClash, Verdict
@@ -55,7 +56,8 @@ def _asked(model: nn.Module) -> Asked:
     def judge(part: Checkpoint, whole: Checkpoint) -> tuple[Verdict, tuple[TieQuestion, ...]]:
         held = held_of(model, tensors, part, None, "")
         held = replace(held, named=RenamedCheckpoint(held.as_it_is, {}, replace(held.as_it_is, entries={})))
-        asked = ask(model, tensors, held)
+        with Source(held.part) as source:
+            asked = ask(model, tensors, held, source)
         verdict, questions = judged(own, held, whole, asked)
         if asked.is_unknown:
             why = f"only loading shows what the code of {label} makes of these names"
