@@ -23,7 +23,6 @@ from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
-from paramtool.commands.output.writer import Keeping
 from paramtool.commands.output.writers import SAFETENSORS, TORCH
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
@@ -222,14 +221,14 @@ def _prepared(
         where = where._replace(sidecars=without_state(where.sidecars))
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
-    versions, lost = versions_of(part.checkpoint.objects, options.prefix), tuple(lost_versions(part.checkpoint.objects))
-    are_own = all(part.old.get(new, f"{options.prefix}{new}") == f"{options.prefix}{new}" for new in entries)
+    tree = part.checkpoint.objects
+    versions, lost = versions_of(tree, options.prefix), tuple(lost_versions(tree))
+    are_own = all(old == f"{options.prefix}{new}" for new, old in part.old.items())
     if versions is not None and where.writer is TORCH and are_own:
         tensors = tuple((name, objects.TensorRef(name)) for name in plan.order)
         attributes = objects.Mapping("dict", ((ATTRIBUTE, versions),))
         tree = objects.Mapping("collections.OrderedDict", tensors, attributes)
-        fitted = where.writer.fit(replace(plan, objects=tree), chosen, Keeping(skip=True))
-        plan, lost = fitted.plan, fitted.left_out
+        plan, lost = replace(plan, objects=tree), ()
     outputs = laid_out(plan, where, options.align)
     report = Exported(
         input=os.fspath(path) if where.is_alone else found.path,

@@ -6,29 +6,26 @@ Programs that make a plain dict of it, or rename its keys, lose the versions or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from paramtool.model.objects import Mapping, Node, map_children, walk
-from paramtool.passes.select import bare
 
 ATTRIBUTE = "_metadata"
 DICTS = ("dict", "collections.OrderedDict")
 
 
-def versions_of(tree: Node, prefix: str = "", *, is_compiled: bool = False) -> Node | None:
-    """The versions of modules in a state dict, by the names of those under a prefix; None where it has none.
+def versions_of(tree: Node, prefix: str = "", short: Callable[[str], str] = str) -> Node | None:
+    """The versions of modules in a state dict, by the names of those under a prefix, which `short` makes shorter.
 
-    `is_compiled` takes what torch.compile puts into names off them.
+    None where it has none.
     """
     attributes = tree.attributes if isinstance(tree, Mapping) else None
     found = dict(attributes.items).get(ATTRIBUTE) if isinstance(attributes, Mapping) else None
-    if not isinstance(found, Mapping) or not (prefix or is_compiled):
+    if not isinstance(found, Mapping):
         return found
-    names = ((f"{key!s}." if key else "", child) for key, child in found.items)
-    cut = ((name.removeprefix(prefix), child) for name, child in names if name.startswith(prefix))
-    bares = ((bare(name) if is_compiled else name, child) for name, child in cut)
-    return replace(found, items=tuple((name.removesuffix("."), child) for name, child in bares))
+    names = ((f"{key!s}." if key else "", child) for key, child in found.items if f"{key!s}.".startswith(prefix))
+    return replace(found, items=tuple((short(name.removeprefix(prefix)).removesuffix("."), one) for name, one in names))
 
 
 def lost_versions(tree: Node) -> Iterator[str]:

@@ -13,22 +13,21 @@ from paramtool.engine.read.source import Source
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, map_tensors, subtree, tensor_names
-from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes import select
 from paramtool.passes.compat.check import TypeClash, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted, plain_window
+from paramtool.passes.module_versions import versions_of
 from paramtool.torch._protocol import (
-    EXTRA_STATE,
     Answer,
     has_own_code,
     inside,
+    is_extra_state,
     objects_in,
     state_of,
     tried,
-    versions_in,
 )
-from paramtool.torch._saved_names import RenamedCheckpoint, renamed
+from paramtool.torch._saved_names import RenamedCheckpoint, renamed, unchanged
 from paramtool.torch.tensors import torch_type
 
 Tensors = Mapping[str, torch.Tensor]
@@ -64,11 +63,6 @@ class Held:
         return replace(self.part, entries=kept)
 
 
-def is_extra_state(name: str) -> bool:
-    """Whether a name is of what a module's `get_extra_state` gave."""
-    return name.rpartition(".")[2] == EXTRA_STATE
-
-
 def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | None, prefix: str) -> Held:
     """What of a checkpoint is a model's: a section, the names under a prefix, without what torch.compile put in."""
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
@@ -83,30 +77,19 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
     def renamed_to(name: str) -> str:
         return new.get(name := name.removeprefix(prefix), name)
 
+    short = select.bare if new else str
     things = {
-        select.bare(name.removeprefix(prefix)) if new else name.removeprefix(prefix): map_tensors(node, renamed_to)
+        short(name.removeprefix(prefix)): map_tensors(node, renamed_to)
         for name, node in objects_in(tree)
         if name.startswith(prefix)
     }
-    named = RenamedCheckpoint(part, {}, replace(part, entries={}))  # or as from_pretrained does, where that fits better
+    named = unchanged(part)  # or as from_pretrained does, where that fits better
     own = sum(name in part.entries for name in tensors)
     other = renamed(model, part, tensors) if own < len(tensors) else None
     if other is not None and sum(name in other.part.entries for name in tensors) > own:
         named = other
-    return Held(chosen or "", section, prefix, part, named, things, _versions(tree, prefix, bool(new)))
-
-
-def _versions(tree: Node, prefix: str, is_compiled: bool) -> Node | None:
-    """The versions of modules, by the names of these under a prefix."""
-    if prefix and (found := versions_in(subtree(tree, prefix[:-1]))) is not None:
-        return found
-    found = versions_in(tree)
-    if not isinstance(found, MappingNode) or not (prefix or is_compiled):
-        return found
-    names = ((f"{key!s}." if key else "", child) for key, child in found.items)
-    cut = ((name.removeprefix(prefix), child) for name, child in names if name.startswith(prefix))
-    bare = ((select.bare(name) if is_compiled else name, child) for name, child in cut)
-    return replace(found, items=tuple((name.removesuffix("."), child) for name, child in bare))
+    versions = versions_of(subtree(tree, prefix[:-1])) or versions_of(tree, prefix, short)
+    return Held(chosen or "", section, prefix, part, named, things, versions)
 
 
 @dataclass(frozen=True, slots=True)

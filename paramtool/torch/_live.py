@@ -17,6 +17,9 @@ SHARDED = {"FullyShardedDataParallel", "DTensor"}
 """Classes of modules and tensors that hold a part of what a file has."""
 
 
+SETTINGS = (type(None), bool, int, float, str, torch.dtype)
+
+
 def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """The parameters and persistent buffers of a model by their names: the objects themselves, in torch's order.
 
@@ -31,9 +34,15 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a window on a storage, and no more: not lazy, sparse, quantised or of a library's class."""
-    known = type(tensor) in (torch.Tensor, nn.Parameter)  # a Buffer has the type torch.Tensor
-    return known and tensor.layout is torch.strided and not tensor.is_quantized
+    """Whether a tensor is a window on a storage, and no more: not lazy, sparse, quantised or made of others.
+
+    A library's class of parameters is, as long as its attributes are mere settings: weights before they are quantised.
+    """
+    known = type(tensor) is torch.Tensor or isinstance(tensor, nn.Parameter)  # a Buffer has the type torch.Tensor
+    if not known or nn.parameter.is_lazy(tensor) or hasattr(tensor, "__tensor_flatten__"):
+        return False
+    settings = type(tensor) is nn.Parameter or all(isinstance(one, SETTINGS) for one in vars(tensor).values())
+    return settings and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from paramtool.commands import said_rows
 from paramtool.commands.load import read_locked
-from paramtool.commands.pinned import Pin, pin
+from paramtool.commands.pinned import pin
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
@@ -26,11 +26,11 @@ from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.compat.check import Verdict
-from paramtool.passes.compat.wanted import Wanted, wanted_by
+from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
-from paramtool.torch._asking import Asking, Held, ask, held_of, is_extra_state, judged
+from paramtool.torch._asking import Asking, Held, ask, held_of, judged
 from paramtool.torch._live import described, is_plain, refuse_unfit, tensors_of
-from paramtool.torch._protocol import Watch, state_of
+from paramtool.torch._protocol import Watch, is_extra_state, state_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 
@@ -117,24 +117,47 @@ def load_model(
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
     where = whole.files[0].path
     refuse_unfit(where, model, tensors)
-    check_request(tensors, assign, device := torch.device(device) if device is not None else None, dtype)
+    device = torch.device(device) if device is not None else None
+    if dtype is not None and not dtype.is_floating_point:
+        raise UsageError(f"dtype={dtype}: only floating types are cast; expected one such as torch.bfloat16")
+    if device is not None and device.type == "meta":
+        raise UsageError("device=meta: tensors there have no values; expected a device with memory")
+    for name, tensor in tensors.items() if not assign else ():
+        if tensor.is_meta:
+            continue
+        there = tensor.device  # `cuda` means any of them
+        if device is not None and (device.type != there.type or device.index not in (None, there.index)):
+            raise UsageError(f"{name!r} is on {there} and stays there; device={device} is for new tensors",
+                             hint=f"assign=True, or model.to({str(device)!r}) first")  # fmt: skip
+        if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:
+            raise UsageError(f"{name!r} is {tensor.dtype} and stays so; dtype={dtype} is for new tensors",
+                             hint=f"assign=True, or model.to({dtype}) first")  # fmt: skip
     held = held_of(model, tensors, whole, only, prefix)
     with Source(held.part) as source, torch.no_grad():
-        filled = held.stored({name for name, tensor in tensors.items() if not tensor.is_meta})
-        for storage in {view.storage for one in (filled, held.named.sources) for _, view in one.windows()}:
-            source.prove_later(int(storage))  # beside what is judged
+        for taken in (held.stored(tensors), held.named.sources):
+            for _, view in taken.windows():
+                source.prove_later(int(view.storage))  # beside what is judged
         asked = ask(model, tensors, held, source)
-        new = renewed(tensors, asked.types, assign=assign, device=device, dtype=dtype)
+        new = renewed(tensors, asked.types, assign, device, dtype)
         wanted = wanted_by(described({**tensors, **new}))
         verdict, questions = judged(wanted, held, whole, asked)
         if pinned is not None and not pinned.content_only:
-            _refuse_untied(where, pinned, held.part, wanted)
-        _refuse(path, whole, strict, model=model, held=held, asked=asked, verdict=verdict)
+            tied: dict[object, str] = {}
+            lines = []
+            for name, one in wanted_by(held.part).items():
+                if name in wanted and one.view is not None and one.view.numel:
+                    first = tied.setdefault((one.alias_set, one.view), name)
+                    if wanted[name].alias_set != wanted[first].alias_set:
+                        lines.append(f"{name!r} shares memory with {first!r} in the lock, and not in the model")
+            if lines:
+                raise pinned.refuse(where, lines, hint="tie them in the model; content_only=True judges tensors alone")
+        _refuse(path, whole, strict, model, held, asked, verdict)
         for question in questions:
             if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
                 raise ModelError(
                     f"{where}: the model ties {question.name!r} and {question.other!r}, and {made_of[0]!r} is not in "
-                    "the file: transformers makes it of others, so whether the two are equal cannot be told before",
+                    "the file: transformers makes it of others; whether the two are equal cannot be told before "
+                    "loading",
                     hint="from_pretrained opens it; or save it again without the tie",
                 )
         for apart in answered(source, questions):
@@ -146,11 +169,8 @@ def load_model(
             )
 
         # torch puts the values in
-        if asked.own:
-            state, _ = state_of(source, held.stored(), held.things, held.versions, asked.lent)
-        else:
-            into = {name: one for name, one in new.items() if tensors[name].is_meta}
-            state, _ = state_of(source, held.stored(tensors), {}, held.versions, asked.lent, into)
+        things = held.things if asked.own else {}
+        state, _ = state_of(source, held.stored(None if asked.own else tensors), things, held.versions, asked.lent)
         old = {name: tensors[name] for name in new} if asked.own else {}
         for name in [name for name in verdict.lacks if name in new and not asked.is_unknown]:
             if tensors[name].is_meta:
@@ -173,10 +193,10 @@ def load_model(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
                 hint=f"it changed before that: {some(written, 8)}" if written else "none of its tensors changed",
             ) from error
-        for batch in batches(source, held.named.sources, "cpu"):
-            for made in held.named.take(batch):
-                for name, tensor in made.items():
-                    tensors[name].detach().copy_(tensor)
+        for made, taken in held.named.sources_of():
+            found = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
+            for name, tensor in made.of(found).items():
+                tensors[name].detach().copy_(tensor)
 
     # what was not applied
     lacks, unused = verdict.lacks, verdict.unused
@@ -199,23 +219,9 @@ def load_model(
     return Loaded(lacks, tuple(dict.fromkeys((*unused, *left, *ignored))), held.chosen, on_meta)
 
 
-def _refuse_untied(where: str, pinned: Pin, part: Checkpoint, wanted: Mapping[str, Wanted]) -> None:
-    """LockError where the model does not share what the file, and so the lock, ties."""
-    tied: dict[object, str] = {}
-    lines = []
-    for name, one in wanted_by(part).items():
-        if name in wanted and one.view is not None and one.view.numel:
-            first = tied.setdefault((one.alias_set, one.view), name)
-            if wanted[name].alias_set != wanted[first].alias_set:
-                lines.append(f"{name!r} shares memory with {first!r} in the lock, and not in the model")
-    if lines:
-        raise pinned.refuse(where, lines, hint="tie them in the model; content_only=True judges tensors alone")
-
-
 def _refuse(
-    path: Path, whole: Checkpoint, strict: bool, *, model: nn.Module, held: Held,
-    asked: Asking, verdict: Verdict,
-) -> None:  # fmt: skip
+    path: Path, whole: Checkpoint, strict: bool, model: nn.Module, held: Held, asked: Asking, verdict: Verdict
+) -> None:
     """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over.
 
     Its hint is the command that writes what the model loads, where one undoes a fusion or changes the dialect.
@@ -293,28 +299,9 @@ Views = dict[str, View]
 Types = dict[str, DType]
 
 
-def check_request(tensors: Tensors, assign: bool, device: torch.device | None, dtype: torch.dtype | None) -> None:
-    """UsageError where `device` or `dtype` ask for what only new tensors could be."""
-    if dtype is not None and not dtype.is_floating_point:
-        raise UsageError(f"dtype={dtype}: only floating types are cast; expected one such as torch.bfloat16")
-    if device is not None and device.type == "meta":
-        raise UsageError("device=meta: tensors there have no values; expected a device with memory")
-    for name, tensor in tensors.items() if not assign else ():
-        if tensor.is_meta:
-            continue
-        there = tensor.device  # `cuda` means any of them
-        if device is not None and (device.type != there.type or device.index not in (None, there.index)):
-            raise UsageError(f"{name!r} is on {there} and stays there; device={device} is for new tensors",
-                             hint=f"assign=True, or model.to({str(device)!r}) first")  # fmt: skip
-        if dtype is not None and tensor.is_floating_point() and tensor.dtype != dtype:
-            raise UsageError(f"{name!r} is {tensor.dtype} and stays so; dtype={dtype} is for new tensors",
-                             hint=f"assign=True, or model.to({dtype}) first")  # fmt: skip
-
-
 def renewed(
     tensors: Tensors,
     found: Mapping[str, torch.dtype | None],
-    *,
     assign: bool,
     device: torch.device | None,
     dtype: torch.dtype | None,
@@ -348,18 +335,23 @@ def renewed(
             kept = dtype if dtype is not None and kept.is_floating_point else kept
             chosen.setdefault(plain[name].dtype, kept)
         types |= {name: DTYPES[str(chosen[plain[name].dtype]).removeprefix("torch.")] for name in names}
-    together: list[list[str]] = []
+    together: list[Views] = []
     for names in storages.values():
-        if all(name in found for name in names) and _is_movable({name: windows[name] for name in names}, types):
-            together.append(names)
+        moved = _moved({name: windows[name] for name in names}, types)
+        if moved and all(name in found for name in names):
+            together.append(moved)
             continue
-        parts = (alias_sets[part] for part in dict.fromkeys(members[name].alias_set for name in names))
-        together += [part for part in parts if any(name in found for name in part)]
+        for part in dict.fromkeys(members[name].alias_set for name in names):
+            if any(name in found for name in alias_sets[part]):
+                moved = _moved({name: windows[name] for name in alias_sets[part]}, types)
+                if not moved:
+                    text = ", ".join(map(repr, alias_sets[part]))
+                    raise ModelError(f"{text}: share memory as different types, which cannot change apart")
+                together.append(moved)
     new: dict[str, torch.Tensor] = {}
-    for names in together:
-        views = {name: windows[name] for name in names}
-        first = tensors[names[0]]
-        moved, nbytes = _moved(views, types)
+    for moved in together:
+        first = tensors[next(iter(moved))]
+        nbytes = max(view.byte_stop for view in moved.values())
         place = device or (torch.device("cpu") if first.is_meta else first.device)
         buffer = torch.empty(nbytes, dtype=torch.uint8, device=place)
         made: dict[int, torch.Tensor] = {}
@@ -368,7 +360,7 @@ def renewed(
             if id(before) not in made:
                 values = window(buffer, view)
                 if isinstance(before, nn.Parameter):
-                    values = nn.Parameter(values, False)
+                    values = torch.Tensor._make_subclass(type(before), values, False)
                     values.__dict__.update(before.__dict__)
                 made[id(before)] = values.requires_grad_(before.requires_grad)
             new[name] = made[id(before)]
@@ -384,21 +376,16 @@ def install(model: nn.Module, old: Tensors, new: Tensors) -> None:
                 setattr(module, name, number[id(tensor)])  # torch's RNNs keep lists that only this updates
 
 
-def _is_movable(views: Views, types: Types) -> bool:
-    """Whether windows can keep their places on a storage: their types stay, or change from one to one."""
-    stay = all(types[name] == view.dtype for name, view in views.items())
-    return stay or len({(view.dtype, types[name]) for name, view in views.items()}) == 1
+def _moved(views: Views, types: Types) -> Views:
+    """Windows on a new storage that begins where the first of them does.
 
-
-def _moved(views: Views, types: Types) -> tuple[Views, int]:
-    """Windows on a new storage that begins where the first of them does, and its bytes."""
-    if not _is_movable(views, types):
-        raise ModelError(f"{', '.join(map(repr, views))}: share memory as different types, which cannot change apart")
+    They keep their places: their types stay, or change from one to one; nothing where that is not so.
+    """
     if all(types[name] == view.dtype for name, view in views.items()):
         start = min(view.byte_start for view in views.values())
         start -= start % ALIGNMENT
-        moved = {name: view.on(0, view.byte_start - start) for name, view in views.items()}
-    else:
-        first = min(view.offset for view in views.values())
-        moved = {n: View(0, types[n], v.offset - first, v.shape, v.strides) for n, v in views.items()}
-    return moved, max(view.byte_stop for view in moved.values())
+        return {name: view.on(0, view.byte_start - start) for name, view in views.items()}
+    if len({(view.dtype, types[name]) for name, view in views.items()}) > 1:
+        return {}
+    first = min(view.offset for view in views.values())
+    return {n: View(0, types[n], v.offset - first, v.shape, v.strides) for n, v in views.items()}

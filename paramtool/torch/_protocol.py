@@ -34,28 +34,25 @@ from paramtool.torch.tensors import batches
 
 EXTRA_STATE = "_extra_state"
 """The last word of the name of what `get_extra_state` gave (`_EXTRA_STATE_KEY_SUFFIX` of torch)."""
-METADATA = "_metadata"
 State = OrderedDict[str, Any]
 
 
 # --- what a file holds --------------------------------------------------------------------------------------------
 
 
+def is_extra_state(name: str) -> bool:
+    """Whether a name is of what a module's `get_extra_state` gave."""
+    return name.rpartition(".")[2] == EXTRA_STATE
+
+
 def objects_in(tree: Node, at: str = "") -> Iterator[tuple[str, Node]]:
     """What a state dict holds beside tensors, by the names that these have in it."""
     for key, child in tree.items if isinstance(tree, objects.Mapping) else ():
         name = f"{at}{objects.word(key)}"
-        is_state = name.rpartition(".")[2] == EXTRA_STATE
-        if isinstance(child, objects.Mapping) and not is_state and any(objects.tensor_names(child)):
+        if isinstance(child, objects.Mapping) and not is_extra_state(name) and any(objects.tensor_names(child)):
             yield from objects_in(child, f"{name}.")
         elif not isinstance(child, TensorRef):
             yield name, child
-
-
-def versions_in(tree: Node) -> Node | None:
-    """The `_metadata` of a state dict, which holds the versions of its modules."""
-    attributes = tree.attributes if isinstance(tree, objects.Mapping) else None
-    return dict(attributes.items).get(METADATA) if isinstance(attributes, objects.Mapping) else None
 
 
 def inside(things: Mapping[str, Node]) -> set[str]:
@@ -64,16 +61,15 @@ def inside(things: Mapping[str, Node]) -> set[str]:
 
 
 def state_of(
-    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str],
-    into: Mapping[str, torch.Tensor] = {},
-) -> tuple[State, dict[str, str]]:  # fmt: skip
+    source: Source, part: Checkpoint, things: Mapping[str, Node], versions: Node | None, lent: Collection[str]
+) -> tuple[State, dict[str, str]]:
     """The state dict of a part of a file, without what only code of others could make: {its name: what that is}.
 
-    `things` are what the file holds beside tensors; `lent` and `into` as of `batches`.
+    `things` are what the file holds beside tensors; `lent` as of `batches`.
     """
     found: dict[str, Any] = {}
     strange: dict[str, str] = {}
-    for batch in batches(source, part, "cpu", lent, into):
+    for batch in batches(source, part, "cpu", lent):
         found |= batch
     source.settle()
     for name, entry in part.entries.items():
@@ -84,7 +80,7 @@ def state_of(
                 found[name] = _whole(name, entry.value, found)
             except ValueError as error:
                 strange[name] = str(error)
-        if name in found and found[name] is not into.get(name):
+        if name in found:
             trains = bool(entry.requires_grad) and (found[name].is_floating_point() or found[name].is_complex())
             is_parameter = entry.kind == "parameter"
             found[name] = nn.Parameter(found[name], trains) if is_parameter else found[name].requires_grad_(trains)

@@ -94,8 +94,6 @@ class Made:
     model: nn.Module
     sources: dict[str, str] = field(default_factory=dict)
     """{name in the file: what the converter knows it as}, in the order in which it takes them."""
-    held: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Those that came."""
 
     def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """{name in the model: its tensor}, made of all sources."""
@@ -104,14 +102,6 @@ class Made:
             converter.add_tensor(self.name, name, pattern, tensors[name])
         made = converter.convert(self.name, model=self.model, config=self.model.config)
         return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
-
-    def take(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What can be made now that these tensors came as well; nothing before the last one did."""
-        self.held.update({name: tensor for name, tensor in batch.items() if name in self.sources})
-        if len(self.held) < len(self.sources):
-            return {}
-        held, self.held = self.held, {}
-        return self.of(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +124,18 @@ class RenamedCheckpoint:
             return f"made of {first!r}" + (f" and {plural(len(more), 'tensor')} more" if more else "")
         return f"{self.renamed[name]!r} in the file" if self.renamed.get(name, name) != name else ""
 
-    def take(self, batch: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-        """What can be made of tensors of `sources` once these came, too."""
-        for group in {id(group): group for group in self.made.values()}.values():
-            if not group.sources.keys().isdisjoint(batch) and (found := group.take(batch)):
-                yield found
+    def sources_of(self) -> Iterator[tuple[Made, Checkpoint]]:
+        """What makes tensors, each with those that it takes."""
+        for made in {id(made): made for made in self.made.values()}.values():
+            entries = {name: self.sources.entries[name] for name in made.sources}
+            part = replace(self.sources, entries=entries)
+            storages = {int(view.storage): self.sources.storages[int(view.storage)] for _, view in part.windows()}
+            yield made, replace(part, storages=storages)
+
+
+def unchanged(part: Checkpoint) -> RenamedCheckpoint:
+    """A checkpoint whose names are those of the model."""
+    return RenamedCheckpoint(part, {}, replace(part, entries={}))
 
 
 def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> RenamedCheckpoint | None:

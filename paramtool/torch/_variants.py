@@ -18,7 +18,7 @@ from paramtool.passes.compat.check import TypeClash, Verdict
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.torch._asking import ask, held_of, judged
 from paramtool.torch._live import refuse_unfit, tensors_of
-from paramtool.torch._saved_names import RenamedCheckpoint, both_wanted, config_of, is_of_transformers
+from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers, unchanged
 from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
@@ -55,7 +55,7 @@ def _asked(model: nn.Module) -> Asked:
 
     def judge(part: Checkpoint, whole: Checkpoint) -> tuple[Verdict, tuple[TieQuestion, ...]]:
         held = held_of(model, tensors, part, None, "")
-        held = replace(held, named=RenamedCheckpoint(held.as_it_is, {}, replace(held.as_it_is, entries={})))
+        held = replace(held, named=unchanged(held.as_it_is))
         with Source(held.part) as source:
             asked = ask(model, tensors, held, source)
         verdict, questions = judged(own, held, whole, asked)

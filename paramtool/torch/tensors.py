@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -50,24 +50,18 @@ def load_file(
 
 
 def batches(
-    source: Source, checkpoint: Checkpoint, device: str | torch.device, lent: Collection[str] = (),
-    into: Mapping[str, torch.Tensor] = {},
-) -> Iterator[dict[str, torch.Tensor]]:  # fmt: skip
+    source: Source, checkpoint: Checkpoint, device: str | torch.device, lent: Collection[str] = ()
+) -> Iterator[dict[str, torch.Tensor]]:
     """The tensors of one alias set after the other, each alias set in one buffer.
 
     Those of the names in `lent` are pages of the file where they can be, mapped privately: a name is lent to somebody
-    who copies from it and keeps nothing, since such a page is lost with the file; `settle` of the source gives the
-    result of comparing their CRCs.  All others are in memory: a tensor of `into` that has the form is filled itself.
+    who copies from it and keeps nothing, since such a page is lost with the file; the source's `settle` says
+    whether their CRCs are right.  All others are in memory.
     """
     graph = alias.build(checkpoint)
     parts = {f"{name}/data": name for name in graph.pending}
     maps: dict[str, mmap.mmap] = {}
     for part in load_buffers(graph):
-        name, view = part.windows[0]
-        if (given := into.get(name)) is not None and len(part.windows) == 1 and _is_alike(given, view, part.nbytes):
-            fill(source, part, given.detach().view(-1).view(torch.uint8).numpy().data)
-            yield {name: given}
-            continue
         buffer = _pages(source, part, maps) if all(name in lent for name, _ in part.windows) else None
         if buffer is None:
             try:
@@ -84,17 +78,6 @@ def batches(
             pending[owner] = -tensor if "neg" in kind else tensor
         batch |= {name: pending[graph.pending[name]][...] for name in pending}
         yield batch
-
-
-def _is_alike(tensor: torch.Tensor, view: View, nbytes: int) -> bool:
-    """Whether a tensor has the type and form of a window that is all of a buffer, in memory that can be filled."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.is_contiguous()
-        and view.is_contiguous
-        and (tensor.dtype, tuple(tensor.shape), tensor.nbytes) == (torch_type(view), as_pairs(view).shape, nbytes)
-        and nbytes > 0
-    )
 
 
 def _pages(source: Source, part: LoadBuffer, maps: dict[str, mmap.mmap]) -> torch.Tensor | None:

@@ -11,7 +11,6 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
-from paramtool.model.storage import ByteRange
 from paramtool.model.view import MAX_EXTENT, View, contiguous
 
 if TYPE_CHECKING:
@@ -69,14 +68,9 @@ def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:
     owner = part.owner
     start, stop = part.byte_start, part.byte_start + part.nbytes
     if owner.is_contiguous:
-        base, storage = owner.byte_start, int(owner.storage)
-        if isinstance(source.checkpoint.storages[storage].backing, ByteRange):
-            source.prove_later(storage)
-            source.read_into(storage, base + start, buffer)
-            source.settle()
-            return
+        base = owner.byte_start
         at = 0
-        for chunk in source.chunks(storage, base + start, base + stop):
+        for chunk in source.chunks(int(owner.storage), base + start, base + stop):
             buffer[at : at + len(chunk)] = chunk
             at += len(chunk)
         return
