@@ -226,9 +226,8 @@ def _prepared(
     are_own = all(old == f"{options.prefix}{new}" for new, old in part.old.items())
     if versions is not None and where.writer is TORCH and are_own:
         tensors = tuple((name, objects.TensorRef(name)) for name in plan.order)
-        attributes = objects.Mapping("dict", ((ATTRIBUTE, versions),))
-        tree = objects.Mapping("collections.OrderedDict", tensors, attributes)
-        plan, lost = replace(plan, objects=tree), ()
+        state = objects.Mapping("collections.OrderedDict", tensors, objects.Mapping("dict", ((ATTRIBUTE, versions),)))
+        plan, lost = replace(plan, objects=state), ()
     outputs = laid_out(plan, where, options.align)
     report = Exported(
         input=os.fspath(path) if where.is_alone else found.path,

@@ -20,8 +20,7 @@ def versions_of(tree: Node, prefix: str = "", short: Callable[[str], str] = str)
 
     None where it has none.
     """
-    attributes = tree.attributes if isinstance(tree, Mapping) else None
-    found = dict(attributes.items).get(ATTRIBUTE) if isinstance(attributes, Mapping) else None
+    found = next(_versions(replace(tree, items=())), None) if isinstance(tree, Mapping) else None
     if not isinstance(found, Mapping):
         return found
     names = ((f"{key!s}." if key else "", child) for key, child in found.items if f"{key!s}.".startswith(prefix))

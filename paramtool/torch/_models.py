@@ -20,15 +20,13 @@ from paramtool.errors import ModelError, TieError, UsageError, listed, plural, s
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, few
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
-from paramtool.passes.compat.check import Verdict
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
-from paramtool.torch._asking import Asking, Held, ask, held_of, judged
+from paramtool.torch._asking import ask, held_of, judged
 from paramtool.torch._live import described, is_plain, refuse_unfit, tensors_of
 from paramtool.torch._protocol import Watch, is_extra_state, state_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
@@ -113,6 +111,8 @@ def load_model(
     what the lock ties.  UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError,
     `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before all was checked that can be.
     """
+    from paramtool.commands.loads_after import CONVERT, loads_after, loads_with_rows
+
     pinned, tensors = pin(lock, locked_as, content_only), tensors_of(model)
     whole = read_locked(path, pinned, None, allow_class, allow_unknown)
     where = whole.files[0].path
@@ -151,7 +151,57 @@ def load_model(
                         lines.append(f"{name!r} shares memory with {first!r} in the lock, and not in the model")
             if lines:
                 raise pinned.refuse(where, lines, hint="tie them in the model; content_only=True judges tensors alone")
-        _refuse(path, whole, strict, model, held, asked, verdict)
+
+        # what does not fit or has no data and, when `strict`, names that are left over
+        named = held.named
+
+        def line(found: str) -> str:
+            """A command on the file, with its output."""
+            command, _, option = found.partition(" ")
+            words = [command, quote(os.fspath(path)), *([option] if option else []), "-o"]
+            out = "out" if is_folder(path) else "out.safetensors"
+            return f"`paramtool {' '.join(words)} {out}` writes what the model loads"
+
+        message, hint, of_ranks = "", "", ranks_hint(held.section)
+        clashes = [(one.name, f"has shape {list(one.found)}", str(list(one.wanted))) for one in verdict.shapes]
+        clashes += [(one.name, f"is {one.found}", one.wanted) for one in verdict.types]
+        if wrong := [
+            f"{name!r}{named.in_file(name)}: {fault}{'' if name in named.made else ' in the file'}; "
+            f"the model wants {wants}"
+            for name, fault, wants in clashes
+        ]:
+            count = plural(len(wrong), "tensor does", "tensors do")
+            message = listed(f"{where}: {count} not fit the model:", wrong)
+        elif asked.strange:
+            why = "do not fit the model" if of_ranks else "of the model would have to be made by code"
+            message = listed(
+                f"{where}: {plural(len(asked.strange), 'entry', 'entries')} {why}:",
+                [f"{name!r} is {what}" for name, what in asked.strange.items()],
+            )
+            hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"
+        elif strict and not asked.is_unknown and (verdict.lacks or verdict.unused):
+            both_ways = ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,"))
+            texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
+            message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
+            hint = verdict.advice or "strict=False loads what fits"
+        if message:
+            # no command changes types, or leaves out names
+            helps = (verdict.lacks or verdict.shapes) and not of_ranks
+            found = loads_after(held.as_it_is, both_wanted(model, tensors)) if helps else ""
+            why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
+            raise ModelError(message, hint=f"{why}: {line(found)}" if found else of_ranks or hint)
+        if is_of_transformers(model):
+            own = (name for name in named.part.entries if name in tensors and name not in named.made)
+            names = [held.prefix + name for name in (*(named.renamed.get(n, n) for n in own), *named.sources.entries)]
+            if rows := said_rows.clashes(held.section, names, {}, config_of(model)):
+                command = loads_with_rows(held.section, both_wanted(model, tensors), rows)
+                count = plural(len(rows), "tensor has", "tensors have")
+                raise ModelError(
+                    listed(f"{held.section.files[0].path}: {count} the shape that the model wants, and other rows:",
+                           [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows]),
+                    hint=line(command) if command else "`unfuse` restores what was there before",
+                )  # fmt: skip
+
         for question in questions:
             if made_of := [name for name in (question.name, question.other) if name in held.named.made]:
                 raise ModelError(
@@ -194,8 +244,8 @@ def load_model(
                 hint=f"it changed before that: {some(written, 8)}" if written else "none of its tensors changed",
             ) from error
         for made, taken in held.named.sources_of():
-            found = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
-            for name, tensor in made.of(found).items():
+            parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
+            for name, tensor in made.of(parts).items():
                 tensors[name].detach().copy_(tensor)
 
     # what was not applied
@@ -217,72 +267,6 @@ def load_model(
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     on_meta = tuple(name for name, tensor in both if tensor.is_meta)
     return Loaded(lacks, tuple(dict.fromkeys((*unused, *left, *ignored))), held.chosen, on_meta)
-
-
-def _refuse(
-    path: Path, whole: Checkpoint, strict: bool, model: nn.Module, held: Held, asked: Asking, verdict: Verdict
-) -> None:
-    """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over.
-
-    Its hint is the command that writes what the model loads, where one undoes a fusion or changes the dialect.
-    """
-    from paramtool.commands.loads_after import CONVERT, loads_after, loads_with_rows
-
-    where, named = whole.files[0].path, held.named
-    own = tensors_of(model)
-
-    def told(name: str) -> str:
-        """A name of the model, and what the file has for it."""
-        return f"{name!r} ({words})" if (words := named.in_file(name)) else repr(name)
-
-    def line(found: str) -> str:
-        """A command on the file, with its output."""
-        command, _, option = found.partition(" ")
-        words = [command, quote(os.fspath(path)), *([option] if option else []), "-o"]
-        return (
-            f"`paramtool {' '.join(words)} out{'' if is_folder(path) else '.safetensors'}` writes what the model loads"
-        )
-
-    message, hint, of_ranks = "", "", ranks_hint(held.section)
-    clashes = [(one.name, f"has shape {list(one.found)}", str(list(one.wanted))) for one in verdict.shapes]
-    clashes += [(one.name, f"is {one.found}", one.wanted) for one in verdict.types]
-    if wrong := [
-        f"{told(name)}: {found}{'' if name in named.made else ' in the file'}; the model wants {wants}"
-        for name, found, wants in clashes
-    ]:
-        count = plural(len(wrong), "tensor does", "tensors do")
-        message = listed(f"{where}: {count} not fit the model:", wrong)
-    elif asked.strange:
-        why = "do not fit the model" if of_ranks else "of the model would have to be made by code"
-        message = listed(
-            f"{where}: {plural(len(asked.strange), 'entry', 'entries')} {why}:",
-            [f"{name!r} is {what}" for name, what in asked.strange.items()],
-        )
-        hint = "torch.load with weights_only=False runs it, if you trust the file; then model.load_state_dict"
-    elif strict and not asked.is_unknown and (verdict.lacks or verdict.unused):
-        both_ways = ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,"))
-        texts = (f"{what} {plural(len(names), 'name')} ({some(names, 8)})" for names, what in both_ways if names)
-        message = f"{where}: of {plural(verdict.names, 'name')} of the model, the file {'; it '.join(texts)}"
-        hint = verdict.advice or "strict=False loads what fits"
-    if message and of_ranks:
-        raise ModelError(message, hint=of_ranks)
-    if message:
-        # no command changes types, or leaves out names
-        found = loads_after(held.as_it_is, both_wanted(model, own)) if verdict.lacks or verdict.shapes else ""
-        why = "its names are those of another dialect" if found.startswith(CONVERT) else "its record says how"
-        raise ModelError(message, hint=f"{why}: {line(found)}" if found else hint)
-    if not is_of_transformers(model):
-        return
-    taken = (named.renamed.get(name, name) for name in named.part.entries if name in own and name not in named.made)
-    names = [f"{held.prefix}{name}" for name in (*taken, *named.sources.entries)]
-    if rows := said_rows.clashes(held.section, names, {}, config_of(model)):
-        command = loads_with_rows(held.section, both_wanted(model, own), rows)
-        count = plural(len(rows), "tensor has", "tensors have")
-        raise ModelError(
-            listed(f"{held.section.files[0].path}: {count} the shape that the model wants, and other rows:",
-                   [f"{one.name!r}: {one.found}; the model wants {one.wanted}" for one in rows]),
-            hint=line(command) if command else "`unfuse` restores what was there before",
-        )  # fmt: skip
 
 
 # --- New tensors for a model, which take the places of those that it has: where it is on meta, or with `assign` ------

@@ -118,11 +118,11 @@ class RenamedCheckpoint:
     """{name of the model: name in the file} of tensors that only get another name."""
 
     def in_file(self, name: str) -> str:
-        """What of the file a tensor of the model is, in words; "" where it has the same name there."""
+        """What of the file a tensor of the model is, for people; "" where it has the same name there."""
         if name in self.made:
             first, *more = self.made[name].sources
-            return f"made of {first!r}" + (f" and {plural(len(more), 'tensor')} more" if more else "")
-        return f"{self.renamed[name]!r} in the file" if self.renamed.get(name, name) != name else ""
+            return f" (made of {first!r}" + (f" and {plural(len(more), 'tensor')} more)" if more else ")")
+        return f" ({self.renamed[name]!r} in the file)" if self.renamed.get(name, name) != name else ""
 
     def sources_of(self) -> Iterator[tuple[Made, Checkpoint]]:
         """What makes tensors, each with those that it takes."""
