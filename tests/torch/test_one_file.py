@@ -215,7 +215,7 @@ def test_what_is_no_view_is_refused(tmp_path: Path) -> None:
     options = {"layout": "qkv-per-group", "spec": "qkv heads=4 kv_heads=2 head_dim=2"}
     with pytest.raises(PlanError, match=r"'layer\.q_proj\.bias' is not a view") as refused:
         paramtool.fuse(tmp_path / "model.safetensors", tmp_path / "both.safetensors", keep_names=True, **options)  # type: ignore[arg-type]
-    assert "paramtool unfuse" in refused.value.hint and "qkv" in refused.value.hint
+    assert "`unfuse`" in refused.value.hint and "qkv" in refused.value.hint
     assert not (tmp_path / "both.safetensors").exists()
     paramtool.fuse(tmp_path / "model.safetensors", tmp_path / "fused.safetensors", **options)  # type: ignore[arg-type]
     paramtool.unfuse(tmp_path / "fused.safetensors", tmp_path / "back.safetensors")
