@@ -1,6 +1,5 @@
 """`python -m paramtool` is `paramtool`: the command, from its first import on."""
 
-import os
 import signal
 import sys
 from typing import NoReturn
@@ -9,7 +8,7 @@ from typing import NoReturn
 def run() -> NoReturn:
     """Run a command.  Ctrl-C ends it with 130, also while its modules are imported, and no more once it has ended.
 
-    SIGTERM ends it with 143 then, too: an exception in what Python calls at its end would be ignored.
+    SIGTERM ends it then, too, by the system: Python ignores exceptions, and calls no handler, while it ends.
     """
     try:
         from paramtool.cli.main import main
@@ -19,7 +18,7 @@ def run() -> NoReturn:
         sys.exit(128 + signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 if __name__ == "__main__":
