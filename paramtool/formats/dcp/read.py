@@ -86,7 +86,15 @@ class _Pieces:
 
     def __init__(self, folder: str, state: SavedState) -> None:
         self._folder = folder
-        self._names = _names(state)
+        # {archive: the first name that it is read for}
+        found: dict[SavedPiece, str] = {}
+        for name in state.places:
+            if name in state.objects:
+                found.setdefault(state.objects[name], name)
+            elif name in state.tensors:
+                for chunk in state.tensors[name].chunks:
+                    found.setdefault(chunk.piece, name)
+        self._names = found
         self.files: list[SourceFile] = []
         self.found: dict[SavedPiece, Checkpoint] = {}
         self.unknown: list[Unknown] = []
@@ -133,18 +141,6 @@ class _Pieces:
         """The line for an archive that cannot be read."""
         where = f"bytes {piece.start}-{piece.start + piece.nbytes} of {piece.file!r}"
         return f"{self._names[piece]!r:.200}: {where}: {error.message.replace(f'{path}: ', '', 1)}"
-
-
-def _names(state: SavedState) -> dict[SavedPiece, str]:
-    """{archive: the first name that it is read for}"""
-    found: dict[SavedPiece, str] = {}
-    for name in state.places:
-        if name in state.objects:
-            found.setdefault(state.objects[name], name)
-        elif name in state.tensors:
-            for chunk in state.tensors[name].chunks:
-                found.setdefault(chunk.piece, name)
-    return found
 
 
 class _JoinedTensors:

@@ -29,13 +29,7 @@ EVIDENCE = ("storage", "declared")
 def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:
     """The record of a plan with such empty dicts; empty if none is needed."""
     own: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
-    if sets := _alias_sets(plan):
-        own["alias_sets"] = sets
-    return facts.encode(plan, own)
-
-
-def _alias_sets(plan: Plan) -> dict[str, list[str]]:
-    """{name: its alias set and why}, of names on places that do not say it themselves."""
+    # {name: its alias set and why}, of names on places that do not say it themselves.
     places: dict[str, list[str]] = {}
     for name, one in plan.names.items():
         places.setdefault(one.owner, []).append(name)
@@ -45,7 +39,9 @@ def _alias_sets(plan: Plan) -> dict[str, list[str]]:
         is_said = len({one.alias_set for one in held}) == 1 and {one.set_evidence for one in held} == {"storage"}
         if len(names) > 1 and not is_said:
             found.update({one.name: [one.alias_set, one.set_evidence] for one in held})
-    return found
+    if found:
+        own["alias_sets"] = found
+    return facts.encode(plan, own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,12 @@ def check_models(
                 findings.add(f"{_base(model)}: {told}: they are of two saves")
     if ranks:
         _check_optimizers(first, ranks, findings)
-    yield from _own(models)
+    # A note for what each rank has its own of.
+    tops = [dict(one.file.objects.items) for one in models if isinstance(one.file.objects, Tree)]
+    own = ("module", "shared_params", "frozen_param_fragments", *SAME)
+    keys = [str(key) for key in tops[0] if key not in own and any(one.get(key) != tops[0][key] for one in tops[1:])]
+    if keys:
+        yield f"ranks have their own {some(keys, _SHOWN)}: rank 0's is read"
 
 
 def _check_optimizers(first: ModelStates, ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
@@ -104,15 +109,6 @@ def _check_kept(ranks: Sequence_[OptimizerStates], findings: Findings) -> None:
         other = [str(key) for (key, a), (_, b) in zip(first.rest, one.rest, strict=False) if _plain(a) and a != b]
         if other or len(one.rest) != len(first.rest):
             findings.add(f"{_base(one)}: {some(other, _SHOWN)} differ from {_base(first)}: they are of two saves")
-
-
-def _own(models: Sequence_[ModelStates]) -> Iterator[str]:
-    """A note for what each rank has its own of."""
-    tops = [dict(one.file.objects.items) for one in models if isinstance(one.file.objects, Tree)]
-    own = ("module", "shared_params", "frozen_param_fragments", *SAME)
-    keys = [str(key) for key in tops[0] if key not in own and any(one.get(key) != tops[0][key] for one in tops[1:])]
-    if keys:
-        yield f"ranks have their own {some(keys, _SHOWN)}: rank 0's is read"
 
 
 def _plain(node: Node) -> bool:

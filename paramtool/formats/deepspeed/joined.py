@@ -41,7 +41,8 @@ def checkpoint(
     """The description of a folder."""
     tree = _unmarked(tree, Counter(getattr(one, "mark", 0) for one in walk(tree)))
     unknown = [one for one in unknown if one.path != ADDRESS or one.called or one.needed_by]
-    order = {name: k for k, name in enumerate(_tensors(tree))}
+    # The names of the tensors of a tree, each once.
+    order = {name: k for k, name in enumerate(dict.fromkeys(tensor_names(tree)))}
     names = sorted(joined.entries, key=lambda name: order.get(name, len(order)))
     return Checkpoint(
         format=FORMAT,
@@ -54,11 +55,6 @@ def checkpoint(
         unknown=tuple(merged(unknown)),
         notes=tuple(notes),
     )
-
-
-def _tensors(node: Node) -> dict[str, None]:
-    """The names of the tensors of a tree, each once."""
-    return dict.fromkeys(tensor_names(node))
 
 
 def _unmarked(node: Node, count: Map[int, int]) -> Node:

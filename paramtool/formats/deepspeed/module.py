@@ -68,7 +68,13 @@ def joined_module(models: Sequence[ModelStates], joined: FolderTensors, findings
     _tie(model, joined, findings)
     if half := [key for key in trained if (name := model.module[key]) in views and views[name].numel]:
         yield f"{plural(len(half), 'tensor')} that `module` has as well, rounded: {some(half, _SHOWN)}; read in float32"
-    yield from _different(models, inside)
+    # A note if the buffers of ranks differ, by the CRCs of their bytes.
+    first = models[0]
+    names = {key: name for key, name in first.module.items() if key in _buffers(first, inside)}
+    other = [key for key, name in names.items() if len({_crc32(one, name) for one in models}) > 1]
+    if other:
+        what = f"{plural(len(other), 'buffer')} with other bytes in other ranks"
+        yield f"{what}: {some(other, _SHOWN)}; rank 0's are read"
     yield from (note for note in model.file.notes if PARTITIONED not in note)
 
 
@@ -103,16 +109,6 @@ def _tie(model: ModelStates, joined: FolderTensors, findings: Findings) -> None:
         held = joined.entries[owner]
         joined.entries[owner] = held._replace(link=Link(owner, "storage"))
         joined.entries[name] = held._replace(link=Link(owner, "declared"))
-
-
-def _different(models: Sequence[ModelStates], inside: set[str]) -> Iterator[str]:
-    """A note if the buffers of ranks differ, by the CRCs of their bytes."""
-    first = models[0]
-    names = {key: name for key, name in first.module.items() if key in _buffers(first, inside)}
-    other = [key for key, name in names.items() if len({_crc32(one, name) for one in models}) > 1]
-    if other:
-        what = f"{plural(len(other), 'buffer')} with other bytes in other ranks"
-        yield f"{what}: {some(other, _SHOWN)}; rank 0's are read"
 
 
 def _buffers(model: ModelStates, inside: set[str]) -> Mapping[str, str]:

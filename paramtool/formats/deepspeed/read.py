@@ -52,7 +52,18 @@ def read(path: str) -> Checkpoint:
 def _read(folder: str, asked: list[Unknown]) -> Checkpoint:
     files = names.files_of(folder)
     findings = Findings(folder)
-    ranks = _ranks(files, findings, asked)
+    # The optimizer states of all ranks, in order; what is missing or of another save is a finding.
+    found: dict[int, OptimizerStates] = {}
+    for rank, called in files.optimizers.items():
+        if len(called) > 1:
+            findings.add(f"rank {rank} has {plural(len(called), 'file')}, of several saves: {some(called, _SHOWN)}")
+            continue
+        file = read_file(files.path(called[0]), findings, asked)
+        states = optimizer_states(file, findings) if file is not None else None
+        if states is not None:
+            found[rank] = states
+    check_ranks(files, found, findings)
+    ranks = [found[rank] for rank in sorted(found)]
     findings.refuse(AGAIN)
     models = _models(files, ranks, findings, asked)
     findings.refuse(AGAIN)
@@ -81,21 +92,6 @@ def producer(model: ModelStates, what: str) -> str:
     version = child(model.file.objects, "ds_version")
     number = f" {version.value}" if isinstance(version, Leaf) and isinstance(version.value, str) else ""
     return f"DeepSpeed{number}, {what}"
-
-
-def _ranks(files: RankFiles, findings: Findings, asked: list[Unknown]) -> list[OptimizerStates]:
-    """The optimizer states of all ranks, in order; what is missing or of another save is a finding."""
-    found: dict[int, OptimizerStates] = {}
-    for rank, called in files.optimizers.items():
-        if len(called) > 1:
-            findings.add(f"rank {rank} has {plural(len(called), 'file')}, of several saves: {some(called, _SHOWN)}")
-            continue
-        file = read_file(files.path(called[0]), findings, asked)
-        states = optimizer_states(file, findings) if file is not None else None
-        if states is not None:
-            found[rank] = states
-    check_ranks(files, found, findings)
-    return [found[rank] for rank in sorted(found)]
 
 
 def _models(

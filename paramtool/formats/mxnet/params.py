@@ -93,7 +93,14 @@ class ParamsReader(NdArrayReader):
         if self.left:
             raise FormatError(f"{path}: {self.left} bytes follow the names; expected the end of the file")
         if len(set(names)) < len(names):
-            raise Defects(path, _twice(names))
+            # A line for each duplicate name; MXNet's reader takes the last array of that name.
+            counts: dict[str, int] = {}
+            for name in names:
+                counts[name] = counts.get(name, 0) + 1
+            twice = ((name, count) for name, count in counts.items() if count > 1)
+            raise Defects(
+                path, [f"{name!r:.200}: appears {count} times; expected each name once" for name, count in twice]
+            )
         return names or [str(number) for number in range(count)]
 
     def name(self) -> str:
@@ -107,15 +114,6 @@ class ParamsReader(NdArrayReader):
             return raw.decode()
         except UnicodeDecodeError:
             raise ValueError(f"{raw!r:.100} at byte {self.at - nbytes} is not UTF-8") from None
-
-
-def _twice(names: list[str]) -> list[str]:
-    """A line for each duplicate name; MXNet's reader takes the last array of that name."""
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    twice = ((name, count) for name, count in counts.items() if count > 1)
-    return [f"{name!r:.200}: appears {count} times; expected each name once" for name, count in twice]
 
 
 __all__ = ["NAME", "read"]

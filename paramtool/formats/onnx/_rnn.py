@@ -97,7 +97,19 @@ def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[st
     if not count:
         raise ValueError(f"has the direction {node.word('direction', '')!r:.60}")
     hidden = node.whole("hidden_size") or (shapes["R"][-1] if shapes.get("R") else 0)
-    _check(shapes, count, gates, hidden)
+    # ValueError if the stored tensors have wrong shapes; in `expected`, None means any size.
+    expected: dict[str, tuple[int | None, ...]] = {
+        "W": (count, gates * hidden, None),
+        "R": (count, gates * hidden, hidden),
+        "B": (count, 2 * gates * hidden),
+        "P": (count, 3 * hidden),
+        **dict.fromkeys(STATES, (count, 1, hidden)),
+    }
+    for name, shape in shapes.items():
+        want = expected[name]
+        if len(shape) != len(want) or any(b not in (None, a) for a, b in zip(shape, want, strict=True)):
+            text = ", ".join("any" if size is None else str(size) for size in want)
+            raise ValueError(f"has hidden_size {hidden}, and {name} of shape {list(shape)}; expected [{text}]")
     words = [kind]
     if "W" in shapes:
         words.append(f"input={shapes['W'][2]}")
@@ -114,22 +126,6 @@ def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[st
     words += ["initial_state"] * any(name in tensors for name in STATES)
     words += [direction] * (direction == "backward")
     return Module(at, "onnx", " ".join(words), dict(tensors), source=node.source)
-
-
-def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, hidden: int) -> None:
-    """ValueError if the stored tensors have wrong shapes; in `expected`, None means any size."""
-    expected: dict[str, tuple[int | None, ...]] = {
-        "W": (directions, gates * hidden, None),
-        "R": (directions, gates * hidden, hidden),
-        "B": (directions, 2 * gates * hidden),
-        "P": (directions, 3 * hidden),
-        **dict.fromkeys(STATES, (directions, 1, hidden)),
-    }
-    for name, shape in shapes.items():
-        want = expected[name]
-        if len(shape) != len(want) or any(b not in (None, a) for a, b in zip(shape, want, strict=True)):
-            text = ", ".join("any" if size is None else str(size) for size in want)
-            raise ValueError(f"has hidden_size {hidden}, and {name} of shape {list(shape)}; expected [{text}]")
 
 
 def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:

@@ -57,7 +57,15 @@ def together(
     graph = alias.build(rest, parts=False, split_content=split_content)
     base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(converted))
     made = shared((_new_tensors(one) for one in converted), whole)
-    known = {**base.names, **_marked(checkpoint, converted, made)}
+    # The new names; they are parameters, or require gradients, if every tensor of their network does.
+    found = dict(made.names)
+    for one in converted:
+        entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
+        trains = all(entry.requires_grad for entry in entries)
+        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
+        for target in one.targets:
+            found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
+    known = {**base.names, **found}
     known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
     names = {name: known[name] for name in in_order(checkpoint, base, firsts, windows)}
     where = checkpoint.files[0].path
@@ -117,18 +125,6 @@ def _rates(one: Converted) -> Iterator[str]:
 def _new_tensors(one: Converted) -> NewTensors:
     roles = {name: tensor for tensor, name in one.tensors.items()}
     return NewTensors(one.source.at, (*one.targets, *one.kept), roles, tuple(one.source.tensors.values()))
-
-
-def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: StoredOnce) -> dict[str, Alias]:
-    """The new names; they are parameters, or require gradients, if every tensor of their network does."""
-    found = dict(made.names)
-    for one in converted:
-        entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
-        trains = all(entry.requires_grad for entry in entries)
-        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
-        for target in one.targets:
-            found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
-    return found
 
 
 def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
