@@ -140,6 +140,22 @@ def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
     assert variant.loads
 
 
+@EVERY
+@pytest.mark.parametrize("strict", [False, True])
+def test_under_a_prefix(make: Maker, strict: bool, tmp_path: Path) -> None:
+    """A model that is a part of another, by its name there: tensors, versions and extra state, as torch loads it."""
+    if make is protocols.torchao:
+        pytest.skip("its tensors are made by its code")
+    whole = nn.ModuleDict({"net": nn.ModuleDict({"encoder": seeded(make, 0)}), "other": nn.Linear(2, 2)})
+    torch.save(whole.state_dict(), path := tmp_path / "whole.pt")
+    torch.save(seeded(make, 0).state_dict(), alone := tmp_path / "alone.pt")
+    theirs, mine = seeded(make, 1), seeded(make, 1)
+    if in_torch(theirs, alone, **({} if strict else {"strict": False})):
+        pytest.skip("torch does not load it")
+    assert not paramtool.torch.load_model(mine, path, strict, prefix="net.encoder").missing
+    assert everything(mine) == everything(theirs)
+
+
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """What a model saves of its own, as it is."""
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
