@@ -9,7 +9,7 @@ import click
 
 from paramtool.cli import _render
 from paramtool.cli._table import whole
-from paramtool.cli._text import NEXT, came_along, plural, verify_line
+from paramtool.cli._text import NEXT, came_along, plural, verify_line, weakest
 
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
@@ -60,5 +60,5 @@ def _rows(
         yield from (row for row in rows(one) if row[0] != NEXT)
     if found.written:
         flags = {flag(one) for one in found.members}
-        weakest = next((one for one in ("--subset", "--tensors-only") if one in flags), "")
-        yield (NEXT, whole(verify_line(found.output, found.input, flag=weakest, each=True)))
+        lacks, keeps = (any(word in one for one in flags) for word in ("--subset", "--tensors-only"))
+        yield (NEXT, whole(verify_line(found.output, found.input, flag=weakest(lacks, not keeps), each=True)))

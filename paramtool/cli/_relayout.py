@@ -21,6 +21,7 @@ from paramtool.cli._text import (
     quoted,
     size,
     verify_line,
+    weakest,
 )
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
@@ -212,13 +213,7 @@ def _flag(found: Relayouted) -> str:
         sources |= {name for others in found.typed.dequantised.values() for name in others}
     lacking = found.checkpoint.entries.keys() - sources - found.optimizer.read - found.plan.names.keys()
     drops = any(text.endswith("as --drop-optimizer says") for text in found.left_out)
-    return (
-        "--subset"
-        if renamed or lacking or drops or not found.keeps_ties
-        else ""
-        if found.keeps_objects
-        else "--tensors-only"
-    )
+    return weakest(bool(renamed or lacking or drops or not found.keeps_ties), found.keeps_objects)
 
 
 def run(

@@ -137,6 +137,11 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
+def weakest(lacks: bool, keeps_objects: bool) -> str:
+    """The flags by which `verify` accepts an output that lacks names or ties, and objects."""
+    return " ".join(("--subset",) * lacks + ("--tensors-only",) * (not keeps_objects))
+
+
 def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 

@@ -43,6 +43,7 @@ from paramtool.cli._text import (
     quoted,
     size,
     verify_line,
+    weakest,
     wrapped,
 )
 from paramtool.commands import dedup as dedup_command
@@ -218,7 +219,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
 def _flag(found: Deduped) -> str:
     """What `verify` needs to know of an output that does not hold everything."""
     lacking = found.checkpoint.entries.keys() - set(found.plan.order)
-    return "--subset" if lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
+    return weakest(bool(lacking) or not found.keeps_ties, found.keeps_objects)
 
 
 def _where_in(found: Deduped) -> tuple[str, Sequence[str]]:

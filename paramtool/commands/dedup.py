@@ -292,7 +292,7 @@ def _prepared(
         ),
         section=options.only,
         changed=fitted.changed,
-        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
+        keeps_objects=fitted.keeps_objects,
         keeps_ties=fitted.keeps_ties,
         needs=fitted.needs,
         warnings=tuple(_warnings(joined, fitted, where, warnings, options=options, output=where.shown(outputs))),

@@ -305,7 +305,7 @@ def _prepared(
         left_out=(*gone, *carried.report.dropped, *where.sidecars.left, *beside.left_out),
         section=options.only,
         changed=fitted.changed,
-        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
+        keeps_objects=fitted.keeps_objects,
         needs=tuple(dict.fromkeys((*fitted.needs, *beside.needs))),
         warnings=tuple(told),
         verified=options.verify and not options.dry_run,

@@ -150,7 +150,7 @@ def typed(words: list[str], ran: Ran, folder: Path, *, seen: set[tuple[str, ...]
             run_python(text, folder)
     strange = [*typed_lines.strange(words[0], ran.err)]
     assert not strange, (strange, words, ran)
-    before = {*folder.iterdir()}
+    before = {*folder.rglob("*")}
     lines = [(line, False) for line in typed_lines.commands(ran.out, ran.err, words[1])]
     lines += [(line, True) for line in typed_lines.offers(words, ran.err)]
     count = 0
@@ -168,8 +168,8 @@ def typed(words: list[str], ran: Ran, folder: Path, *, seen: set[tuple[str, ...]
         assert again.code == 0 or not is_proof, (line, again, words, ran)
         if again.code in (0, 1):
             count += typed(line, again, folder, seen=seen)
-        for made in {*folder.iterdir()} - before:  # lines of one report are alternatives
-            shutil.rmtree(made) if made.is_dir() else made.unlink()
+        for made in sorted({*folder.rglob("*")} - before, reverse=True):  # lines of one report are alternatives
+            made.rmdir() if made.is_dir() and not made.is_symlink() else made.unlink()
     return count
 
 

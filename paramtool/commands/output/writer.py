@@ -53,6 +53,12 @@ class Fitted:
     unsaid: tuple[str, ...] = ()
     """What it does not say of the networks in it, for people: that changes no tensor."""
 
+    @property
+    def keeps_objects(self) -> bool:
+        """Whether it has every object that the format has room for."""
+        asked = (text for text in self.left_out if text not in self.lost)
+        return not self.changed and all(text.startswith("tensor ") for text in asked)
+
 
 Hold = Callable[[Plan, Checkpoint, Keeping], Fitted]
 """The plan with those of its names and objects that a format holds, and what it does not hold of them."""

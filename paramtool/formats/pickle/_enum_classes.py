@@ -73,6 +73,8 @@ VALUE_CLASSES = frozenset(
         ("torch.distributed.fsdp.api", ("ShardingStrategy", "BackwardPrefetch", "StateDictType")),
         ("torch.distributed.checkpoint.metadata", ("_MEM_FORMAT_ENCODING",)),
         ("torch.distributed._shard.sharded_tensor.metadata", ("MEM_FORMAT_ENCODING",)),
+        # torchao/quantization/quantize_/common/kernel_preference.py of 0.18, in its float8 tensors
+        ("torchao.quantization.quantize_.common.kernel_preference", ("KernelPreference",)),
     )
     for name in names
 )  # fmt: skip
