@@ -27,6 +27,7 @@ ROWS = [
     ("surrname.safetensors", "inspect surrname.safetensors", 3, ["half of a surrogate pair"]),
     ("surrogate_index", "inspect surrogate_index", 3, ["half of a surrogate pair"]),
     ("meta.safetensors", "export meta.safetensors --all-names -o out.safetensors", 0, ["all read back and equal"]),
+    ("field/diff-own-outputs", "convert diff-own-outputs/train.pt -o out.onnx --skip-unsupported", 0, ["--subset"]),
     ("t_weightdrop.pt", "convert t_weightdrop.pt --to torch -o out.pt", 0, ["'rnn.weight_hh_l0_raw' is read as"]),
     ("field/gates", "inspect gates/dcp-surrogate-path", 3, [r"'\ud800', which is the name of no file"]),
     ("field/gates", "check gates/dcp-surrogate-path", 3, [r"\ud800"]),

@@ -144,7 +144,8 @@ class Work:
         known = {target.name for target in self.plan.targets} if self.writer.holds.record else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
-        new = {name for name in self.made - {*known} if isinstance(written.entries[name].value, View)}
+        made = (self.made & self.plan.names.keys()) - {*known}  # without what was left out of the plan
+        new = {name for name in made if isinstance(written.entries[name].value, View)}
         yield from by_target(written, self.checkpoint, [one for one in self.plan.targets if one.name in new])
         if self.writer.holds.views:
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
