@@ -6,7 +6,7 @@ flipped as a bit, so that NaNs and zeros survive both conversions.  A cast to an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target
+from paramtool.model.tiling import within
 from paramtool.model.view import View
 
 TILE = 1 << 20
@@ -97,12 +98,43 @@ def computed(target: Target, source: Source) -> Any:
         for view in copy.sources:
             source.prove(int(view.storage))
     found = np.zeros(target.shape, number_type(target.dtype))
-    for copy in target.copies:
-        view, size = copy.destination, target.dtype.block_bytes
-        part = np.ndarray(view.shape, element_type(copy), found.data, view.byte_start, [s * size for s in view.strides])
-        for box in boxes(copy):
-            part[box] = value(copy, box, source)
+    _fill(target, source, 0, found.reshape(-1).view("u1"))
     return found
+
+
+BAND_NBYTES = 16 << 20
+"""How many bytes of a target that is not a run of the source are made in memory at once."""
+
+
+def bands(target: Target, source: Source, counts: Counts | None = None) -> Iterator[Any]:
+    """The bytes of a target, band by band, as its copies make them; each band is valid until the next one is asked for.
+
+    They are made in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the process.
+    """
+    import numpy as np
+
+    size = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
+    room = np.empty(min(size, target.nbytes), "u1")
+    for low in range(0, target.nbytes, size):
+        band = room[: target.nbytes - low]
+        _fill(target, source, low, band, counts=counts)
+        yield band
+
+
+def _fill(target: Target, source: Source, low: int, data: Any, *, counts: Counts | None = None) -> None:
+    """Make the bytes of a target from `low` on, as many as fit into `data`."""
+    import numpy as np
+
+    for copy in target.copies:
+        view = copy.destination
+        size = view.dtype.block_bytes
+        for box in within(view, low, low + len(data)):
+            start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
+            shape = [at.stop - at.start for at in box]
+            out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
+            for part in boxes(copy, tuple(shape)):
+                place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
+                out[part] = value(copy, place, source, counts)
 
 
 def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from paramtool.engine.compare.difference import same_bytes, squeezed
-from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.read.elements import ELEMENTS
+from paramtool.engine.read.blocks import BLOCK_NBYTES
 from paramtool.engine.read.source import Source
-from paramtool.engine.write.arithmetic import boxes, element_type, value
+from paramtool.engine.read.streams import Stream, same
+from paramtool.engine.write.arithmetic import bands
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
-from paramtool.model.plan import Copy, Target, resolved, whole
+from paramtool.model.plan import Target, resolved, whole
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]
@@ -27,12 +26,12 @@ def by_safetensors(
     *,
     advance: Advance = lambda n: None,
 ) -> Iterator[str]:
-    """What differs between a file, as the safetensors library reads it, and the plan; empty if nothing does.
+    """What differs between a file and the plan; empty if nothing does.
 
-    Names, dtypes and shapes are always compared.  Values are compared in bounded pieces if NumPy (or ml_dtypes) has the
-    dtype, and otherwise by the raw bytes of the file.  `codes` maps dtype names to those of safetensors.
+    The safetensors library opens the file, and with that judges its header: each offset against the shape and the type
+    that it gives.  Its names, dtypes and shapes are compared with the plan, then the bytes with those of the source.
+    `codes` maps dtype names to those of safetensors.
     """
-    import ml_dtypes  # noqa: F401 - so that the library can return bfloat16
     from safetensors import SafetensorError, safe_open
 
     from paramtool.formats import read_file
@@ -50,28 +49,17 @@ def by_safetensors(
         names = set(file.keys())
         yield from (f"{name!r}: is not in the file" for name in sorted(wanted.keys() - names))
         yield from (f"{name!r}: is in the file and was not planned" for name in sorted(names - wanted.keys()))
-        for name in sorted(names & wanted.keys()):
+        for name in sorted(names & wanted.keys(), key=numbers.__getitem__):
             target = wanted[name]
             piece = file.get_slice(name)
             found = (piece.get_dtype(), tuple(piece.get_shape()))
             if found != (codes[target.dtype.name], target.shape):
                 yield f"{name!r}: is {found[0]} {list(found[1])}; expected {target.dtype.name} {list(target.shape)}"
                 continue
-            try:
-                if target.nbytes > WHOLE_NBYTES and any(isinstance(copy.scale, View) for copy in target.copies):
-                    same = _same_raw(raw, numbers[name], target, source)
-                elif _is_whole(target):
-                    same = _same_values(file, piece, target, source)
-                elif _is_cast(target):
-                    found = piece if target.shape else file.get_tensor(target.name)
-                    same = _same_pieces(found, target.copies[0], source)
-                else:
-                    same = _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
-            except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy does not have
-                same = _same_raw(raw, numbers[name], target, source)
-            advance(target.nbytes)
-            if not same:
+            view = View(numbers[name], target.dtype, 0, target.shape, target.view.strides)
+            if not same_target(raw, view, source, target):
                 yield f"{name!r}: differs from its source"
+            advance(target.nbytes)
 
 
 def by_zipfile(path: str, advance: Advance = lambda n: None) -> Iterator[str]:
@@ -86,71 +74,6 @@ def by_zipfile(path: str, advance: Advance = lambda n: None) -> Iterator[str]:
                         advance(len(data))
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         yield f"zipfile: {error}"
-
-
-def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library returns, in pieces, with the windows it was made from."""
-    import numpy as np
-
-    view = target.copies[0].terms[0][1]
-    if not target.nbytes:  # NumPy has no array for [0, 2**62]; dtype and shape were compared before
-        return True
-    if not target.shape:
-        found = file.get_tensor(target.name)
-        return bool(found.tobytes() == source.array(view).all().tobytes())
-    return all(
-        np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
-        for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
-    )
-
-
-WHOLE_NBYTES = 64 << 20
-"""The largest weight of codes and scales that the library reads, which gives it as a whole."""
-
-
-def _same_pieces(found: Any, copy: Copy, source: Source) -> bool:
-    """Compare what gives arrays where it is indexed with what a copy writes, block by block."""
-    import numpy as np
-
-    kind = element_type(copy)
-    for box in boxes(copy):
-        piece = np.ascontiguousarray(found[box])
-        wanted = np.broadcast_to(value(copy, box, source), piece.shape).astype(kind, copy=False)
-        if piece.tobytes() != np.ascontiguousarray(wanted).tobytes():
-            return False
-    return True
-
-
-def _is_cast(target: Target) -> bool:
-    """Whether a target is a cast of one copy with the same shape."""
-    copies = target.copies
-    return len(copies) == 1 and copies[0].is_cast and copies[0].destination == target.view
-
-
-def _is_whole(target: Target) -> bool:
-    """Whether a target is a plain copy of one window with the same shape."""
-    copies = target.copies
-    return len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view
-
-
-def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
-    """Compare the bytes in the file with those of the source."""
-    found = View(number, target.dtype, 0, target.shape, target.view.strides)
-    return same_target(raw, found, source, target)
-
-
-def _same_parts(flat: Any, target: Target, source: Source) -> bool:
-    """Compare a whole target, flattened, with its copies, each block by block."""
-    import numpy as np
-
-    flat = flat.view(ELEMENTS[target.dtype.block_bytes])
-    for copy in target.copies:
-        view, kind = copy.destination, element_type(copy)
-        size = view.dtype.block_bytes
-        part = np.ndarray(view.shape, kind, flat.data, view.byte_start, [stride * size for stride in view.strides])
-        if not _same_pieces(part, copy, source):
-            return False
-    return True
 
 
 def by_name(
@@ -242,19 +165,28 @@ def as_target(name: str, entry: Entry) -> Target | None:
 
 
 def same_target(a: Source, found: View, b: Source, target: Target) -> bool:
-    """Compare a window with the windows that a target is made from."""
-    if _is_whole(target):
-        return same_bytes(a, found, b, target.copies[0].terms[0][1])
-    if _is_cast(target):
-        (copy,) = target.copies
-        found, *read = squeezed(found, *copy.sources)
-        terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, read, strict=False))
-        scale = read[-1] if isinstance(copy.scale, View) else copy.scale
-        return _same_pieces(a.array(found), replace(copy, destination=found, terms=terms, scale=scale), b)
-    if found.is_contiguous:  # what a copy writes into a target is where it is in the tensor
-        base, parts = found.byte_start, [copy.destination for copy in target.copies]
-        places = [part.on(found.storage, base + part.byte_start) for part in parts]
-        return all(_same_pieces(a.array(at), copy, b) for at, copy in zip(places, target.copies, strict=True))
+    """Whether a window holds the bytes that a target is made of: windows as they are, or what its copies calculate."""
     import numpy as np
 
-    return _same_parts(np.ascontiguousarray(a.array(found).all()).reshape(-1), target, b)
+    copies = target.copies
+    if len(copies) == 1 and copies[0].destination == target.view:
+        (copy,) = copies
+        found, *read = squeezed(found, *copy.sources)
+        if copy.is_plain:
+            return same_bytes(a, found, b, read[0])
+        terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, read, strict=False))
+        scale = read[-1] if isinstance(copy.scale, View) else copy.scale
+        target = replace(target, shape=found.shape)
+        target = replace(target, copies=(replace(copy, destination=target.view, terms=terms, scale=scale),))
+    copies = target.copies
+    if found.is_contiguous and all(copy.is_plain and copy.destination.is_contiguous for copy in copies):
+        places = [copy.destination.on(found.storage, found.byte_start + copy.destination.byte_start) for copy in copies]
+        return all(same_bytes(a, at, b, copy.terms[0][1]) for at, copy in zip(places, copies, strict=True))
+    stream = Stream(a, found)
+    room = np.empty(0, "u1")
+    for band in bands(target, b):
+        room = room if len(room) >= len(band) else np.empty(len(band), "u1")
+        stream.into(room[: len(band)])
+        if not same(room[: len(band)], band):
+            return False
+    return True

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 from zlib import crc32
 
 from paramtool.engine.read.crcs import THREAD_NBYTES, crc32_of
 from paramtool.engine.read.source import Source
-from paramtool.engine.write.arithmetic import boxes, element_type, value
+from paramtool.engine.write.arithmetic import bands
 from paramtool.engine.write.casting import Counts
 from paramtool.engine.write.places import writing
 from paramtool.engine.write.sink import Advance, Sink
@@ -18,9 +18,8 @@ from paramtool.engine.write.staging import Staged, sync_folder
 from paramtool.errors import FormatError, OutputError
 from paramtool.formats.files import open_source, read_at
 from paramtool.formats.output import Late, OutputFile
-from paramtool.model.plan import Copy, Target
+from paramtool.model.plan import Target
 from paramtool.model.storage import ByteRange
-from paramtool.model.tiling import within
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
 SHORT_NBYTES = 128 << 10
 """Shorter runs are gathered in a buffer of this size; a larger one does not stay in a processor's cache."""
-BAND_NBYTES = 64 << 20
-"""How many bytes of a target that is not a run of the source are assembled in memory at once."""
 
 
 def write(
@@ -203,12 +200,8 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
     for copy in copies:
         for view in copy.sources:
             source.prove(int(view.storage))
-    import numpy as np
-
-    band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
-    room = np.empty(min(band, target.nbytes), "u1")
-    for low in range(0, target.nbytes, band):
-        sink.write(_band(copies, source, low, room[: target.nbytes - low], counts=counts))
+    for band in bands(target, source, counts):
+        sink.write(band.data)
 
 
 def _write_run(view: View, short: _ShortRuns) -> None:
@@ -229,28 +222,6 @@ def _write_run(view: View, short: _ShortRuns) -> None:
         return
     for chunk in source.row_major(view):
         sink.write(chunk)
-
-
-def _band(copies: Sequence[Copy], source: Source, low: int, data: Array, *, counts: Counts | None) -> memoryview:
-    """The bytes of a target from `low` on, as many as fit into `data`: what its copies write there.
-
-    They are assembled in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the
-    process.
-    """
-    import numpy as np
-
-    for copy in copies:
-        view = copy.destination
-        size = view.dtype.block_bytes
-        for box in within(view, low, low + len(data)):
-            start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
-            shape = [at.stop - at.start for at in box]
-            out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
-            for part in boxes(copy, tuple(shape)):
-                place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
-                out[part] = value(copy, place, source, counts)
-    band: memoryview = data.data
-    return band
 
 
 # --- CRCs of an output, computed while it is written -----------------------------------------------------------------
