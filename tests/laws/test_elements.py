@@ -50,7 +50,7 @@ def strided(view: View) -> np.ndarray:
 def test_windows_that_overlap(strides: tuple[int, int]) -> None:
     """Some have as many elements as they span, and are no run of bytes."""
     view = View(0, DTYPES["float32"], 5, (3, 3), strides)
-    found = Elements(File().read, "u4", view.byte_start, view.shape, strides=[4 * stride for stride in strides])
+    found = Elements(lambda: File().read, "u4", view.byte_start, view.shape, strides=[4 * stride for stride in strides])
     assert found.all().tobytes() == strided(view).tobytes()
     assert found.transpose((1, 0))[1:, :2].tobytes() == strided(view).T[1:, :2].tobytes()
 
@@ -65,7 +65,9 @@ def test_a_box_is_what_numpy_sees(view: View, data: st.DataObject) -> None:
         low = data.draw(st.integers(0, length - 1))
         box.append(data.draw(st.one_of(st.just(low), st.builds(slice, st.just(low), st.integers(low, length)))))
     read = File().read
-    found = Elements(read, expected.dtype.str, view.byte_start, view.shape, strides=[s * size for s in view.strides])
+    found = Elements(
+        lambda: read, expected.dtype.str, view.byte_start, view.shape, strides=[s * size for s in view.strides]
+    )
     assert found.transpose(order)[tuple(box)].tobytes() == expected.transpose(order)[tuple(box)].tobytes()
     assert found.all().tobytes() == expected.tobytes()
 
@@ -75,7 +77,9 @@ def test_no_more_is_read_than_the_pages_that_are_touched(view: View) -> None:
     expected = strided(view)
     file = File()
     size = view.dtype.block_bytes
-    Elements(file.read, expected.dtype.str, view.byte_start, view.shape, strides=[s * size for s in view.strides]).all()
+    Elements(
+        lambda: file.read, expected.dtype.str, view.byte_start, view.shape, strides=[s * size for s in view.strides]
+    ).all()
     gaps = elements.GAP_PIECES * len(view.shape)
     assert file.nbytes <= view.numel * (elements.PAGE_NBYTES + size * (1 + gaps))
     assert file.nbytes <= max(view.nbytes, view.byte_stop - view.byte_start) * max(1, len(view.shape))
@@ -92,7 +96,7 @@ def test_large_windows_are_read_in_pieces(monkeypatch) -> None:
         buffer[:] = DATA[start : start + len(buffer)].data
 
     view = View(0, DTYPES["float32"], 3, (50, 20), (40, 2))
-    found = Elements(read, "u4", view.byte_start, view.shape, strides=[160, 8]).all()
+    found = Elements(lambda: read, "u4", view.byte_start, view.shape, strides=[160, 8]).all()
     assert found.tobytes() == strided(view).tobytes()
     assert largest <= 1000
 

@@ -57,11 +57,13 @@ def converted(numbers: Array, dtype: DType) -> Array:
 class Elements:
     """A window that is indexed like an array, by numbers and slices of step 1; each result is a new array."""
 
-    __slots__ = ("_kind", "_read", "_start", "_strides", "shape")
+    __slots__ = ("_kind", "_reader", "_start", "_strides", "shape")
 
-    def __init__(self, read: Read, kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int]) -> None:
-        """`start` and `strides` are in bytes; `kind` is a NumPy type."""
-        self._read = read
+    def __init__(
+        self, reader: Callable[[], Read], kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int]
+    ) -> None:
+        """`reader` is asked for each box; `start` and `strides` are in bytes; `kind` is a NumPy type."""
+        self._reader = reader
         self._kind = kind
         self._start = start
         self._strides = tuple(strides)
@@ -69,12 +71,12 @@ class Elements:
 
     def view(self, kind: str) -> Elements:
         """The same elements as another type of their size."""
-        return Elements(self._read, kind, self._start, self.shape, strides=self._strides)
+        return Elements(self._reader, kind, self._start, self.shape, strides=self._strides)
 
     def transpose(self, order: Sequence[int]) -> Elements:
         """The same elements with the axes in another order."""
         shape, strides = ([of[k] for k in order] for of in (self.shape, self._strides))
-        return Elements(self._read, self._kind, self._start, shape, strides=strides)
+        return Elements(self._reader, self._kind, self._start, shape, strides=strides)
 
     def all(self) -> Array:
         """Every element."""
@@ -101,7 +103,7 @@ class Elements:
         out = np.empty([once[k] for k in order], self._kind)  # in the storage's order: rows are read in place
         long = [k for k in order if once[k] > 1]
         if out.size:
-            _fill(self._read, out.reshape([once[k] for k in long]), start, [strides[k] for k in long])
+            _fill(self._reader(), out.reshape([once[k] for k in long]), start, [strides[k] for k in long])
         found = out.transpose([order.index(k) for k in range(len(order))])
         return found if found.shape == shape else np.broadcast_to(found, shape)
 
@@ -136,10 +138,15 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
             _window(read, out, start, strides[axis:], span=span)
         else:
             step = (SPAN_NBYTES - spans[axis + 1]) // strides[axis] + 1 if all(near[axis:]) else 1
+            if step <= 1 and all(whole[axis + 1 :]):
+                data, size = _bytes(out), spans[axis + 1]
+                for k in range(out.shape[0]):
+                    read(start + k * strides[axis], data[k * size : (k + 1) * size])
+                return
             step = max(step, 1)
             for low in range(0, out.shape[0], step):
                 here = start + low * strides[axis]
-                if step > 1 or out.ndim == 1:
+                if step > 1:
                     part(out[low : low + step], here, axis)
                 else:
                     part(out[low], here, axis + 1)

@@ -185,6 +185,14 @@ class Source:
         file, base = self._place(storage)
         read_at(file, base + start, buffer)
 
+    def _reader(self, storage_id: int) -> Callable[[int, memoryview], None]:
+        """What `_fill` does to a storage, for many calls while no other storage is read."""
+        storage = self.checkpoint.storages[storage_id]
+        if not isinstance(storage.backing, ByteRange):
+            return partial(self._fill, storage_id)
+        file, base = self._place(storage)
+        return lambda start, buffer: read_at(file, base + start, buffer)
+
     def _taken(self, view: View, box: tuple[slice, ...]) -> Array:
         """The raw elements of a box of a window."""
         return self.array(view)[box]
@@ -292,18 +300,18 @@ class Source:
 
         These reads are not counted in `nbytes_read`, and no CRC is checked.
         """
-        fill = partial(self._fill, int(view.storage))
+        reader = partial(self._reader, int(view.storage))
         if view.dtype.block_elements != 1:
-            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), strides=(1,))
+            return Elements(reader, "u1", view.byte_start, (view.byte_stop - view.byte_start,), strides=(1,))
         size = view.dtype.block_bytes
         return Elements(
-            fill, ELEMENTS[size], view.byte_start, view.shape, strides=[stride * size for stride in view.strides]
+            reader, ELEMENTS[size], view.byte_start, view.shape, strides=[stride * size for stride in view.strides]
         )
 
     def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
         """`nbytes` bytes of a storage from each position on, one row for each; counted, and no CRC is checked."""
         self.nbytes_read += len(starts) * nbytes
-        return take(partial(self._fill, storage_id), starts, nbytes)
+        return take(self._reader(storage_id), starts, nbytes)
 
     def row_major(self, view: View) -> Iterator[Buffer]:
         """The elements of a window in row-major order, as blocks of bytes."""

@@ -102,7 +102,7 @@ def computed(target: Target, source: Source) -> Any:
     return found
 
 
-BAND_NBYTES = 16 << 20
+BAND_NBYTES = 32 << 20
 """How many bytes of a target that is not a run of the source are made in memory at once."""
 
 
