@@ -177,6 +177,8 @@ def unread(view: View, windows: Iterable[View]) -> int:
     """
     begin, end = view.byte_start, view.byte_stop
     near = [one for one in dict.fromkeys(windows) if one.byte_start < end and begin < one.byte_stop]
+    if any(one.byte_start <= begin and end <= one.byte_stop and one.dense_axes is not None for one in near):
+        return 0
     count = sum(one.numel for one in near)
     are_inside = all(begin <= one.byte_start and one.byte_stop <= end for one in near)
     if are_inside and view.nbytes == end - begin and count <= view.numel and are_disjoint(near):
