@@ -32,6 +32,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound="ParamtoolError")
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_LISTED = 20
 """The most lines of one kind that are shown; the others are counted."""
@@ -152,6 +154,8 @@ class ParamtoolError(Exception):
         """What to do next; shown on a line of its own."""
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
+        self.below: Any = None
+        """The same of all files of a folder (`formats.folder.below.Below`)."""
         self.place: tuple[str, int, int] | None = None
         """The file of text that is wrong, the line and the column, each 0 where it is not known."""
 
@@ -185,6 +189,49 @@ def _remade(kind: type[E], args: tuple[Any, ...]) -> E:
     error: E = (OSError if issubclass(kind, OSError) else Exception).__new__(kind)
     error.args = args  # an OSError takes them in __init__ alone
     return error
+
+
+FIRST = (70, 4, 7, 6, 5, 3, 2, 1)
+"""Exit codes, that which counts most first."""
+
+
+def exit_code(codes: Iterable[int]) -> int:
+    """The exit code of everything that happened, whose codes are given: an internal error, then what is unsafe.
+
+    >>> exit_code([0, 1, 4, 3]), exit_code([2, 0, 1]), exit_code([])
+    (4, 2, 0)
+    """
+    return min(codes, key=lambda code: FIRST.index(code) if code else len(FIRST), default=0)
+
+
+def all_of(items: Iterable[T], work: Callable[[T], R], rest: Callable[[T], object] | None = None) -> list[R]:
+    """What `work` makes of each item; where one fails, the others are still tried, and the error that counts is raised.
+
+    `rest` is what is tried of them, if that is less than the work.
+    """
+    made: list[R] = []
+    errors: list[ParamtoolError] = []
+    for item in items:
+        try:
+            if errors and rest is not None:
+                rest(item)
+            else:
+                made.append(work(item))
+        except ParamtoolError as error:
+            errors.append(error)
+    if errors:
+        raise min(errors, key=lambda error: FIRST.index(error.exit_code))
+    return made
+
+
+def internal(error: Exception) -> ParamtoolError:
+    """The error of a command, or of one of its files, for a defect of ours."""
+    made = ParamtoolError(
+        f"internal error: {type(error).__name__}: {error}",
+        hint="this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it",
+    )
+    made.exit_code = 70  # EX_SOFTWARE of sysexits.h
+    return made
 
 
 def message_of(error: BaseException) -> str:

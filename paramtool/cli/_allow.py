@@ -10,11 +10,13 @@ from paramtool.cli import _completion, _render
 from paramtool.cli._display import adding
 from paramtool.cli._text import Size, size
 from paramtool.commands.progress import MEMORY_NBYTES
+from paramtool.formats import files
 from paramtool.model import inflating
 
 
 def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> None:
     inflating.set_limit(nbytes)
+    files.watchers[:] = [_render.counted]
 
 
 OPTIONS = (

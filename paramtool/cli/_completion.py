@@ -144,4 +144,4 @@ def _checkpoint(ctx: click.Context, parameters: Sequence[str] = FILES) -> Checkp
     given = [ctx.params.get(name) for name in parameters] + (list(ctx.args) if parameters == FILES else [])
     paths = [one[0] if isinstance(one, tuple) else one for one in given if one]
     path = next(path for path in paths if os.path.exists(path))
-    return formats.describe(path, ctx.params.get("weights"), allow_class=(), allow_unknown=True)
+    return formats.describe(path, ctx.params.get("weights"), allow_class=(), allow_unknown=True).checkpoint

@@ -13,11 +13,8 @@ import click
 
 from paramtool.cli._display import styled
 from paramtool.cli._streams import shown
-from paramtool.errors import ParamtoolError, bounded
+from paramtool.errors import ParamtoolError, bounded, internal
 from paramtool.lazy_dataclass import dataclass
-
-INTERNAL_ERROR = 70
-"""A defect of ours; EX_SOFTWARE of sysexits.h."""
 
 PACKAGES = ("numpy", "ml_dtypes", "blake3", "safetensors", "rich", "tomli")
 """What pyproject.toml requires and a single-file build lacks, for `inspect` without tensors needs none of them."""
@@ -101,8 +98,7 @@ def failure(error: BaseException) -> Failure | None:
             hint = "pip install paramtool installs everything that the commands need"
             return Failure(2, f"this command needs the package {name.partition('.')[0]}, which is not installed", hint)
         case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
-            hint = "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it"
-            return Failure(INTERNAL_ERROR, bounded(f"internal error: {type(error).__name__}: {error}"), hint)
+            return failure(internal(error))
     return None
 
 

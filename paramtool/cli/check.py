@@ -193,7 +193,8 @@ def add_summary(found: Result) -> str:
 
 EPILOG = (
     "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
-    "unsafe file that cannot be described.  The highest code wins; one bad file does not stop the others."
+    "unsafe file, 70 internal error.  Of several codes the first of 70, 4, 3, 2 and 1 counts; one bad file does not "
+    "stop the others."
 )
 
 

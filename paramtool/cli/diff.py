@@ -12,6 +12,7 @@ from paramtool.cli._allow import JSON, MEMORY, allowing
 from paramtool.cli._help import Command
 from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
+from paramtool.errors import exit_code as first_of
 
 EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code), 2 usage, 3 bad file, 4 unsafe file."
 
@@ -108,5 +109,4 @@ def _find_base(
         _render.json_text(_json.base_found(found))
     else:
         _render.rows(_diff_rows.base_rows(found))
-    unread = [one.exit_code for one in found.candidates if one.exit_code]
-    return unread[0] if unread else int(exit_code and not found.base)
+    return first_of([*(one.exit_code for one in found.candidates), int(exit_code and not found.base)])

@@ -22,7 +22,7 @@ from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.commands.rules import KINDS, Rule
-from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, printable
+from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, exit_code, printable
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.finding import Finding
 
@@ -35,7 +35,7 @@ EPILOG = (
     "\b\nRules, and what each finds:\n"
     + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
     + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file (listed first).  "
-    "The highest code wins, within a file and among files."
+    "Of several codes the first of 70, 4, 3, 2 and 1 counts, within a file and among files."
 )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class _Seen:
     @property
     def code(self) -> int:
         """The exit code that it has alone."""
-        return self.failure.code if self.failure else 1 if self.findings else 0
+        return exit_code([self.failure.code if self.failure else 0, int(bool(self.findings))])
 
 
 @click.command("inspect", cls=Command, epilog=EPILOG)
@@ -230,7 +230,7 @@ def _one(seen: _Seen, how: _Printing) -> int:
 
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) -> int:
-    """Every path in order, also after one has failed; the exit code is the highest of theirs."""
+    """Every path in order, also after one has failed; the exit code is the one that counts of theirs."""
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
         for path in paths:
@@ -255,13 +255,13 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
                     _render.lines([""])
             _complain(seen)
         if kept is not None:
-            head = {"schema": "paramtool.inspect-files/1", "exit_code": max(codes)}
+            head = {"schema": "paramtool.inspect-files/1", "exit_code": exit_code(codes)}
             _render.text(kept.document(head, "files"))
         elif not current.quiet:
             fine, findings = codes.count(0), codes.count(1)
             words = [f"{fine} fine", f"{findings} with findings", f"{len(codes) - fine - findings} with errors"]
             _render.rows([(("total", plural(len(codes), "file"), ", ".join(words)))])
-    return max(codes)
+    return exit_code(codes)
 
 
 def _kept() -> Kept:

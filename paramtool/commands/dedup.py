@@ -16,7 +16,6 @@ from paramtool.commands.compare import Looking, compare
 from paramtool.commands.config_model import ConfigModel, model_of
 from paramtool.commands.name_lists import with_firsts
 from paramtool.commands.opening import Each, each, opened
-from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import Destination, place
 from paramtool.commands.output.losses import (
     allow,
@@ -385,7 +384,6 @@ def _warnings(
     yield from allowed
     yield from _keep_warnings(found.joined, options.keep)
     yield from name_warnings(where, found.checkpoint)
-    yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(fitted.plan, where.writer)
     if where.is_folder and where.writer.folder is None:
         yield from unseen_warnings(fitted.plan, output, [*chain(*found.tied)])

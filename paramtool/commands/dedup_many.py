@@ -14,7 +14,6 @@ from paramtool.commands import config_ties, copied_state
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.opening import opened
-from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.losses import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import Report
@@ -27,7 +26,7 @@ from paramtool.commands.sections import section_of
 from paramtool.engine.read.open_files import MAX_OPEN_FILES
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.places import check_apart, check_place
-from paramtool.errors import PlanError, UsageError, plural, refuse_string
+from paramtool.errors import PlanError, UsageError, all_of, plural, refuse_string
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import WeightsName
@@ -150,9 +149,8 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
-    inputs = _agreed(
-        [_described(path, name, options, progress) for path, name in zip(paths, names, strict=True)], options.keep
-    )
+    pairs = zip(paths, names, strict=True)
+    inputs = _agreed(all_of(pairs, lambda pair: _described(*pair, options, progress)), options.keep)
     _check_distinct(inputs)
     files = [file.path for one in inputs for file in one.whole.files]
     check_apart(target, [*(one.path for one in inputs), *files])
@@ -209,8 +207,7 @@ def _warnings(work: ManyWork, target: str, options: DedupOptions, fits: Sequence
         yield from one.warnings
     for one in work.inputs:
         files = brought(one, target).files
-        told = [*unsafe_sidecars.warnings(files, options.allow_class)]
-        told += copied_state.warnings(one.path, one.opened, files, options)
+        told = copied_state.warnings(one.path, one.opened, files, options)
         yield from (f"{one.path}: {text}" for text in told)
     for one, plan in zip(work.inputs, work.plans, strict=True):
         yield from unseen_warnings(plan, os.path.join(target, one.folder))

@@ -16,7 +16,6 @@ from paramtool.commands import adapter_config, copied_state
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
-from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
 from paramtool.commands.output.losses import name_warnings
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
@@ -246,7 +245,7 @@ def _prepared(
             *stored_apart(entries, part.wanted.ties),
             *name_warnings(where, part.checkpoint),
             *where.writer.caveats(plan),
-            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
+            *found.told,
             *copied_state.warnings(path, found, where.sidecars.files, options),
             *([AS_SAVED] if is_saved else []),
         ),

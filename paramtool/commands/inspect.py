@@ -13,7 +13,6 @@ from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
 from paramtool.errors import plural, refuse_string
 from paramtool.formats import hf_config, policy
-from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from paramtool.commands.networks import NamedNetwork
     from paramtool.commands.optimizers import BoundFile
     from paramtool.commands.rules import Rule
+    from paramtool.formats.folder.below import Below
     from paramtool.model.config import Config
     from paramtool.model.finding import Finding
     from paramtool.model.match import Content, Equal
@@ -70,8 +70,8 @@ class Inspection(Displayed):
     """{storage: the recurrent network whose cuDNN buffer it is}."""
     config: DeclaredTies | None = None
     """What a config declares of ties, where one was asked for."""
-    sidecars: Mapping[str, tuple[Unknown, ...]] = field(default_factory=dict)
-    """What the pickles among the other files of a folder ask for: {name: unknown names}."""
+    below: Below | None = None
+    """What the pickles of the files below a folder ask for; None of a file."""
     allow_class: tuple[str, ...] = ()
     """The names and patterns that were allowed."""
 
@@ -103,16 +103,29 @@ class Inspection(Displayed):
         return policy.unsafe(self.checkpoint.unknown, self.allow_class)
 
     @property
+    def sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:
+        """What the pickles of the other files of a folder ask for: {path in the folder: unknown names}."""
+        if self.below is None:
+            return {}
+        own = {os.path.normpath(file.path) for file in self.checkpoint.files}
+        asked = self.below.asked.items()
+        return {os.path.relpath(one, self.path): found for one, found in asked if os.path.normpath(one) not in own}
+
+    @property
     def unsafe_sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:
         """The same of the other files of a folder."""
         judged = {name: policy.unsafe(found, self.allow_class) for name, found in self.sidecars.items()}
         return {name: found for name, found in judged.items() if found}
 
-    def refuse(self) -> None:
-        """UnsafeError where something is unsafe: for programs that look first, and then go no further."""
-        files = [(self.checkpoint.files[0].path, self.unsafe)]
-        files += [(os.path.join(self.path, name), found) for name, found in self.unsafe_sidecars.items()]
-        policy.refuse_all(files)
+    def refuse(self, *, beside: bool = True) -> None:
+        """UnsafeError where something is unsafe: for programs that look first, and then go no further.
+
+        Of a folder that is any file below it; without `beside` only those that hold weights.
+        """
+        found = ((os.path.join(self.path, name), asked) for name, asked in self.sidecars.items())
+        weights = self.below.weights if self.below and not beside else None
+        judged = [(path, asked) for path, asked in found if weights is None or path in weights]
+        policy.refuse([(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class)
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -288,14 +301,15 @@ def inspect(
     if any(rule.kind.needs_content for rule in rules):
         equal, min_equal_bytes = True, 1
     allowed = policy.checked(allow_class)
-    whole = _noted(formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown))
+    opened = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    whole = _noted(opened.checkpoint)
     checkpoint = whole if only is None else _section(whole, only)
     graph = alias.build(checkpoint)
     settings = None if config is None else _settings(path, config)
     found = Inspection(
         os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
-        sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
+        below=opened.below, allow_class=allowed, weights=weights, section=only, settings=settings,
         networks=_networks(checkpoint), parts=seen_parts(checkpoint), quantised=_quantised(checkpoint),
         optimizers=_optimizers(
             path, whole, optimizer_names, config=config, allow_class=allowed, allow_unknown=allow_unknown
@@ -358,15 +372,6 @@ def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: P
                 key = name.removesuffix(_value_facts.HEADER)
                 made[key if key not in made else name] = blake3_of(_value_facts.text(said))
     return replace(found, content=content, digests=made if digest else None)
-
-
-def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:
-    """What the other files of a folder ask for; what scans them is imported for folders only."""
-    if not is_folder(path):
-        return {}
-    from paramtool.commands.output import unsafe_sidecars
-
-    return unsafe_sidecars.beside(path, checkpoint)
 
 
 def _section(whole: Checkpoint, name: str) -> Checkpoint:

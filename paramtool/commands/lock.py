@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
+from paramtool import formats
 from paramtool.commands.earlier_output import LOCK
 from paramtool.commands.locked_model import LockReading, locked_model
 from paramtool.commands.model_files import inputs_of
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import UsageError, refuse_string, some
+from paramtool.errors import UsageError, all_of, refuse_string, some
 from paramtool.formats import OTHER_FORM, policy
 from paramtool.formats.files import noted, watching
 from paramtool.lazy_dataclass import dataclass
@@ -72,17 +74,16 @@ def lock(
         if os.path.exists(where) and os.path.getsize(where):
             noted(where, os.stat(where))
             kept = {**read(where).models}
-    models: dict[str, LockedModel] = {}
-    warnings: list[str] = []
-    for path in paths:
-        name = name_in(where, os.fspath(path))
-        if name in models:
-            raise UsageError(f"{os.fspath(path)} is given twice")
-        if kept.pop(name, None) and not os.path.lexists(path):
-            warnings.append(f"{name}: is there no more, so the lock is without it")
-        else:
-            models[name] = locked_model(path, name, reading, progress)
-    text = write.text({**kept, **models}.values())
+    names = [name_in(where, os.fspath(path)) for path in paths]
+    if twice := [os.fspath(path) for k, path in enumerate(paths) if names[k] in names[:k]]:
+        raise UsageError(f"{twice[0]} is given twice")
+    gone = [name for path, name in zip(paths, names, strict=True) if name in kept and not os.path.lexists(path)]
+    warnings = [f"{name}: is there no more, so the lock is without it" for name in gone]
+    pairs = [(path, name) for path, name in zip(paths, names, strict=True) if name not in gone]
+    opened = partial(formats.read, allow_class=reading.allow_class, allow_unknown=allow_unknown)
+    made = all_of(pairs, lambda pair: locked_model(*pair, reading, progress), lambda pair: opened(pair[0]))
+    models = {name: one for (_, name), one in zip(pairs, made, strict=True)}
+    text = write.text(({name: one for name, one in kept.items() if name not in names} | models).values())
     parse(text, where)  # what we could not read again is never written
     if where != "-":
         warnings += LOCK.write(where, text.encode(), force=force, inputs=inputs_of(paths))

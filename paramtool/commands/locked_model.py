@@ -64,7 +64,7 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
     state = training_state(path, found.checkpoint)
-    notes = (*found.checkpoint.left_out, *([f"not locked: {state}"] if state else ()))
+    notes = (*found.checkpoint.left_out, *found.told, *([f"not locked: {state}"] if state else ()))
     return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=notes)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Generic, Protocol
 
 from paramtool import formats
-from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import SHARD_NBYTES, Destination, default_output
 from paramtool.commands.output.dialect_folder import DialectFolder, refuse_shards
 from paramtool.commands.output.options import WriteOptions
@@ -192,7 +191,7 @@ def each(
         works = [work for _, work in prepared]
         written = carry_out(gathered(works, rest.files), works, options, progress)
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
-    warnings = (*_renamed(found), *link_warnings(rest), *unsafe_sidecars.warnings(rest.files, options.allow_class))
+    warnings = (*_renamed(found), *link_warnings(rest))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)
 
 

@@ -203,7 +203,7 @@ def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
         return path, checkpoint
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        return folder, formats.describe(folder)
+        return folder, formats.describe(folder).checkpoint
     except ParamtoolError:  # there is no model, or there are several
         return None
 

@@ -23,7 +23,6 @@ from paramtool.commands.optimizer_carry import (
     refuse_unsaid,
 )
 from paramtool.commands.optimizer_files import Following, FollowingWork, following, holds_state, works
-from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.destination import Destination, place
 from paramtool.commands.output.dialect_folder import DialectFolder, dialect_folder
 from paramtool.commands.output.losses import (
@@ -449,7 +448,6 @@ def _output_warnings(
     where: Destination, plan: Plan, options: RelayoutOptions, beside: Collection[str]
 ) -> Iterator[str]:
     """What a person has to know of the output, of the tensors `beside` its networks, and of the files beside it."""
-    yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
     yield from where.writer.caveats(plan)
     if where.writer is MXNET and options.target == "mxnet" and beside:

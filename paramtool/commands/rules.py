@@ -8,6 +8,7 @@ KINDS is the table of them.  A rule is parsed before anything is read, and judge
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -26,7 +27,7 @@ from paramtool.commands._rule_numbers import (
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import FormatError, UsageError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Compound
+from paramtool.model.checkpoint import Compound, Unknown
 from paramtool.model.dtype import DTYPES
 from paramtool.model.finding import Finding
 from paramtool.model.view import overlaps
@@ -189,13 +190,18 @@ def _unknown(found: Inspection, asked: None) -> Iterator[Judged]:
 
 
 def _unsafe(found: Inspection, asked: None) -> Iterator[Judged]:
+    path = found.checkpoint.files[0].path
+    yield from unsafe(found.unsafe, "the file" if path == found.path else repr(os.path.basename(path)))
+    for name, beside in found.unsafe_sidecars.items():
+        yield from unsafe(beside, repr(name))
+
+
+def unsafe(asked: Iterable[Unknown], by: str) -> Iterator[Judged]:
+    """What is said of each name that makes a file unsafe."""
     from paramtool.formats.policy import format_unknown
 
-    for unknown in found.unsafe:
-        yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by the file", unknown.needed_by
-    for name, unsafe in found.unsafe_sidecars.items():
-        for unknown in unsafe:
-            yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by {name!r}", ()
+    for unknown in asked:
+        yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by {by}", unknown.needed_by
 
 
 def _config_ties(found: Inspection, asked: None) -> Iterator[Judged]:

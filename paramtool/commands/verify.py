@@ -26,7 +26,7 @@ from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.commands.sections import section_of
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import by_name, by_target
-from paramtool.errors import UsageError, plural
+from paramtool.errors import UsageError, all_of, plural
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
@@ -139,10 +139,11 @@ def verify(
         raise UsageError(
             "map, flatten, partial, source and spec say what went into a model; there is none", hint="--into MODEL"
         )
-    found = opened(output, _same_choice(output, weights), progress, allowed)
-    expected = opened(against, weights, progress, allowed)
+    sides = ((output, _same_choice(output, weights)), (against, weights))
+    found, expected = all_of(sides, lambda side: opened(*side, progress, allowed))
     asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
+    result = replace(result, warnings=(*result.warnings, *dict.fromkeys((*found.told, *expected.told))))
     instead = {hf_config.NAME: os.fspath(new_config)} if new_config is not None else {}
     return _with_files(result, found, expected, asked, allowing=allowed, instead=instead, progress=progress)
 
@@ -170,7 +171,7 @@ def verify_each(
 ) -> Verified:
     """`verify` of two folders, with every set of weights of the folder and of those inside, each by its own name."""
     allowed = Allowed(allow_class, allow_unknown)
-    found, expected = (opened_each(path, progress, allowed) for path in (output, against))
+    found, expected = all_of((output, against), lambda path: opened_each(path, progress, allowed))
     asked = _Compared(None, subset, tensors_only)
     theirs = _by_name(expected)
     mine = _by_other_names(_by_name(found), theirs)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
 from paramtool.formats import sniff, table
@@ -19,6 +20,9 @@ from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
+
+if TYPE_CHECKING:
+    from paramtool.formats.folder.below import FolderReading
 
 
 def read(
@@ -47,21 +51,40 @@ def opened(
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
 ) -> Weights:
-    """The same, with the name of its weights in an output folder, and the copies of them in the same folder."""
+    """The same, with the name of its weights in an output folder, and the copies of them in the same folder.
+
+    Every file of a folder that holds weights counts, unless `weights` names one; notes name other unsafe files.
+    """
     from paramtool.formats import policy
 
     allowed = policy.checked(allow_class)
     found = looked_at(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
-    _refuse(found, allowed, allow_unknown)
-    return found
+    return _refused(found, weights is None, allowed, allow_unknown)
 
 
-def _refuse(found: Weights, allow_class: tuple[str, ...], allow_unknown: bool) -> None:
-    """UnsafeError if a set of weights or one of its copies, which are read to be compared, is unsafe."""
+def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_unknown: bool) -> Weights:
+    """A set of weights with notes of its folder; UnsafeError if it is unsafe, or another file of the `whole` folder."""
     from paramtool.formats import policy
 
-    for read in (found.checkpoint, *(copy.checkpoint for copy in found.copies)):
-        policy.refuse(read.files[0].path, read.unknown, allow_class, allow_unknown)
+    checkpoint = found.checkpoint
+    own = [os.path.normpath(file.path) for file in checkpoint.files]
+    judged = (
+        [one for one in found.below.asked.items() if one[0] in found.below.weights or os.path.normpath(one[0]) in own]
+        if found.below and whole
+        else []
+    )
+    if not any(os.path.normpath(name) in own for name, _ in judged):
+        judged.append((checkpoint.files[0].path, checkpoint.unknown))
+    policy.refuse(judged, allow_class, allow_unknown)
+    if found.below is None:
+        return found
+    told = () if allow_unknown else found.below.warnings({name for name, _ in judged}, allow_class)
+    return _told(found, (*told, *found.below.told))
+
+
+def _told(found: Weights, told: tuple[str, ...]) -> Weights:
+    checkpoint = replace(found.checkpoint, notes=(*found.checkpoint.notes, *told))
+    return replace(found, checkpoint=checkpoint, below=found.below and found.below._replace(told=told))
 
 
 def describe(
@@ -70,15 +93,15 @@ def describe(
     *,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-) -> Checkpoint:
-    """As `read`, for inspection: whatever the pickles call is only listed in `Checkpoint.unknown`.
+) -> Weights:
+    """As `opened`, for inspection: what pickles call is only listed, in `Checkpoint.unknown` and `Weights.below`.
 
     For a file that cannot be described, the error also says what its pickles call.  A note names the files of a folder
     that look like copies of its weights.
     """
-    found = looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown)
-    note = copies_note(found)
-    return replace(found.checkpoint, notes=(*found.checkpoint.notes, note)) if note else found.checkpoint
+    found = looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown, is_listed=True)
+    copies = copies_note(found)
+    return _told(found, (*([copies] if copies else ()), *found.told))
 
 
 def copies_note(found: Weights) -> str:
@@ -95,21 +118,42 @@ OTHER_FORM = "has no tensor name in common with it; by the file's name it is the
 
 
 def looked_at(
-    path: str | os.PathLike[str], weights: str | None, *, allow_class: Sequence[str], allow_unknown: bool
+    path: str | os.PathLike[str],
+    weights: str | None,
+    *,
+    allow_class: Sequence[str],
+    allow_unknown: bool,
+    is_listed: bool = False,
 ) -> Weights:
     """As `opened`, with unknown names only listed as in `describe`."""
     path = os.fspath(path)
-    with _judging(path, allow_class, allow_unknown):
+    with _judging(path, allow_class, allow_unknown, is_listed):
         if is_folder(path):
             from paramtool.formats.folder import weight_sets
 
-            return weight_sets.only(path, read_file, weights)
+            with _below(path) as reading:
+                found = weight_sets.only(path, reading.read, weights)
+            return replace(found, below=reading.below)
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
         path = _meant(path)
         from paramtool.formats.folder import rank_files
 
         return rank_files.whole(Weights(path, read_file(path), weight_names.of_file(path)), None)
+
+
+@contextmanager
+def _below(folder: str) -> Iterator[FolderReading]:
+    """Reads the weights of a folder and then scans its other files, also where there are no weights."""
+    from paramtool.formats.folder.below import FolderReading
+
+    reading = FolderReading(folder, read_file)
+    try:
+        yield reading
+    except ParamtoolError as error:
+        error.below = reading.finish()
+        raise
+    reading.finish()
 
 
 def _meant(path: str) -> str:
@@ -133,19 +177,21 @@ def opened_each(
     if os.path.isfile(folder):
         raise UsageError(f"{folder}: --each needs a folder; this is a file")
     allowed = policy.checked(allow_class)
-    with _judging(folder, allowed, allow_unknown):
-        found = weight_sets.every(folder, read_file)
-    for sets in found.values():
-        for one in sets:
-            _refuse(one, allowed, allow_unknown)
-    return found
+    with _judging(folder, allowed, allow_unknown), _below(folder) as reading:
+        found = weight_sets.every(folder, reading.read)
+    (place, (first, *others)), *rest = found.items()
+    first = _refused(replace(first, below=reading.below), True, allowed, allow_unknown)
+    for one in (*others, *(one for _, sets in rest for one in sets)):
+        _refused(one, True, allowed, allow_unknown)
+    return {place: [first, *others], **dict(rest)}
 
 
 @contextmanager
-def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iterator[None]:
-    """Turn an error of reading into an UnsafeError if the file is unsafe too; pause garbage collection meanwhile.
+def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool, is_listed: bool = False) -> Iterator[None]:
+    """Turn an error of reading into an UnsafeError if the file, or one of the folder's, is unsafe too.
 
-    A description consists of many objects, all of which stay; collecting garbage would take a third of the time.
+    Where a folder `is_listed`, that is any file below it.  Garbage collection pauses: a description consists of many
+    objects, all of which stay; collecting would take a third of the time.
     """
     import gc
 
@@ -154,11 +200,16 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
     try:
         yield
     except ParamtoolError as error:
-        if not error.asked:
-            raise
         from paramtool.formats import policy
 
-        raise policy.judged(path, error, policy.checked(allow_class), allow_unknown) from None
+        below = error.below
+        asked = [one for one in below.asked.items() if is_listed or one[0] in below.weights] if below else []
+        try:
+            policy.refuse(asked or [(path, error.asked)], allow_class, allow_unknown, besides=error.message)
+        except UnsafeError as refused:
+            refused.asked, refused.below = error.asked, below
+            raise refused from None
+        raise
     finally:
         if collects:
             gc.enable()

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from io import BufferedReader, FileIO
 from threading import Lock
@@ -252,6 +252,10 @@ def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
 
 
 SEEKING = Lock()
+
+
+watchers: list[Callable[[str, int], AbstractContextManager[Callable[[int], None]]]] = []
+"""Who shows how many files of a large folder were looked at: the command line."""
 
 
 def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from shlex import quote
 
-from paramtool.errors import ParamtoolError, UnsafeError, UsageError, listed, some
+from paramtool.errors import UnsafeError, UsageError, listed, some
 from paramtool.formats._policy_names import ANYWHERE, DANGEROUS_MODULES, DANGEROUS_NAMES, FORBIDDEN_MODULES
 from paramtool.formats.pickle.values import RENAMED
 from paramtool.model.checkpoint import Unknown
@@ -102,25 +102,25 @@ def unsafe(
 
 
 def refuse(
-    where: str,
-    found: Iterable[Unknown],
+    files: Sequence[tuple[str, Iterable[Unknown]]],
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     *,
     besides: str = "",
 ) -> None:
-    """UnsafeError if a file has unsafe names; `besides` is another error of the file."""
-    bad = unsafe(found, allow_class, allow_unknown)
-    if bad:
-        advice = "" if besides else f"`paramtool inspect {quote(where)}` lists what is in the file"
-        raise UnsafeError(_message(where, bad) + (f"\nbesides, {besides}" if besides else ""), _hint(bad, advice))
-
-
-def refuse_all(files: Sequence[tuple[str, Sequence[Unknown]]]) -> None:
-    """UnsafeError if any of these files has unsafe names; `files` has each file with its unsafe names."""
-    bad = [one for _, found in files for one in found]
-    if bad:
-        raise UnsafeError("\n".join(_message(where, found) for where, found in files if found), _hint(bad, ""))
+    """UnsafeError if any of these files, each with its unknown names, is unsafe; `besides` is another error."""
+    bad = {where: found for where, asked in files if (found := unsafe(asked, allow_class, allow_unknown))}
+    if not bad:
+        return
+    first, *others = bad
+    steps = [] if besides or others else [f"`paramtool inspect {quote(first)}` lists what is in the file"]
+    every = [one for found in bad.values() for one in found]
+    names = list(dict.fromkeys(one.path for one in every if not (is_forbidden(one.path) or is_dangerous(one.path))))
+    if names and len(names) == len({one.path for one in every}) <= MANY:
+        classes = " ".join(f"--allow-class {quote(name)}" for name in names)
+        steps.append(f"if you know {'these classes' if len(names) > 1 else 'this class'}, {classes}")
+    message = "\n".join(_message(where, found) for where, found in bad.items())
+    raise UnsafeError(message + (f"\nbesides, {besides}" if besides else ""), "; ".join(steps))
 
 
 def _message(where: str, bad: Sequence[Unknown]) -> str:
@@ -134,32 +134,8 @@ def format_unknown(unknown: Unknown) -> str:
     return f"{unknown.path}, named{needed}" if not unknown.called else f"{unknown.path}{unknown.arguments}{needed}"
 
 
-def _hint(bad: Sequence[Unknown], advice: str) -> str:
-    """What the user can do; the strongest option comes last."""
-    steps = [advice] if advice else []
-    names = [one.path for one in bad if not (is_forbidden(one.path) or is_dangerous(one.path))]
-    names = list(dict.fromkeys(names))
-    classes = " ".join(f"--allow-class {quote(name)}" for name in names[:MANY])
-    if names and len(names) == len({one.path for one in bad}) <= MANY:
-        steps.append(f"if you know {'these classes' if len(names) > 1 else 'this class'}, {classes}")
-    steps.append("--allow-unknown continues without the objects that these calls would have made")
-    return "; ".join(steps)
-
-
 MANY = 6
 """The most names that a hint lists as options."""
-
-
-def judged(
-    where: str, error: ParamtoolError, allow_class: Sequence[str] = (), allow_unknown: bool = False
-) -> ParamtoolError:
-    """The UnsafeError for a file that is unsafe as well as unreadable; else the given error."""
-    try:
-        refuse(where, error.asked, allow_class, allow_unknown, besides=error.message)
-    except UnsafeError as refused:
-        refused.asked = error.asked
-        return refused
-    return error
 
 
 def merged(found: Iterable[Unknown]) -> tuple[Unknown, ...]:

@@ -17,12 +17,15 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.mxnet import states as mxnet
+from paramtool.formats.pickle.machine import HANDLERS
+from paramtool.formats.pickle.opcodes import unknown_opcode
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -41,7 +44,7 @@ MAX_EXPANDED_NBYTES = 64 << 20
 MAX_MEMBER_NBYTES = 512 << 20
 MAX_WALKED_NBYTES = 1 << 30
 """How far a damaged archive is searched for members; torch writes its pickle at the front."""
-MAX_DEPTH = 3
+MAX_DEPTH = 6
 """The deepest nesting of archives in archives and pickles in pickles."""
 NAME = re.compile(r"[\w.<>]{1,400}")
 STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(version|byteorder)")
@@ -57,7 +60,9 @@ class ScanBudget:
 
     left: int
     ended: bool = True
-    """Whether the budget was sufficient so far."""
+    """Whether everything was scanned so far."""
+    has_tensors: bool = False
+    """Whether a pickle makes tensors or arrays."""
 
     @classmethod
     def of(cls, nbytes: int) -> ScanBudget:
@@ -70,6 +75,10 @@ class ScanBudget:
         self.ended = self.ended and self.left > 0
 
 
+CLOSED = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
+"""How archives begin that are not opened: 7z, RAR, zstd and LZ4."""
+INSIDE = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", sniff.NUMPY_MAGIC, *CLOSED)
+"""How members of a tar archive begin that are archives themselves, or arrays."""
 MIN_WORK_NBYTES = 16 << 20
 WORK_PER_BYTE = 16
 
@@ -82,10 +91,23 @@ class Scanned(NamedTuple):
     is_pickle: bool
     """Whether the file itself is a valid pickle."""
     ended: bool = True
-    """Whether everything was scanned; limits stop at bombs, and at pickles of more than 512 MiB."""
+    """Whether everything was scanned; limits stop at bombs, at pickles of more than 512 MiB, and at closed archives."""
+    has_tensors: bool = False
+    """Whether its pickles make tensors or arrays."""
 
 
 NOTHING = Scanned((), False)
+
+
+def may_hold(head: bytes) -> bool:
+    """Whether a file that begins so can hold pickles: with an opcode, or as an archive does."""
+    return head[:1] in FIRST or head[257:262] == sniff.TAR_MAGIC
+
+
+FIRST = {bytes([code]) for code, handler in enumerate(HANDLERS) if handler is not unknown_opcode} | {
+    start[:1] for start in (*INSIDE, b"x")
+}
+"""The first bytes of pickles, and of what is opened here or closed."""
 
 
 def scan(path: str) -> tuple[Unknown, ...]:
@@ -114,7 +136,7 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
         work = ScanBudget.of(source.nbytes)
         if members:
             found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
-            return Scanned(found, False, work.ended)
+            return Scanned(found, False, work.ended, work.has_tensors)
     return scan_bytes(Contents(file, source.nbytes))
 
 
@@ -122,7 +144,7 @@ def scan_bytes(data: Buffer) -> Scanned:
     """Scan the bytes of a file, whatever they are."""
     work = ScanBudget.of(len(data))
     found = _scanned(data, MAX_DEPTH, work)
-    return found._replace(ended=found.ended and work.ended)
+    return found._replace(ended=found.ended and work.ended, has_tensors=work.has_tensors)
 
 
 def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
@@ -134,15 +156,18 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
     try:
         data = zip_directory.read_member(file, member, path, MAX_MEMBER_NBYTES, most=MAX_MEMBER_NBYTES)
     except ParamtoolError:
+        work.ended = False
         return ()
     return _scanned(data, MAX_DEPTH - 1, work).unknown
 
 
 def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
     """Scan some bytes."""
-    if not depth or not len(data):
-        return NOTHING
     head = data[:512]
+    if head and (not depth or head.startswith(CLOSED)):
+        work.ended = False
+    if not head or not depth:
+        return NOTHING
     if sniff.is_zip(head):
         return Scanned(_merged(tuple(_walked_zip(data, depth, work))), False)
     if head.startswith(sniff.NUMPY_MAGIC):
@@ -171,7 +196,9 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
             break
         inner: list[Unknown] = []
         limits = replace(DEFAULT_LIMITS, max_nbytes=min(DEFAULT_LIMITS.max_nbytes, work.left))
-        uses, stop, ran = attempt(data, at, _held(inner, depth, work), _persistent, limits=limits, known=KNOWN)
+        uses, stop, ran = attempt(
+            data, at, _held(inner, depth, work), partial(_persistent, work), limits=limits, known=KNOWN
+        )
         work.spend(ran + SPENT_EACH)
         if number == 0:
             first = stop
@@ -199,7 +226,8 @@ def _unknown(use: Use) -> Unknown:
     return Unknown(use.path, use.called, use.arguments)
 
 
-def _persistent(pid: object) -> object:
+def _persistent(work: ScanBudget, pid: object) -> object:
+    work.has_tensors = True
     return Instance("persistent", (), False)
 
 
@@ -215,7 +243,11 @@ def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Ca
         inner.extend(_scanned(raw, depth - 1, work).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
         return Instance(LOAD, (), False)
 
-    return {**_HELD, LOAD: within}
+    def tensor(*args: object, **kwargs: object) -> Instance:
+        work.has_tensors = True
+        return Instance(LOAD, args, False)
+
+    return {**_HELD, **dict.fromkeys(MAKERS, tensor), LOAD: within}
 
 
 def _hold(path: str) -> Callable[..., Instance]:
@@ -227,6 +259,8 @@ def _hold(path: str) -> Callable[..., Instance]:
 
 LOAD = "torch.storage._load_from_bytes"
 _HELD = {path: _hold(path) for path in (*CONSTRUCTORS, *mxnet.CONSTRUCTORS)}
+MAKERS = [path for path in _HELD if re.search(r"\._re(build|construct)|\._frombuffer|\.nd", path)]
+"""Those that make tensors and arrays."""
 
 
 # --- archives that no other reader opens --------------------------------------------------------------------------
@@ -251,6 +285,8 @@ def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
             yield from _scanned(_inflated(data, start, -15, work), depth - 1, work).unknown
         elif depth > 1:
             yield from _pickles(data, start, depth, work).unknown
+        else:
+            work.ended = False
 
 
 def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
@@ -262,8 +298,14 @@ def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
             return
         nbytes = int(digits, 8)
         start = at + 512
-        if nbytes and depth > 1:
+        if data[start : start + 8].startswith(INSIDE):
+            member = data[start : start + min(nbytes, MAX_MEMBER_NBYTES)]
+            work.spend(len(member))
+            yield from _scanned(member, depth - 1, work).unknown
+        elif nbytes and depth > 1:
             yield from _pickles(data, start, depth, work).unknown
+        elif nbytes:
+            work.ended = False
         at = start + (nbytes + 511) // 512 * 512
 
 

@@ -23,6 +23,8 @@ from paramtool.commands.asked import ask
 from paramtool.commands.output.sidecar_checks import check_names
 from paramtool.commands.output.sidecars import NOT_CHOSEN, Sidecars, sidecars_of
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
+from paramtool.formats.folder.copies import MAIN
+from paramtool.formats.folder.weight_names import of_file
 from tests.hostile.command import contents, quick
 
 SMALL = ("1_Pooling/config.json", "README.md", "config.json", "modeling_x.py", "speakers/a.npy", "tokenizer.json",
@@ -91,11 +93,12 @@ def test_other_weights_stay(folder: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
-    """Byte for byte and never opened: a pickle that calls something is copied like any other bytes."""
+    """Byte for byte: a pickle that calls something is copied like any other bytes, unless its name is of weights."""
     called = b"cos\nsystem\n(S'exit 1'\ntR."
     for name in COMING:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(called + name.encode())
+        is_weights = name.endswith(MAIN) and of_file(name).is_usual
+        (folder / name).write_bytes((b"" if is_weights else called) + name.encode())
     found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == () and set(found.sidecars) == {*SMALL, *COMING}
     before, after = contents(folder), contents(tmp_path / "out")

@@ -141,7 +141,7 @@ def test_each_command(args: tuple[str, ...], folder: Path) -> None:
     before, kept = contents(folder), {path.name for path in folder.iterdir()}
     ran = quick(*args, cwd=folder)
     assert ran.code == 4 and f"{CALLED}('x', 'y')" in ran.err and "nothing was run" in ran.err, ran
-    assert f"--allow-class {CALLED}" in ran.err and ran.err.index("--allow-class") < ran.err.index("--allow-unknown")
+    assert f"--allow-class {CALLED}" in ran.err and "--allow-unknown" not in ran.err, ran
     assert bool(ran.out) == (args[0] == "inspect") and contents(folder) == before
     assert quick(*args, "--allow-class", "somelib.*", cwd=folder).code == 4
     assert quick(*args, "--allow-class", f"{CALLED}er", cwd=folder).code == 4

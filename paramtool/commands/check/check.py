@@ -13,23 +13,26 @@ from paramtool.commands.check import config as configuring
 from paramtool.commands.check.policy import Policy, Setting, Settings
 from paramtool.commands.check.report import Checked, CheckedFile, OtherModelError
 from paramtool.commands.check.settings import ALWAYS, BARE, AskedRule, asked_rules
-from paramtool.commands.check.targets import MANY, CheckTarget, Targets, beside, inside, targets, unsafe_files
+from paramtool.commands.check.targets import MANY, CheckTarget, Targets, beside, inside, targets
 from paramtool.commands.check.uses import PolicyUses
 from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.rules import unsafe
 from paramtool.errors import (
     FormatError,
     MissingFileError,
     ParamtoolError,
     UnsafeError,
     UsageError,
+    internal,
     plural,
     printable,
     refuse_string,
     some,
 )
 from paramtool.formats import hf_config, policy
-from paramtool.formats.files import is_folder
+from paramtool.formats.files import is_folder, unreadable
+from paramtool.formats.folder import weight_sets
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
 from paramtool.model.finding import ERROR, OFF, FileLine, Finding
@@ -41,7 +44,11 @@ if TYPE_CHECKING:
 
     from paramtool.commands.check.locked_files import LockedFiles
     from paramtool.commands.inspect import Inspection
+    from paramtool.formats.folder.below import Below
     from paramtool.lockfile.lock import Lock, LockedModel
+    from paramtool.model.checkpoint import Unknown
+
+UNSAFE = BY_NAME["unsafe"].id
 
 
 @limiting
@@ -209,6 +216,8 @@ class Checking:
     """Which paths are files of a model of the lock; None without a lock."""
     looked_at: set[str] = field(default_factory=set)
     """Files whose pickles were looked at."""
+    below: dict[str, Below] = field(default_factory=dict)
+    """{folder: what the pickles of all its files ask for}"""
 
     def joined(self, targets: Sequence[CheckTarget]) -> Sequence[CheckTarget]:
         """Targets with each model of the lock once in place of its files."""
@@ -229,18 +238,15 @@ class Checking:
             names = some([printable(os.path.basename(path)) for path in left], MANY)
             note = f"not checked, since the folder is one model: {names}; name them, or use a pattern"
             found = replace(found, notes=(*found.notes, note)) if left else found
-        if len(inner) > isinstance(found.error, UnsafeError):  # an unsafe model of one file is the folder's
-            yield from (self.file(CheckTarget(path)) for path in inner)
-        else:
-            inner = []
-            yield found
-        if target.error is None and is_folder(target.path) and not self.allow_unknown:
+        yield from map(self.file, map(CheckTarget, inner)) if inner else (found,)
+        if (below := self.below.get(target.path)) is not None:
             known = {os.path.normpath(path) for path in (*inner, *self.looked_at)}
-            said = found.error.message if isinstance(found.error, UnsafeError) else ""
-            allowed = (*self.allow_class, *self.policy.of(target.path).get("allow-class", ()))
-            for path in unsafe_files(target.path, known, allowed):
-                if os.path.basename(path) not in said:
-                    yield self.file(CheckTarget(path))
+            for path, asked in below.asked.items():
+                draft = _SoFar(path)
+                self._add_unsafe(draft, asked)
+                if draft.findings and os.path.normpath(path) not in known:
+                    yield CheckedFile(path, tuple(draft.findings))
+            yield from (self.file(CheckTarget(path)) for path in below.broken if os.path.normpath(path) not in known)
 
     def file(self, target: CheckTarget) -> CheckedFile:
         """One checkpoint; its errors are its own."""
@@ -254,8 +260,20 @@ class Checking:
             except (MemoryError, RecursionError) as caught:
                 what = "memory" if isinstance(caught, MemoryError) else "stack"
                 error = FormatError(f"{path}: out of {what}", hint="the file may be a bomb")
+            except OSError as caught:
+                error = unreadable(os.fsdecode(caught.filename or path), caught)
+            except Exception as caught:  # a defect of ours in one file hides no other
+                if os.environ.get("PARAMTOOL_DEBUG"):
+                    raise
+                error = internal(caught)
         if error is not None:
             self.uses.skip(path)
+            if error.below is not None:
+                self.below[path] = error.below
+            else:
+                self._add_unsafe(draft, error.asked)
+            if isinstance(error, UnsafeError):
+                self._add(draft, [Finding("unsafe", error.message, id=UNSAFE)], self.policy.of(path))
         if error is not None and not error.message.startswith((path, printable(path))):
             error = error.located(printable(path))
         return CheckedFile(path, tuple(draft.findings), error, draft.locked, tuple(draft.notes))
@@ -288,16 +306,22 @@ class Checking:
                 self.uses.match(place, patterns, [name for name, _ in found.checkpoint.windows()])
         if compares:
             if is_folder(path):
-                allowed = (*self.allow_class, *settings.get("allow-class", ()))
-                weights = formats.looked_at(path, None, allow_class=allowed, allow_unknown=self.allow_unknown)
-                refuse_different(path, weights, self.progress)
+                refuse_different(path, weight_sets.only(path, formats.read_file), self.progress)
             self._add(draft, self._differences(found, settings), settings)
+
+    def _add_unsafe(self, draft: _SoFar, asked: Iterable[Unknown]) -> None:
+        """The findings of a file that no rule judges, of what its pickles ask for."""
+        settings = self.policy.of(draft.path)
+        bad = policy.unsafe(asked, (*self.allow_class, *settings.get("allow-class", ())), self.allow_unknown)
+        for place in (one.place for one in asked_rules(settings) if one.rule.kind.rule_id == UNSAFE):
+            said = unsafe(bad, "the file")
+            self._add(draft, (Finding("unsafe", one[0], one[1], id=UNSAFE, place=place) for one in said), settings)
 
     def _add(self, draft: _SoFar, findings: Iterable[Finding], settings: Settings) -> None:
         """Findings, each with its severity and the exception that allows it; not those that are off."""
         for finding in findings:
             severity = settings.severities.get(finding.id, finding.severity)
-            if severity == OFF or (self.allow_unknown and finding.id == BY_NAME["unsafe"].id):
+            if severity == OFF or (self.allow_unknown and finding.id == UNSAFE):
                 continue
             words = self._allowed(finding, draft.path)
             draft.findings.append(replace(finding, path=draft.path, severity=severity, allowed=words))
@@ -356,14 +380,13 @@ class Checking:
             min_equal_bytes=1,
             config="" if needs_config else None,
             allow_class=(*self.allow_class, *settings.get("allow-class", ())),
-            allow_unknown=self.allow_unknown,
+            allow_unknown=True,  # an error says what the file asks for, which is a finding
             progress=self.progress,
         )
-        beside = (os.path.join(path, name) for name in found.unsafe_sidecars)
-        self.looked_at.update(
-            os.path.normpath(one) for one in (*(file.path for file in found.checkpoint.files), *beside)
-        )
-        return found
+        if found.below is not None:
+            self.below[path] = found.below
+        self.looked_at.update(os.path.normpath(file.path) for file in found.checkpoint.files)
+        return replace(found, below=None)
 
     def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:
         """Models of the lock that were not checked."""

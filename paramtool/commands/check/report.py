@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from paramtool.errors import ParamtoolError, UsageError, plural
+from paramtool.errors import ParamtoolError, UsageError, exit_code, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+from paramtool.model.rule_ids import BY_NAME
 
 
 class OtherModelError(UsageError):
     """A checkpoint that was read, and is not the model that the lock has for it."""
+
+
+def code(finding: Finding) -> int:
+    """The exit code of one finding."""
+    return (4 if finding.id == BY_NAME["unsafe"].id else 1) if finding.fails else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,8 @@ class CheckedFile:
 
     @property
     def exit_code(self) -> int:
-        """The code that it has alone: 0, 1 for an error that nobody allows, or that of its own error."""
-        failed = any(finding.fails for finding in self.findings)
-        return max(self.error.exit_code if self.error else 0, int(failed))
+        """The code that it has alone, of its own error and of errors that nobody allows: 4 if one is unsafe, else 1."""
+        return exit_code([*map(code, self.findings), self.error.exit_code if self.error else 0])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,9 +66,8 @@ class Checked(Displayed):
 
     @property
     def exit_code(self) -> int:
-        """The highest code: 0 fine, 1 for an error that nobody allows, 2, 3 and 4 as of every command."""
-        general = int(any(finding.fails for finding in self.general))
-        return max([general, *(file.exit_code for file in self.files)])
+        """The one code of all, as of every command: 1 for an error that nobody allows, 4 where that is unsafe."""
+        return exit_code([*map(code, self.general), *(file.exit_code for file in self.files)])
 
     def counts(self) -> dict[str, int]:
         """{`error`, `warning`, `note`, `allowed`: how many findings}"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.commands.check.patterns import belongs, matching, only_model
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.model.checkpoint import Checkpoint
 
-UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
-"""Folders inside a folder that hold no files of a model."""
 MANY = 3
 """How many files a note names."""
 ANY = {"", "bin", "data", "index", "json", "pickle", "pkl", "zip"}
@@ -132,25 +130,6 @@ def beside(folder: str) -> InFolder:
     states = of_file(folder, (file.path for file in one.checkpoint.files)).states
     known = {os.path.normpath(path) for path in (*belongs(one), *(os.path.join(folder, name) for name in states))}
     return InFolder([], [path for path in _likely(folder) if os.path.normpath(path) not in known])
-
-
-def unsafe_files(folder: str, known: Collection[str], allow_class: Sequence[str]) -> Iterator[str]:
-    """The files below a folder, but `known` ones, whose pickles are unsafe, whatever their names and tensors are.
-
-    Each is scanned by its content.  A link to a file is followed, one to a folder is not.
-    """
-    from paramtool.formats import policy, scan
-    from paramtool.formats.files import walk
-
-    for place, inner, names in walk(folder):
-        inner[:] = [name for name in inner if name not in UNLOOKED]
-        for path in (os.path.join(place, name) for name in names):
-            if (
-                os.path.normpath(path) not in known
-                and os.path.isfile(path)
-                and policy.unsafe(scan.scan(path), allow_class)
-            ):
-                yield path
 
 
 def _likely(folder: str) -> list[str]:

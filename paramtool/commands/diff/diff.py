@@ -33,7 +33,7 @@ from paramtool.commands.training_state import training_state
 from paramtool.dialects import NAMES as DIALECTS
 from paramtool.engine.compare.cast_verdicts import ROUNDING, CastPair
 from paramtool.engine.compare.sides import Sides, WindowPair
-from paramtool.errors import plural, some
+from paramtool.errors import all_of, plural, some
 from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
@@ -152,7 +152,7 @@ def diff(
     """
     began = time.monotonic()
     allowed = Allowed(allow_class, allow_unknown)
-    found = [opened(path, None, progress, allowed) for path in (a, b)]
+    found = all_of((a, b), lambda path: opened(path, None, progress, allowed))
     first, second = (one.checkpoint for one in found)
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
@@ -182,6 +182,7 @@ def diff(
             *map(_of_sides, objects.notes),
             *_noted(first, second),
             *_not_looked_at(*found),
+            *_said_of([one.told for one in found]),
             *_not_compared([training_state(path, one.checkpoint) for path, one in zip((a, b), found, strict=True)]),
             *warnings(tensors, tied.without_room, work.otherwise),
         ),

@@ -14,7 +14,7 @@ from paramtool.engine.compare.cast_verdicts import REAL
 from paramtool.engine.read.elements import number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.errors import ParamtoolError
+from paramtool.errors import FIRST, ParamtoolError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row
@@ -119,7 +119,7 @@ def find_base(
                 found.append(BaseCandidate(os.fspath(one), inf, 0, 0, why, error.exit_code))
             advance(1)
     if errors and len(errors) == len(found):
-        raise errors[0]
+        raise min(errors, key=lambda error: FIRST.index(error.exit_code))
     found.sort(key=lambda one: (bool(one.exit_code), one.distance))
     return BaseFound(os.fspath(path), tuple(found))
 

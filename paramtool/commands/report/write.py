@@ -18,7 +18,7 @@ from paramtool.commands.report import compared
 from paramtool.commands.report import page as page_of
 from paramtool.drawing.document import MADE_BY, PageSection, page
 from paramtool.drawing.markup import Markup, joined, tag
-from paramtool.errors import OutputError, plural
+from paramtool.errors import OutputError, all_of, plural
 from paramtool.formats.files import watching
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, size
@@ -82,7 +82,10 @@ def report(
     looked = partial(
         _looked, equal=equal, only=only, allow_class=allow_class, allow_unknown=allow_unknown, progress=progress
     )
-    found = looked(path, config=config, fail_on=fail_on)
+    found, *others = all_of(
+        (path, *(() if other is None else (other,))),
+        lambda one: looked(one, config=config, fail_on=fail_on) if one is path else looked(one),
+    )
     if lock is not None:
         # The same with what `check` finds against a lock; the error of a checkpoint that it cannot check.
         from paramtool.commands.check.check import check
@@ -94,7 +97,7 @@ def report(
             if file.error is not None:
                 raise file.error
         found = replace(found, findings=(*(found.findings or ()), *checked.findings))
-    second = None if other is None else looked(other)
+    second = next(iter(others), None)
     inputs = inputs_of(one for one in (path, other, lock) if one is not None)
     # OutputError if the page cannot be written there; checked before anything is compared.
     PAGE.check(place, force=force, inputs=inputs)
@@ -131,7 +134,7 @@ def _looked(
         allow_class=allow_class, allow_unknown=allow_unknown, progress=progress,
     )  # fmt: skip
     if not allow_unknown:
-        found.refuse()
+        found.refuse(beside=False)
     return found
 
 

@@ -27,10 +27,14 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from paramtool.formats.table import SUFFIXES
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from paramtool.formats.folder.below import Below
 
 SAFE_STEMS = (
     (r"pytorch_model(_\d+)?", r"model\1"),  # WEIGHTS_NAME of transformers, MODEL_NAME of accelerate/utils/constants.py
@@ -138,6 +142,13 @@ class Weights:
     """Files of the folder's other sets, where this one was chosen: they stay out of an output."""
     more: tuple[str, ...] = ()
     """Files of the folder with names of weights that hold something else: they are copied to the output."""
+    below: Below | None = None
+    """What the pickles of all files below the folder ask for."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What people are told of the other files of the folder."""
+        return self.below.told if self.below else ()
 
     @property
     def twins(self) -> tuple[str, ...]:

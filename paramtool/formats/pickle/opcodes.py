@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 # A handler gets the machine and the index after its opcode, and gives the index of the next opcode.
 
 
-def _unknown(machine: Machine, at: int) -> int:
+def unknown_opcode(machine: Machine, at: int) -> int:
     machine.fail(f"the opcode {machine.data[at - 1]:#04x}", "one of protocols 0 to 5")
 
 
-HANDLERS.extend([_unknown] * 256)
+HANDLERS.extend([unknown_opcode] * 256)
 
 
 def _opcode(letters: bytes) -> Callable[[Handler], Handler]:

@@ -17,7 +17,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from paramtool.errors import FormatError, UnsafeError, UsageError
+from paramtool.errors import FormatError, UsageError
 from tests.cli.test_documents import validate
 from tests.examples import IS_WHOLE
 from tests.hostile import makers_torch
@@ -70,7 +70,7 @@ def test_what_is_looked_for_without_a_configuration(at: Path) -> None:
     found = paramtool.check(["waste.pt", "model", "model.pt"])
     wanted = [("model", "PT104"), ("model.pt", "PT301"), ("waste.pt", "PT204"), ("waste.pt", "PT205")]
     assert sorted(ids(found)) == wanted
-    assert {one.id for one in found.findings if one.fails} == {"PT301"} and found.exit_code == 1
+    assert {one.id for one in found.findings if one.fails} == {"PT301"} and found.exit_code == 4
     small = {"a": torch.zeros(1010)[:1000], "b": A, "c": torch.ones(4), "d": torch.ones(4)}
     torch.save(small, "less.pt")
     assert paramtool.check(["less.pt"]).findings == ()
@@ -224,9 +224,9 @@ def test_the_same_judges_as_inspect(at: Path) -> None:
 
 
 def test_an_unsafe_file_is_a_finding(at: Path) -> None:
-    """1, and 0 where somebody has allowed it by name or with a reason; a class that is not allowed never passes."""
+    """4, and 0 where somebody has allowed it by name or with a reason; a class that is not allowed never passes."""
     unsafe(at)
-    assert quick("check", "model.pt", cwd=at).code == 1
+    assert quick("check", "model.pt", cwd=at).code == 4
     assert quick("check", "model.pt", "--allow-unknown", cwd=at).code == 0
     digest = sha256((at / "model.pt").read_bytes()).hexdigest()
     policy(at, f'[[allow]]\nrule = "unsafe"\nreason = "looked at"\nsha256 = "{digest}"')
@@ -554,13 +554,30 @@ def test_the_document(at: Path) -> None:
     document = validate("check", ran.out)
     assert document["lock"] == "paramtool.lock" and document["config"] == "paramtool.toml"
     assert [file["locked"] for file in document["files"]] == ["tied.pt", "tied.pt", None]
-    assert document["files"][2]["error"]["exit_code"] == 3 == ran.code
+    assert document["files"][2]["error"]["exit_code"] == 3 and ran.code == 4
 
 
 def test_what_cannot_be_described(at: Path) -> None:
     (at / "evil.pkl").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
     (file,) = paramtool.check(["evil.pkl"]).files
-    assert isinstance(file.error, UnsafeError) and file.exit_code == 4
+    assert (
+        isinstance(file.error, FormatError) and file.exit_code == 4 and [one.id for one in file.findings] == ["PT301"]
+    )
+    policy(at, '[[allow]]\nrule = "unsafe"\nreason = "looked at"')
+    assert quick("check", "evil.pkl", cwd=at).code == 3  # it is not unsafe any more, and still no checkpoint
+
+
+def test_every_unsafe_file_is_a_result(at: Path) -> None:
+    """In every form, also one without arrays, one that is damaged and one beyond the limits."""
+    (at / "evil.pkl").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.")
+    (at / "cut.pt").write_bytes(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R}")
+    unsafe(at)
+    paths = ["evil.pkl", "cut.pt", "model.pt"]
+    sarif = json.loads(quick("check", *paths, "--format", "sarif", cwd=at).out)["runs"][0]["results"]
+    assert [one["ruleId"] for one in sarif] == ["PT301"] * 3 and {one["level"] for one in sarif} == {"error"}
+    assert quick("check", *paths, "--format", "junit", cwd=at).out.count("<failure type=") == 3
+    lines = quick("check", *paths, "--format", "github", cwd=at).out.splitlines()
+    assert all(any(line.startswith(f"::error file={path}") and "PT301" in line for line in lines) for path in paths)
 
 
 def test_strings_are_no_lists(at: Path) -> None:

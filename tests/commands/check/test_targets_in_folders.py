@@ -79,7 +79,7 @@ def test_an_unsafe_file_does_not_stop_the_others(tmp_path: Path) -> None:
     found = paramtool.check([tmp_path])
     assert [(Path(file.path).name, len(file.findings)) for file in found.files] == [
         ("a.pt", 0), ("b.pt", 1), ("c.pth.tar", 1)]  # fmt: skip
-    assert found.exit_code == 1
+    assert found.exit_code == 4
 
 
 def test_a_broken_file_is_not_passed_over(tmp_path: Path) -> None:

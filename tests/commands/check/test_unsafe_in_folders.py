@@ -1,20 +1,25 @@
-"""A folder is its files: what `check DIR` names as unsafe is what `inspect` says of each file."""
+"""A folder is its files: what `check DIR` names as unsafe is what `inspect` says of each file, for every command."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import paramtool
+from paramtool.errors import UnsafeError
+from paramtool.torch import load_model
 from tests.examples import examples, shared
 from tests.formats.test_unsafe_forms import Calls
 from tests.hostile.command import quick
@@ -29,7 +34,9 @@ NAMES = (
     "training_args.bin",
     "x",
     "data.pkl",
+    "arrays.npy",
 )
+Make = Callable[[Path, dict[str, object]], None]
 
 
 def evil(path: Path, held: dict[str, object]) -> None:
@@ -52,6 +59,18 @@ def packed(path: Path, held: dict[str, object]) -> None:
     inner.unlink()
 
 
+def objects(path: Path, held: dict[str, object]) -> None:
+    """NumPy's array of objects, one of which calls."""
+    with path.open("wb") as file:
+        np.save(file, np.array({**{k: np.ones(2) for k in held}, "c": Calls()}, dtype=object), allow_pickle=True)
+
+
+def linked(path: Path, held: dict[str, object]) -> None:
+    """A link to a file elsewhere."""
+    evil(there := path.parents[len(path.parents) - 1 - path.parts.index("model")].with_name(f"{abs(hash(path))}"), held)
+    path.symlink_to(there)
+
+
 def clean(path: Path, held: dict[str, object]) -> None:
     torch.save(held, path)
 
@@ -62,9 +81,21 @@ def unsafe_by_file(folder: Path) -> set[str]:
     return {str(file.relative_to(folder)) for file in files if quick("inspect", file, cwd=folder).code == 4}
 
 
+def made(folder: Path, files: dict[tuple[str, str], tuple[Make, dict[str, object]]], beside: str) -> None:
+    folder.mkdir(parents=True)
+    if beside.endswith(".safetensors"):
+        save_file(WEIGHTS, folder / beside)
+    elif beside:
+        torch.save(WEIGHTS, folder / beside)
+    for (place, name), (make, held) in files.items():
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        make(folder / place / name, held)
+
+
+UNSAFE = (evil, cut, packed, objects, linked)
 FILES = st.dictionaries(
     st.tuples(st.sampled_from(PLACES), st.sampled_from(NAMES)),
-    st.tuples(st.sampled_from([evil, cut, packed, clean]), st.sampled_from([WEIGHTS, {"w": WEIGHTS["w"]}, {}])),
+    st.tuples(st.sampled_from([*UNSAFE, clean]), st.sampled_from([WEIGHTS, {"w": WEIGHTS["w"]}, {}])),
     max_size=4,
 )
 
@@ -73,23 +104,201 @@ FILES = st.dictionaries(
 @given(FILES, st.sampled_from(["model.safetensors", "clean.pt", ""]))
 def test_a_folder_is_its_files(
     tmp_path_factory: pytest.TempPathFactory,
-    files: dict[tuple[str, str], tuple[Callable[..., None], dict[str, object]]],
+    files: dict[tuple[str, str], tuple[Make, dict[str, object]]],
     beside: str,
 ) -> None:
-    """Whatever stands beside a malicious file, and wherever it stands, `check` names it."""
-    folder = tmp_path_factory.mktemp("model")
-    if beside.endswith(".safetensors"):
-        save_file(WEIGHTS, folder / beside)
-    elif beside:
-        torch.save(WEIGHTS, folder / beside)
-    for (place, name), (make, held) in files.items():
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        make(folder / place / name, held)
+    """Whatever stands beside a malicious file, and wherever it stands, `check` names it, and no other file."""
+    folder = tmp_path_factory.mktemp("x") / "model"
+    made(folder, files, beside)
     unsafe = unsafe_by_file(folder)
     ran = quick("check", ".", "--format", "json", cwd=folder)
-    said = ran.out + ran.err
-    assert all(os.path.basename(path) in said for path in unsafe), (unsafe, ran)
-    assert (ran.code == 0) <= (not unsafe), ran
+    document = json.loads(ran.out)
+    named = set()
+    for file in document["files"]:
+        for one in (one for one in file["findings"] if one["id"] == "PT301"):
+            inner = one["message"].rpartition(" by ")[2].strip("'")
+            named.add(os.path.normpath(file["path"] if inner == "the file" else os.path.join(file["path"], inner)))
+    assert named == unsafe, ran
+    assert (ran.code == 4) == bool(unsafe), ran
+    inspected = quick("inspect", ".", cwd=folder)
+    assert (inspected.code == 4) == bool(unsafe), inspected
+    assert all(path in inspected.err for path in unsafe), inspected
+
+
+COMMANDS = {
+    "dedup": lambda path, out: quick("dedup", path, "-o", out / "o", cwd=out).code,
+    "lock": lambda path, out: quick("lock", path, "-o", "o.lock", cwd=out).code,
+    "diff": lambda path, out: quick("diff", path, out / "other.safetensors", cwd=out).code,
+    "diff, second": lambda path, out: quick("diff", out / "gone.safetensors", path, cwd=out).code,
+    "verify": lambda path, out: quick("verify", path, "--against", out / "other.safetensors", cwd=out).code,
+    "export": lambda path, out: quick("export", path, "--names", "n.txt", "-o", out / "o", cwd=out).code,
+    "convert": lambda path, out: quick("convert", path, "--dtype", "bfloat16", "-o", out / "o", cwd=out).code,
+    "report": lambda path, out: quick("report", path, "-o", "o.html", cwd=out).code,
+    "variants": lambda path, out: quick("variants", path, "--against", "n.txt", cwd=out).code,
+    "guess": lambda path, out: quick("guess", path, cwd=out).code,
+    "each": lambda path, out: quick("dedup", path, "--each", "-o", out / "o", cwd=out).code,
+    "family": lambda path, out: quick("dedup", "other.safetensors", path, "-o", out / "o", cwd=out).code,
+    "load_model": lambda path, out: _loaded(path),
+}
+
+
+def _loaded(path: Path) -> int:
+    model = torch.nn.ParameterDict({name: torch.nn.Parameter(value) for name, value in WEIGHTS.items()})
+    try:
+        load_model(model, path)
+    except paramtool.errors.ParamtoolError as error:
+        return error.exit_code
+    return 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("make", UNSAFE)
+@pytest.mark.parametrize("name", ["pytorch_model.fp16.bin", "original/x", "checkpoint-1/rust_model.ot"])
+def test_an_unsafe_file_of_the_model_stops_every_command(command: str, make: Make, name: str, tmp_path: Path) -> None:
+    """Read or not: exit 4, and nothing is written."""
+    made(tmp_path / "model", {tuple(name.rpartition("/")[::2]): (make, WEIGHTS)}, "model.safetensors")
+    save_file(WEIGHTS, tmp_path / "other.safetensors")
+    (tmp_path / "n.txt").write_text("w\nb\n")
+    before = sorted(os.listdir(tmp_path))
+    assert COMMANDS[command](tmp_path / "model", tmp_path) == 4
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unsafe_neighbour_stops_no_command(command: str, tmp_path: Path) -> None:
+    """It holds no weights: only `check` and `inspect` fail for it."""
+    made(tmp_path / "model", {("", "training_args.bin"): (evil, {})}, "model.safetensors")
+    evil(tmp_path / "model" / "scheduler.pt", {"steps": 3})
+    save_file(WEIGHTS, tmp_path / "other.safetensors")
+    (tmp_path / "n.txt").write_text("w\nb\n")
+    assert COMMANDS[command](tmp_path / "model", tmp_path) != 4
+
+
+@pytest.mark.parametrize("words", [
+    ("dedup", "model", "-o", "o"), ("export", "model", "--names", "n.txt", "-o", "o"),
+    ("convert", "model", "--dtype", "bfloat16", "-o", "o"), ("lock", "model"), ("diff", "model", "other.safetensors"),
+    ("verify", "model", "--against", "other.safetensors"),
+])  # fmt: skip
+def test_an_unsafe_neighbour_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
+    made(tmp_path / "model", {("", "scheduler.pt"): (evil, {})}, "model.safetensors")
+    save_file(WEIGHTS, tmp_path / "other.safetensors")
+    (tmp_path / "n.txt").write_text("w\nb\n")
+    ran = quick(*words, cwd=tmp_path)
+    assert ran.code in (0, 1) and "'scheduler.pt' is unsafe to unpickle: it calls or names builtins.print" in ran.err, (
+        ran
+    )
+    (tmp_path / "model" / "scheduler.pt").unlink()
+
+
+def test_what_is_chosen_stands_alone(tmp_path: Path) -> None:
+    """--weights names one file; the others are neighbours."""
+    made(tmp_path / "model", {("", "pytorch_model.bin"): (evil, WEIGHTS)}, "model.safetensors")
+    ran = quick("dedup", "model", "--weights", "model.safetensors", "-o", "o", cwd=tmp_path)
+    assert ran.code == 0 and "'pytorch_model.bin' is unsafe" in ran.err, ran
+    assert not (tmp_path / "o" / "pytorch_model.bin").exists()
+    assert quick("dedup", "model/model.safetensors", "-o", "p.safetensors", cwd=tmp_path).code == 0
+
+
+def test_what_is_allowed_is_not_unsafe(tmp_path: Path) -> None:
+    made(tmp_path / "model", {("", "x"): (evil, WEIGHTS), ("", "scheduler.pt"): (evil, {})}, "model.safetensors")
+    for allowed in (("--allow-unknown",), ("--allow-class", "builtins.print")):
+        code = 2 if "builtins.print" in allowed else 0  # what runs programs is never allowed by name
+        assert quick("check", "model", *allowed, cwd=tmp_path).code == code
+    (tmp_path / "paramtool.toml").write_text('[[allow]]\nrule = "unsafe"\npath = "model/*"\nreason = "seen"\n')
+    ran = quick("check", "model", cwd=tmp_path)
+    assert ran.code == 0 and "allowed" in ran.out, ran
+
+
+def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
+    """Folders of other programs, links to folders elsewhere, closed and deep archives, what cannot be read."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    model = tmp_path / "model"
+    for name in (".git", ".venv"):
+        (model / name).mkdir()
+        evil(model / name / "x.pt", dict(WEIGHTS))
+    made(tmp_path / "elsewhere", {}, "model.safetensors")
+    evil(tmp_path / "elsewhere" / "x.pt", dict(WEIGHTS))
+    (model / "link").symlink_to(tmp_path / "elsewhere")
+    (model / "loop").symlink_to(".")
+    (model / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
+    deep = tmp_path / "deep"
+    deep.write_bytes(b"\x80\x02}.")
+    for k in range(5):
+        with tarfile.open(tmp_path / f"{k}.tar", "w:gz") as archive:
+            archive.add(deep, "inner")
+        deep = tmp_path / f"{k}.tar"
+    shutil.copy(deep, model / "deep.tar.gz")
+    for command in ("check", "inspect", "dedup"):
+        ran = quick(command, "model", *(["-o", "o"] if command == "dedup" else []), cwd=tmp_path)
+        said = " ".join((ran.out + ran.err).split())
+        assert ran.code == 0 and "not looked at for pickles: " in said, ran
+    found = paramtool.inspect(model).checkpoint.notes[-1]
+    said = json.loads(quick("check", "model", "--format", "json", cwd=tmp_path).out)["files"][0]["notes"][-1]
+    assert said == found and "and 2 more" in found and "'.git', '.venv'" in found, found
+
+
+@pytest.mark.parametrize("form", ["snapshot", "training", "onnx"])
+def test_clean_folders_pass(form: str, tmp_path: Path) -> None:
+    """In all their forms: links into the hub's cache, what a training saves beside weights, exports."""
+    model = tmp_path / "models--a--b" / "snapshots" / "1"
+    made(model, {}, "model.safetensors" if form != "snapshot" else "")
+    if form == "snapshot":
+        (blobs := model.parents[1] / "blobs").mkdir()
+        save_file(WEIGHTS, blobs / "a")
+        torch.save(WEIGHTS, blobs / "b")
+        (model / "model.safetensors").symlink_to("../../blobs/a")
+        (model / "pytorch_model.bin").symlink_to("../../blobs/b")
+    elif form == "training":
+        optimizer = torch.optim.AdamW([torch.nn.Parameter(value) for value in WEIGHTS.values()])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        torch.save(optimizer.state_dict(), model / "optimizer.pt")
+        torch.save(schedule.state_dict(), model / "scheduler.pt")
+        torch.save({"cpu": torch.random.get_rng_state(), "numpy": np.random.get_state()}, model / "rng_state.pth")
+        (model / "trainer_state.json").write_text("{}")
+    else:
+        (model / "onnx").mkdir()
+        (model / "onnx" / "model.onnx_data").write_bytes(bytes(range(256)) * 8)
+        (model / "tokenizer.json").write_text('{"a": "cposix\\nsystem\\n"}')
+    for command in ("check", "inspect"):
+        ran = quick(command, model, cwd=tmp_path)
+        assert ran.code == 0 and ran.err == "" and "pickles" not in ran.out, ran
+
+
+def test_each_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of shards is not scanned again by what looks at its files."""
+    from paramtool import formats
+    from paramtool.formats import scan
+
+    for k in range(3):
+        torch.save({f"w{k}": torch.ones(2)}, tmp_path / f"pytorch_model-0000{k + 1}-of-00003.bin")
+    names = {f"w{k}": f"pytorch_model-0000{k + 1}-of-00003.bin" for k in range(3)}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    seen: list[str] = []
+    whole, file = formats.read_whole, scan.scan_file
+    monkeypatch.setattr(formats, "read_whole", lambda path: (seen.append(path), whole(path))[1])
+    monkeypatch.setattr(scan, "scan_file", lambda path: (seen.append(path), file(path))[1])
+    paramtool.read(tmp_path)
+    assert len(seen) == len(set(seen)), seen
+
+
+def test_one_broken_file_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where our own code fails on it: both are reported, and 70 counts."""
+    from paramtool.formats.torch import read
+
+    made(tmp_path / "model", {("", "a.pt"): (evil, WEIGHTS)}, "")
+    made(tmp_path / "other", {("", "b.pt"): (clean, WEIGHTS)}, "")
+    usual = read.read
+
+    def failing(path: str) -> object:
+        if path.endswith("b.pt"):
+            raise AssertionError("a defect")
+        return usual(path)
+
+    monkeypatch.setattr(read, "read", failing)
+    found = paramtool.check([tmp_path / "other", tmp_path / "other" / "b.pt", tmp_path / "model"])
+    assert found.exit_code == 70
+    assert [one.id for one in found.findings] == ["PT301"]
+    assert {file.exit_code for file in found.files} == {4, 70}
 
 
 def test_links_to_files_are_followed(tmp_path: Path) -> None:
@@ -102,10 +311,14 @@ def test_links_to_files_are_followed(tmp_path: Path) -> None:
     (tmp_path / "snapshot" / "pytorch_model.bin").symlink_to("../blobs/b")
     (tmp_path / "snapshot" / "loop").symlink_to(".")
     ran = quick("check", "snapshot", cwd=tmp_path)
-    assert ran.code and "pytorch_model.bin" in ran.out + ran.err, ran
+    assert ran.code == 4 and "pytorch_model.bin" in ran.out + ran.err, ran
+    with pytest.raises(UnsafeError, match=r"pytorch_model\.bin"):
+        paramtool.read(tmp_path / "snapshot")
 
 
 @pytest.mark.parametrize("name", ["check_d_missed", "check_t9_missed"])
 def test_what_was_missed(name: str, tmp_path: Path) -> None:
-    ran = quick("check", shared("findings", "field", "check-folder", name), "--format", "json", cwd=tmp_path)
-    assert ran.code and "posix.system" in json.dumps(json.loads(ran.out)), ran
+    folder = shared("findings", "field", "check-folder", name)
+    ran = quick("check", folder, "--format", "json", cwd=tmp_path)
+    assert ran.code == 4 and "posix.system" in json.dumps(json.loads(ran.out)), ran
+    assert quick("dedup", folder, "-o", "o", cwd=tmp_path).code == 4

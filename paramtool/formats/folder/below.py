@@ -1,0 +1,157 @@
+"""A folder is its files: what the pickles below it ask for, whatever the files are called and hold.
+
+    pytorch_model.fp16.bin, onnx/model.pt, .hidden, a.tar.gz    each is scanned once, as if it were named itself
+    model.safetensors -> ../../blobs/HASH                       links to files are followed, wherever they lead
+    x -> /other/folder, .git, .venv, a.7z                       named, and not looked at
+
+A file that holds tensors, has a name of weights, or is read is a file of the model: if it is unsafe, the folder is.
+Others, such as scheduler.pt, are neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from paramtool.errors import ParamtoolError, UnreadableError, some
+from paramtool.formats import policy, scan, table
+from paramtool.formats.files import open_source, watchers
+from paramtool.formats.folder.copies import MAIN, holds_weights
+from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.folder.weight_names import of_file
+from paramtool.model.checkpoint import Checkpoint, Unknown
+
+UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
+"""Folders inside a folder that hold no files of a model."""
+READ = ("torch", "dcp", "npz", "keras", "pickle")
+"""Formats whose readers say more of a file's pickles than a scan: which tensors need a call."""
+MANY = 3
+"""How many files a note names, and calls a warning."""
+
+MANY_FILES = 2000
+"""From how many on it is shown how many were looked at."""
+
+
+class Below(NamedTuple):
+    """What the pickles of the files below a folder ask for."""
+
+    folder: str
+    asked: Mapping[str, tuple[Unknown, ...]]
+    """{path: unknown names}, of files that have any."""
+    weights: frozenset[str]
+    """Those of them that are files of the model."""
+    told: tuple[str, ...] = ()
+    """What people are told of a folder that is not refused: of unsafe neighbours, and of what was not looked at."""
+    broken: tuple[str, ...] = ()
+    """Files on which our own code failed."""
+
+    def warnings(self, judged: Container[str], allow_class: Sequence[str]) -> Iterator[str]:
+        """A warning for each unsafe file that nobody judged: a neighbour of the weights."""
+        for path, asked in self.asked.items():
+            if path not in judged and (bad := policy.unsafe(asked, allow_class)):
+                more = f"; and {len(bad) - MANY} more" * (len(bad) > MANY)
+                calls = "; ".join(map(policy.format_unknown, bad[:MANY])) + more
+                name = os.path.relpath(path, self.folder)
+                yield f"{name!r} is unsafe to unpickle: it calls or names {calls}; nothing of it was run"
+
+
+class FolderReading:
+    """Reads the files of a folder, and remembers what their pickles ask for, so that no file is scanned twice."""
+
+    def __init__(self, folder: str, read: Callable[[str], Checkpoint]) -> None:
+        self.folder = folder
+        self._read = read
+        self._seen: dict[str, tuple[tuple[Unknown, ...], bool]] = {}
+        """{path: what it asks for, and whether it holds weights}"""
+        self.below: Below | None = None
+
+    def read(self, path: str) -> Checkpoint:
+        """Describe a file, or the files that it stands for."""
+        found = self._read(path)
+        if len(found.files) == 1 or not found.unknown:  # of several files it is not clear which asks
+            for file in found.files:
+                self._seen[os.path.normpath(file.path)] = found.unknown, holds_weights(found)
+        return found
+
+    def finish(self) -> Below:
+        """What all files below the folder ask for."""
+        paths, unlooked = _files(self.folder)
+        asked: dict[str, tuple[Unknown, ...]] = {}
+        weights, broken = set(), []
+        same: dict[tuple[int, int], tuple[tuple[Unknown, ...], bool]] = {}
+        watched = watchers if len(paths) >= MANY_FILES else []
+        with watched[-1]("scan", len(paths)) if watched else nullcontext(lambda count: None) as advance:
+            for path, status in paths:
+                key = status.st_dev, status.st_ino
+                try:
+                    found = self._seen.get(os.path.normpath(path)) or same.get(key) or self._asked(path, unlooked)
+                except Exception as error:  # a defect of ours in one file hides no other
+                    unlooked.append(f"{os.path.relpath(path, self.folder)}: {type(error).__name__}")
+                    broken.append(path)
+                    continue
+                finally:
+                    advance(1)
+                same[key] = found
+                if found[0]:
+                    asked[path] = found[0]
+                    name = os.path.basename(path)
+                    if not is_training_state(name) and (found[1] or (name.endswith(MAIN) and of_file(name).is_usual)):
+                        weights.add(path)
+        notes = (f"not looked at for pickles: {some(unlooked, MANY)}",) if unlooked else ()
+        self.below = Below(self.folder, asked, frozenset(weights), notes, tuple(broken))
+        return self.below
+
+    def _asked(self, path: str, unlooked: list[str]) -> tuple[tuple[Unknown, ...], bool]:
+        """What the pickles of a file ask for, and whether it holds weights."""
+        try:
+            file, source = open_source(path)
+            with file:
+                head = file.read(table.HEAD_NBYTES)
+            if not scan.may_hold(head):
+                return (), False
+            row = next((row for row in table.rows() if row.recognises(head, source.nbytes, path)), None)
+            if row is not None and row.name in READ:
+                found = self._read(path)
+                return found.unknown, holds_weights(found)
+        except UnreadableError:
+            unlooked.append(f"{os.path.relpath(path, self.folder)}, which cannot be read")
+            return (), False
+        except ParamtoolError as error:
+            if not error.asked:
+                return (), False
+        scanned = scan.scan_file(path)
+        if not scanned.ended:
+            unlooked.append(os.path.relpath(path, self.folder))
+        return scanned.unknown, scanned.has_tensors
+
+
+def _files(folder: str) -> tuple[list[tuple[str, os.stat_result]], list[str]]:
+    """The regular files below a folder with their state, and what is not looked at."""
+    found: list[tuple[str, os.stat_result]] = []
+    unlooked: list[str] = []
+
+    def skip(path: str, why: str = "") -> None:
+        unlooked.append(os.path.relpath(path, folder) + why)
+
+    top = os.path.join(os.path.realpath(folder), "")
+    for place, inner, names in os.walk(folder, onerror=lambda error: skip(error.filename, ", which cannot be listed")):
+        inner.sort()
+        for name in [*inner]:
+            path = os.path.join(place, name)
+            if name in UNLOOKED:
+                inner.remove(name)
+                unlooked[:] = dict.fromkeys((*unlooked, name))
+            elif os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(top):
+                skip(path, ", a link out of the folder")
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found.append((path, status))
+    return found, unlooked
