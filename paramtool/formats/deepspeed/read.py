@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from collections.abc import Sequence as Sequence_
 
-from paramtool.errors import FormatError, UnsafeError, plural, some
+from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_groups, check_models, check_ranks
 from paramtool.formats.deepspeed.joined import checkpoint, last_mark, with_child
@@ -41,15 +41,7 @@ _SHOWN = 3
 def read(path: str) -> Checkpoint:
     """Describe a folder; FormatError, Defects or UnsafeError if it is damaged, or holds only a part of the model."""
     folder = path if is_folder(path) else os.path.dirname(path)
-    asked: list[Unknown] = []
-    try:
-        return _read(folder.rstrip(os.sep) or folder, asked)
-    except (FormatError, UnsafeError) as error:
-        error.asked = (*error.asked, *asked)
-        raise
-
-
-def _read(folder: str, asked: list[Unknown]) -> Checkpoint:
+    folder, asked = folder.rstrip(os.sep) or folder, list[Unknown]()
     files = names.files_of(folder)
     findings = Findings(folder)
     # The optimizer states of all ranks, in order; what is missing or of another save is a finding.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Map
 from math import prod
 
-from paramtool.errors import FormatError, UnsafeError
+from paramtool.errors import FormatError
 from paramtool.formats.deepspeed.flat import Shape
 from paramtool.formats.deepspeed.values import (
     MAX_NUMEL,
@@ -90,10 +90,7 @@ def read_file(path: str, findings: Findings, asked: list[Unknown]) -> Checkpoint
     """Describe one file; None, with a line, where that is impossible.  `asked` gets the unknown names in it."""
     try:
         found = torch_read.read(path)
-    except (FormatError, UnsafeError) as error:
-        asked += error.asked
-        if isinstance(error, UnsafeError):
-            raise
+    except FormatError as error:
         findings.add(f"{_base(path)}: {error.message.replace(f'{path}: ', '')}")
         return None
     asked += found.unknown

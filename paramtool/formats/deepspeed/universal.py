@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from paramtool.errors import FormatError, UnsafeError, plural, some
+from paramtool.errors import plural, some
 from paramtool.formats.deepspeed import module, names, optimizer
 from paramtool.formats.deepspeed.agree import check_models
 from paramtool.formats.deepspeed.flat import Shape
@@ -46,22 +46,17 @@ _SHOWN = 3
 def read(path: str) -> Checkpoint:
     """Describe a folder; FormatError, Defects or UnsafeError if it is damaged, or holds only a part of the model."""
     folder = path if is_folder(path) else os.path.dirname(path)
-    asked: list[Unknown] = []
-    try:
-        return _UniversalFolder(folder.rstrip(os.sep) or folder, asked).checkpoint()
-    except (FormatError, UnsafeError) as error:
-        error.asked = (*error.asked, *asked)
-        raise
+    return _UniversalFolder(folder.rstrip(os.sep) or folder).checkpoint()
 
 
 class _UniversalFolder:
     """One folder, as it is read."""
 
-    def __init__(self, folder: str, asked: list[Unknown]) -> None:
+    def __init__(self, folder: str) -> None:
         self.files = names.files_of(folder)
         self.folder = os.path.join(folder, names.UNIVERSAL)
         self.findings = Findings(folder)
-        self.asked = asked
+        self.asked: list[Unknown] = []
         self.joined = FolderTensors()
         self.sources: list[SourceFile] = []
 

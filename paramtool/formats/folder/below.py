@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from paramtool.errors import ParamtoolError, UnreadableError, some
+from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
 from paramtool.formats import policy, scan, table
 from paramtool.formats.files import open_source, watchers
 from paramtool.formats.folder.copies import MAIN, holds_weights
@@ -28,6 +28,8 @@ UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
 READ = ("torch", "dcp", "npz", "keras", "pickle")
 """Formats whose readers say more of a file's pickles than a scan: which tensors need a call."""
+PARTITIONED = "_optim_states.pt"
+"""The end of the names under which DeepSpeed keeps weights with the state of optimizers."""
 MANY = 3
 """How many files a note names, and calls a warning."""
 
@@ -46,7 +48,7 @@ class Below(NamedTuple):
     told: tuple[str, ...] = ()
     """What people are told of a folder that is not refused: of unsafe neighbours, and of what was not looked at."""
     broken: tuple[str, ...] = ()
-    """Files on which our own code failed."""
+    """Files beyond the limits, and on which our own code failed."""
 
     def warnings(self, judged: Container[str], allow_class: Sequence[str]) -> Iterator[str]:
         """A warning for each unsafe file that nobody judged: a neighbour of the weights."""
@@ -88,7 +90,7 @@ class FolderReading:
                 key = status.st_dev, status.st_ino
                 try:
                     found = self._seen.get(os.path.normpath(path)) or same.get(key) or self._asked(path, unlooked)
-                except Exception as error:  # a defect of ours in one file hides no other
+                except Exception as error:  # a bomb, or a defect of ours: it hides no other file
                     unlooked.append(f"{os.path.relpath(path, self.folder)}: {type(error).__name__}")
                     broken.append(path)
                     continue
@@ -98,7 +100,8 @@ class FolderReading:
                 if found[0]:
                     asked[path] = found[0]
                     name = os.path.basename(path)
-                    if not is_training_state(name) and (found[1] or (name.endswith(MAIN) and of_file(name).is_usual)):
+                    is_state = is_training_state(name) and not name.endswith(PARTITIONED)
+                    if not is_state and (found[1] or (name.endswith(MAIN) and of_file(name).is_usual)):
                         weights.add(path)
         notes = (f"not looked at for pickles: {some(unlooked, MANY)}",) if unlooked else ()
         self.below = Below(self.folder, asked, frozenset(weights), notes, tuple(broken))
@@ -120,6 +123,8 @@ class FolderReading:
             unlooked.append(f"{os.path.relpath(path, self.folder)}, which cannot be read")
             return (), False
         except ParamtoolError as error:
+            if isinstance(error, UnsafeError) and not error.asked:
+                raise
             if not error.asked:
                 return (), False
         scanned = scan.scan_file(path)

@@ -76,12 +76,10 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     if not grouped.sets:
         raise grouped.error or no_weights.error(folder)
     names = {one.path: list(one.checkpoint.entries) for one in grouped.sets}
-    error: ParamtoolError | None = without_index(folder, names)
-    if len(grouped.sets) > 1:
-        error = error or _several(folder, grouped.sets, grouped.differences)
-    if error is not None:
-        error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
+    if error := without_index(folder, names):
         raise error
+    if len(grouped.sets) > 1:
+        raise _several(folder, grouped.sets, grouped.differences)
     one = grouped.sets[0]
     if left := roots.left_behind(one.checkpoint, one.path):
         one = replace(one, others=(*one.others, *left))
