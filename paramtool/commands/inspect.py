@@ -125,7 +125,9 @@ class Inspection(Displayed):
         found = ((os.path.join(self.path, name), asked) for name, asked in self.sidecars.items())
         weights = self.below.weights if self.below and not beside else None
         judged = [(path, asked) for path, asked in found if weights is None or path in weights]
-        policy.refuse([(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class)
+        policy.refuse(
+            [(self.checkpoint.files[0].path, self.checkpoint.unknown), *judged], self.allow_class, is_listed=beside
+        )
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:

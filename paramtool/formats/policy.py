@@ -107,13 +107,17 @@ def refuse(
     allow_unknown: bool = False,
     *,
     besides: str = "",
+    is_listed: bool = False,
 ) -> None:
-    """UnsafeError if any of these files, each with its unknown names, is unsafe; `besides` is another error."""
+    """UnsafeError if any of these files, each with its unknown names, is unsafe; `besides` is another error.
+
+    What they hold was listed already, if `is_listed`.
+    """
     bad = {where: found for where, asked in files if (found := unsafe(asked, allow_class, allow_unknown))}
     if not bad:
         return
     first, *others = bad
-    steps = [] if besides or others else [f"`paramtool inspect {quote(first)}` lists what is in the file"]
+    steps = [] if besides or others or is_listed else [f"`paramtool inspect {quote(first)}` lists what is in the file"]
     every = [one for found in bad.values() for one in found]
     names = list(dict.fromkeys(one.path for one in every if not (is_forbidden(one.path) or is_dangerous(one.path))))
     if names and len(names) == len({one.path for one in every}) <= MANY:

@@ -391,7 +391,7 @@ def test_any_byte_of_the_metadata(tmp_path: Path) -> None:
         changed[at] ^= random_.choice((1, 2, 8, 0x20, 0x80, 0xFF))
         path.write_bytes(changed)
         try:
-            found = formats.describe(tmp_path / "ck")
+            found = formats.describe(tmp_path / "ck").checkpoint
         except ParamtoolError as error:
             assert error.exit_code in (3, 4), error
         else:

@@ -100,8 +100,8 @@ class FolderReading:
                 if found[0]:
                     asked[path] = found[0]
                     name = os.path.basename(path)
-                    is_state = is_training_state(name) and not name.endswith(PARTITIONED)
-                    if not is_state and (found[1] or (name.endswith(MAIN) and of_file(name).is_usual)):
+                    is_named = name.endswith(MAIN) and of_file(name).is_usual
+                    if name.endswith(PARTITIONED) or ((found[1] or is_named) and not is_training_state(name)):
                         weights.add(path)
         notes = (f"not looked at for pickles: {some(unlooked, MANY)}",) if unlooked else ()
         self.below = Below(self.folder, asked, frozenset(weights), notes, tuple(broken))

@@ -1,0 +1,184 @@
+"""docs/security.md read sentence by sentence: each stands here with the test that shows it.
+
+A key is how a sentence, a bullet or a row of a table begins.  A value names tests, as `file:test` without the folder's
+and file's usual beginnings; one in brackets says why no test of ours can show it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {
+    "bounded": "hostile/test_bounded_work.py", "doors": "hostile/test_hostile_entry_points.py",
+    "outputs": "hostile/test_hostile_outputs.py", "pickles": "hostile/test_hostile_pickles.py",
+    "places": "hostile/test_hostile_places.py", "security": "hostile/test_hostile_security.py",
+    "sandbox": "hostile/test_hostile_sandbox.py", "torch": "hostile/test_hostile_torch.py",
+    "platform": "hostile/test_hostile_platform.py", "arrays": "hostile/test_hostile_arrays.py",
+    "races": "faults/test_races.py", "calls": "faults/test_calls.py", "signals": "faults/test_signals.py",
+    "fuzz": "fuzz/test_fuzz.py", "folders": "commands/check/test_unsafe_in_folders.py",
+    "check": "commands/check/test_check.py", "forms": "formats/test_unsafe_forms.py",
+    "texts": "hostile/test_hostile_texts.py", "files": "cli/test_inspect_files.py",
+    "safetensors": "hostile/test_hostile_safetensors.py",
+}  # fmt: skip
+PAGE = """
+[Checkpoints](glossary | [what the page is about]
+This page lists | [what the page is about]
+promise | [head of a table]
+**Nothing in a file is executed.** | security:test_a_call_that_no_tensor_needs fuzz:test_a_short_run
+**Work is bounded.** | bounded:test_work_grows_as_the_file_does
+**Outputs are atomic.** | calls:test_a_call_fails signals:test_killed_at_every_call
+**Permissions are never widened** | outputs:test_a_file_is_as_open_as_its_source_less_the_umask
+**Nothing is written outside | fuzz:test_a_short_run races:test_an_output_of_somebody_else_arrives
+**An input that changes is noticed** | races:test_an_input_changes
+**The output equals the input** | fuzz:test_a_short_run
+An output is written as | outputs:test_what_is_being_written_is_nobody_elses
+Then | [two words]
+a new file or folder is put | outputs:test_a_file_is_never_overwritten_without_exchange
+`lock`, `report` and `check` replace | places:test_no_error_offers_a_force_that_would_be_refused
+`--force` never replaces a checkpoint | places:test_what_is_read_beside_the_input_is_not_overwritten
+`--force` replaces a file by one rename | races:test_work_arrives_in_a_folder_that_is_replaced
+`--force` checks what it may replace | outputs:test_what_arrives_in_a_folder_while_it_is_replaced_is_kept
+Where a file system cannot exchange names | outputs:test_a_folder_is_replaced_without_exchange
+SIGINT, SIGTERM and SIGHUP wait | signals:test_a_signal_at_every_call
+A folder under such a name | outputs:test_the_old_folder_is_never_lost
+the folder that holds the output is flushed. | calls:test_a_call_fails
+If that fails, the output is in its place | calls:test_a_call_fails
+A run that was killed | outputs:test_a_later_run_removes_what_a_killed_one_left_and_says_so
+Each is locked | outputs:test_what_a_living_run_writes_stays
+On a file system without locks | outputs:test_names_of_other_outputs_and_of_other_programs_stay
+A family's `--force` | races:test_a_family_that_was_edited_is_not_replaced
+Names in a checkpoint are printed | safetensors:test_a_name_is_shown_and_not_obeyed
+Where `GITHUB_ACTIONS` is | places:test_a_name_that_a_terminal_could_obey
+what | [head of a table]
+a file | outputs:test_a_file_is_as_open_as_its_source_less_the_umask outputs:test_of_several_inputs_the_strictest_counts
+a folder | outputs:test_a_folder_and_what_came_along_are_as_open_as_their_sources
+a copied sidecar file | outputs:test_a_folder_and_what_came_along_are_as_open_as_their_sources
+what replaces something | outputs:test_what_is_replaced_keeps_its_permissions
+Access control lists | [what is not done]
+For each format, `tests/hostile/worst.py` | bounded:test_work_grows_as_the_file_does
+From n to 4n bytes | bounded:test_work_grows_as_the_file_does
+objects that a pickle | bounded:test_what_is_quadratic_is_seen
+tensors in a pickle | bounded:test_the_smallest_bombs_take_little
+characters of their names | bounded:test_the_smallest_bombs_take_little
+bytes of a zip member | bounded:test_the_same_bomb_without_compression
+bytes that are searched | pickles:test_a_bomb_is_no_way_past
+processor time of the process | sandbox:test_the_time_grows_with_the_file
+bytes of tensors that are | torch:test_ten_million_million_elements_that_are_one_number
+The process that reads HDF5 | sandbox:test_an_answer_is_believed_no_more_than_the_file
+It limits time and memory | sandbox:test_files_that_hung_are_refused
+Systems without `fork` | platform:test_without
+**A disk that lies.** | [what is not promised]
+**A change that leaves no trace.** | [what is not promised]
+Lists of names | [what is not promised]
+**Folders that strangers | races:test_the_folder_of_the_output_changes
+They cannot make it write | races:test_the_output_in_the_making_goes_away
+Names of the form | outputs:test_names_of_other_outputs_and_of_other_programs_stay
+**Other libraries.** | [what is not promised]
+Inputs are given to h5py | security:test_a_call_that_no_tensor_needs
+**Secrets in a file.** | [what is not promised]
+`inspect` and the alias record | [what is not promised]
+**Denial of service | [what is not promised]
+If a file breaks | [how to report]
+Anything else is | [how to report]
+The smallest file | [how to report]
+`make fuzz` has | [how to report]
+fuzz: files | fuzz:test_a_short_run
+kills: SIGKILL | signals:test_killed_at_any_moment
+system calls that fail | calls:test_a_call_fails_from_then_on
+In the fuzzed cases | fuzz:test_the_corpus
+If torch, safetensors | fuzz:test_a_short_run
+A few hundred files | [figures of a long run]
+MXNet's and Julia's | [figures of a long run]
+A `.pt`, `.bin` | [what a pickle is]
+A pickle is a program | security:test_other_ways_to_call
+It runs pickles in its own | security:test_a_call_that_no_tensor_needs
+A pickle of NumPy arrays | forms:test_arrays_of_objects_are_read
+BSON.jl defines | [tests/formats/test_bson.py]
+In a TensorFlow bundle | [tests/formats/test_tensorflow.py]
+**A file is unsafe if | security:test_a_call_that_no_tensor_needs
+**calls** a function | security:test_other_ways_to_call
+**names**, called or not | forms:test_names_in_truncated_pickles
+changes the attributes | security:test_a_class_with_state_and_reduce_hooks
+makes a tensor by | security:test_a_call_that_a_tensor_needs
+or if its Keras | forms:test_code_in_keras_files forms:test_code_of_older_keras
+Objects of unknown classes | security:test_classes_that_only_hold_data
+command | [head of a table]
+`inspect` | doors:test_each_command files:test_the_document_of_several_paths
+`check` | check:test_an_unsafe_file_is_a_finding check:test_every_unsafe_file_is_a_result
+`dedup`, `export` | doors:test_each_command
+`paramtool.read` | doors:test_each_function
+`paramtool.inspect` | doors:test_each_function
+A file that is unsafe and also | pickles:test_what_it_would_call_is_listed doors:test_unsafe_comes_before_findings
+With `--only` the whole | doors:test_each_command
+A file without unsafe | pickles:test_text_is_no_pickle
+`inspect --fail-on unsafe` | security:test_a_call_that_no_tensor_needs
+what `torch.save` itself | security:test_nothing_at_all
+containers and plain classes | pickles:test_what_holds_only_data
+enums of transformers | pickles:test_what_holds_only_data
+Calling one of these | pickles:test_what_holds_only_data
+Calling it with anything | pickles:test_what_it_would_call_is_listed
+So `training_args.bin` | folders:test_clean_folders_pass
+[Open a checkpoint | [another page]
+Both options belong | doors:test_each_command doors:test_each_function
+Neither runs anything | security:test_a_call_that_no_tensor_needs
+`--allow-class mylib.schedules.Warmup` | doors:test_each_command
+Repeatable. | doors:test_each_command
+`--allow-class 'mylib.*'` | doors:test_a_class_that_holds_data_is_allowed_by_a_pattern
+`inspect --fail-on unknown-class` | doors:test_a_class_that_holds_data_is_allowed_by_a_pattern
+A pattern never allows | doors:test_each_command
+`--allow-unknown`: continues | doors:test_each_command
+`inspect` then exits with 0 | security:test_a_call_that_no_tensor_needs
+A tensor that only a call | security:test_a_call_that_a_tensor_needs
+Names in `os` | doors:test_what_can_never_be_allowed doors:test_a_pattern_never_reaches_what_is_dangerous
+An allowed class is not | security:test_a_call_that_a_tensor_needs
+Before a file is refused | pickles:test_what_it_would_call_is_listed
+If they call something | pickles:test_what_it_would_call_is_listed
+This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
+NumPy arrays of objects | forms:test_arrays_of_objects_that_call
+Limits: arrays that joblib | folders:test_what_is_not_looked_at_is_named
+A damaged zip archive | pickles:test_a_bomb_is_no_way_past
+A folder is its files. | folders:test_a_folder_is_its_files
+Every command that is given | folders:test_a_folder_is_its_files folders:test_each_file_is_looked_at_once
+Links to files are followed | folders:test_links_to_files_are_followed
+**A file of the model** | folders:test_an_unsafe_file_of_the_model_stops_every_command
+If one is unsafe | folders:test_an_unsafe_file_of_the_model_stops_every_command
+`--weights FILE` takes | folders:test_what_is_chosen_stands_alone
+**A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
+`inspect` and `check` of | folders:test_a_folder_is_its_files
+Other commands warn | folders:test_an_unsafe_neighbour_is_named
+A note names | folders:test_what_is_not_looked_at_is_named
+"""
+TABLE = dict(line.split(" | ") for line in PAGE.strip().splitlines())
+
+
+def sentences() -> list[str]:
+    """Those of the page, bullets, and the first cells of rows; a heading is none."""
+    found: list[str] = []
+    block: list[str] = []
+    for line in [*(ROOT / "docs" / "security.md").read_text().splitlines(), ""]:
+        if line.startswith(("#", "|", "- ")) or not line.strip():
+            found += re.split(r"(?<=[.:;])\s+(?=[A-Z`*(])", " ".join(" ".join(block).split()))
+            block = []
+        if line.startswith("|") and not set(line) <= set("|- "):
+            found.append(line.strip("| ").split(" | ")[0])
+        elif line.strip() and not line.startswith(("#", "|")):
+            block.append(line.removeprefix("- "))
+    return [one for one in found if one]
+
+
+def test_every_sentence_has_its_test() -> None:
+    """A new sentence of the page needs one; a sentence that went takes its row along."""
+    of = {one: max((key for key in TABLE if one.startswith(key)), key=len, default="") for one in sentences()}
+    assert [one for one, key in of.items() if not key] == []
+    assert set(TABLE) - set(of.values()) == set()
+
+
+@pytest.mark.parametrize("key", [key for key, shown in TABLE.items() if not shown.startswith("[")])
+def test_the_tests_are_there(key: str) -> None:
+    for one in TABLE[key].split():
+        file, name = one.split(":")
+        assert f"\ndef {name}(" in (ROOT / "tests" / FILES[file]).read_text(), one
