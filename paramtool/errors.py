@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound="ParamtoolError")
-T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_LISTED = 20

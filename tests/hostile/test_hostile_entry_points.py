@@ -266,4 +266,6 @@ def test_side_files(file: str, folder: Path) -> None:
     ran = quick("dedup", "good", "other", "-o", "both", cwd=folder)
     if "random_states" not in file:  # dedup of several inputs refuses accelerate's folders
         assert ran.code == 0 and ran.err.count(f"'{file}' is unsafe to unpickle") == 2, ran
-    assert quick("dedup", "good", "-o", "again", "--allow-class", CALLED, cwd=folder).err.count("unsafe to unpickle") == 0
+    assert (
+        quick("dedup", "good", "-o", "again", "--allow-class", CALLED, cwd=folder).err.count("unsafe to unpickle") == 0
+    )

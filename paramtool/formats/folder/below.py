@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
 from paramtool.formats import policy, scan, table
-from paramtool.formats.files import open_source, watchers
+from paramtool.formats.files import open_source, watchers, watching
 from paramtool.formats.folder.copies import MAIN, holds_weights
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import of_file
@@ -84,8 +84,12 @@ class FolderReading:
         asked: dict[str, tuple[Unknown, ...]] = {}
         weights, broken = set(), []
         same: dict[tuple[int, int], tuple[tuple[Unknown, ...], bool]] = {}
-        watched = watchers if len(paths) >= MANY_FILES else []
-        with watched[-1]("scan", len(paths)) if watched else nullcontext(lambda count: None) as advance:
+        shown = (
+            watchers[-1:]
+            if watchers and len(paths) >= MANY_FILES
+            else [lambda label, total: nullcontext(lambda count: None)]
+        )
+        with watching(), shown[0]("scan", len(paths)) as advance:  # what is only scanned is no input of an output
             for path, status in paths:
                 key = status.st_dev, status.st_ino
                 try:
