@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -42,12 +42,22 @@ class CheckReport:
         """How many of what, on one line."""
         if self.errors and not self.paths:
             return "nothing checked"
-        counts = Counter("allowed" if one.allowed else one.severity for one in self.findings)
-        words = [plural(len(self.paths), "file"), plural(counts[ERROR], "finding")]
-        words += [plural(counts[word], word) for word in (WARNING, NOTE) if counts[word]]
-        words += [f"{counts['allowed']} allowed"] if counts["allowed"] else []
-        words += [f"{len(self.errors)} not checked"] if self.errors else []
-        return ", ".join(words)
+        return summary(self.findings, len(self.paths), len(self.errors))
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """{`error`, `warning`, `note`, `allowed`: how many findings}"""
+    found = Counter("allowed" if one.allowed else one.severity for one in findings)
+    return {word: found[word] for word in (*ORDER, "allowed")}
+
+
+def summary(findings: Iterable[Finding], files: int, failed: int) -> str:
+    """How many of what of some files, of which some could not be checked."""
+    errors, warnings, notes, allowed = counts(findings).values()
+    words = [plural(files, "file"), plural(errors, "finding")]
+    words += [plural(number, word) for number, word in ((warnings, WARNING), (notes, NOTE)) if number]
+    words += [f"{number} {word}" for number, word in ((allowed, "allowed"), (failed, "not checked")) if number]
+    return ", ".join(words)
 
 
 class ShownFinding(NamedTuple):

@@ -135,7 +135,7 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
         names = [member for member in members if not STORAGES.fullmatch(member.name)]
         work = ScanBudget.of(source.nbytes)
         if members:
-            found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
+            found = policy.merged(one for member in names for one in scan_member(file, member, path, work))
             return Scanned(found, False, work.ended, work.has_tensors)
     return scan_bytes(Contents(file, source.nbytes))
 
@@ -169,19 +169,15 @@ def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
     if not head or not depth:
         return NOTHING
     if sniff.is_zip(head):
-        return Scanned(_merged(tuple(_walked_zip(data, depth, work))), False)
+        return Scanned(policy.merged(_walked_zip(data, depth, work)), False)
     if head.startswith(sniff.NUMPY_MAGIC):
         return Scanned(_pickles(data, sniff.numpy_stop(head), depth, work).unknown, False)
     if made := _expanded(data, head, work):
         return Scanned(_scanned(made, depth - 1, work).unknown, False)
     found = _pickles(data, 0, depth, work)
     if head[257:262] == sniff.TAR_MAGIC:
-        return Scanned(_merged((*found.unknown, *_walked_tar(data, depth, work))), found.is_pickle)
+        return Scanned(policy.merged((*found.unknown, *_walked_tar(data, depth, work))), found.is_pickle)
     return found
-
-
-def _merged(found: tuple[Unknown, ...]) -> tuple[Unknown, ...]:
-    return policy.merged(found)
 
 
 # --- pickles ------------------------------------------------------------------------------------------------------
@@ -208,7 +204,7 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
         if stop <= 0 or stop >= len(data):
             break
         at = stop
-    return Scanned(_merged(tuple(found)), first > 0, stop != -2)
+    return Scanned(policy.merged(found), first > 0, stop != -2)
 
 
 SPENT_EACH = 32

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
-from paramtool.errors import ParamtoolError, UsageError, exit_code, plural
+from paramtool.errors import ParamtoolError, UsageError, exit_code
+from paramtool.findings.report import counts, summary
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, some_rows
-from paramtool.model.finding import ERROR, NOTE, WARNING, Finding
+from paramtool.model.finding import Finding
 from paramtool.model.rule_ids import BY_NAME
 
 
@@ -71,18 +71,12 @@ class Checked(Displayed):
 
     def counts(self) -> dict[str, int]:
         """{`error`, `warning`, `note`, `allowed`: how many findings}"""
-        found = Counter("allowed" if one.allowed else one.severity for one in self.findings)
-        return {word: found[word] for word in (ERROR, WARNING, NOTE, "allowed")}
+        return counts(self.findings)
 
     @property
     def summary(self) -> str:
         """The last line: how many of what."""
-        counts, failed = self.counts(), sum(1 for file in self.files if file.error)
-        words = [plural(len(self.files), "file"), plural(counts[ERROR], "finding")]
-        words += [plural(counts[word], word) for word in (WARNING, NOTE) if counts[word]]
-        words += [f"{counts['allowed']} allowed"] if counts["allowed"] else []
-        words += [f"{failed} not checked"] if failed else []
-        return ", ".join(words)
+        return summary(self.findings, len(self.files), sum(1 for file in self.files if file.error))
 
     def _rows(self, most: int) -> Iterator[Row]:
         """The summary, and the findings."""

@@ -80,9 +80,7 @@ def _read_shards(
         try:
             shards[file] = read_shard(os.path.join(folder, file))
         except UnsafeError as error:
-            refused = UnsafeError(f"{path}: {error.message}", error.hint)
-            refused.asked = error.asked
-            raise refused from None
+            raise error.located(path) from None
         except ParamtoolError as error:
             defects.append(error.message)
             hints.append(_missing(path, weight_map) if isinstance(error, MissingFileError) else error.hint)
