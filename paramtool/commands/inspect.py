@@ -107,9 +107,8 @@ class Inspection(Displayed):
         """What the pickles of the other files of a folder ask for: {path in the folder: unknown names}."""
         if self.below is None:
             return {}
-        own = {os.path.normpath(file.path) for file in self.checkpoint.files}
-        asked = self.below.asked.items()
-        return {os.path.relpath(one, self.path): found for one, found in asked if os.path.normpath(one) not in own}
+        own = {file.path for file in self.checkpoint.files}
+        return {os.path.relpath(one, self.path): asked for one, asked in self.below.asked.items() if one not in own}
 
     @property
     def unsafe_sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:

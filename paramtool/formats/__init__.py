@@ -66,20 +66,13 @@ def _refused(found: Weights, whole: bool, allow_class: tuple[str, ...], allow_un
     """A set of weights with notes of its folder; UnsafeError if it is unsafe, or another file of the `whole` folder."""
     from paramtool.formats import policy
 
-    checkpoint = found.checkpoint
-    own = [os.path.normpath(file.path) for file in checkpoint.files]
-    judged = (
-        [one for one in found.below.asked.items() if one[0] in found.below.weights or os.path.normpath(one[0]) in own]
-        if found.below and whole
-        else []
-    )
-    if not any(os.path.normpath(name) in own for name, _ in judged):
-        judged.append((checkpoint.files[0].path, checkpoint.unknown))
-    policy.refuse(judged, allow_class, allow_unknown)
-    if found.below is None:
-        return found
-    told = () if allow_unknown else found.below.warnings({name for name, _ in judged}, allow_class)
-    return _told(found, (*told, *found.below.told))
+    below, first, own = found.below, found.checkpoint.files[0].path, {file.path for file in found.checkpoint.files}
+    asked = below.asked.items() if below and whole else ()
+    judged = {path: names for path, names in asked if path in own or (below and path in below.weights)}
+    if own.isdisjoint(judged):
+        judged[first] = found.checkpoint.unknown
+    policy.refuse(judged.items(), allow_class, allow_unknown)
+    return _told(found, (*(below.warnings(judged, allow_class) if below and not allow_unknown else ()), *found.told))
 
 
 def _told(found: Weights, told: tuple[str, ...]) -> Weights:

@@ -102,7 +102,7 @@ def unsafe(
 
 
 def refuse(
-    files: Sequence[tuple[str, Iterable[Unknown]]],
+    files: Iterable[tuple[str, Iterable[Unknown]]],
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     *,

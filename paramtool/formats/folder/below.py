@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
@@ -68,99 +68,83 @@ class FolderReading:
         self._read = read
         self._seen: dict[str, tuple[tuple[Unknown, ...], bool]] = {}
         """{path: what it asks for, and whether it holds weights}"""
+        self._unlooked: list[str] = []
         self.below: Below | None = None
 
     def read(self, path: str) -> Checkpoint:
         """Describe a file, or the files that it stands for."""
         found = self._read(path)
         if len(found.files) == 1 or not found.unknown:  # of several files it is not clear which asks
-            for file in found.files:
-                self._seen[os.path.normpath(file.path)] = found.unknown, holds_weights(found)
+            self._seen |= {file.path: (found.unknown, holds_weights(found)) for file in found.files}
         return found
 
     def finish(self) -> Below:
         """What all files below the folder ask for."""
-        paths, unlooked = _files(self.folder)
+        paths = [*self._files()]
         asked: dict[str, tuple[Unknown, ...]] = {}
         weights, broken = set(), []
         same: dict[tuple[int, int], tuple[tuple[Unknown, ...], bool]] = {}
-        shown = (
-            watchers[-1:]
-            if watchers and len(paths) >= MANY_FILES
-            else [lambda label, total: nullcontext(lambda count: None)]
-        )
+        shown = watchers if watchers and len(paths) >= MANY_FILES else [lambda *about: nullcontext(lambda count: None)]
         with watching(), shown[0]("scan", len(paths)) as advance:  # what is only scanned is no input of an output
-            for path, status in paths:
-                key = status.st_dev, status.st_ino
+            for path, key in paths:
+                advance(1)
                 try:
-                    found = self._seen.get(os.path.normpath(path)) or same.get(key) or self._asked(path, unlooked)
+                    found = same[key] = self._seen.get(path) or same.get(key) or self._asked(path)
                 except Exception as error:  # a bomb, or a defect of ours: it hides no other file
-                    unlooked.append(f"{os.path.relpath(path, self.folder)}: {type(error).__name__}")
+                    self._skip(path, f": {type(error).__name__}")
                     broken.append(path)
                     continue
-                finally:
-                    advance(1)
-                same[key] = found
                 if found[0]:
                     asked[path] = found[0]
                     name = os.path.basename(path)
                     is_named = name.endswith(MAIN) and of_file(name).is_usual
                     if name.endswith(PARTITIONED) or ((found[1] or is_named) and not is_training_state(name)):
                         weights.add(path)
-        notes = (f"not looked at for pickles: {some(unlooked, MANY)}",) if unlooked else ()
-        self.below = Below(self.folder, asked, frozenset(weights), notes, tuple(broken))
+        told = [f"not looked at for pickles: {some(self._unlooked, MANY)}"] if self._unlooked else []
+        self.below = Below(self.folder, asked, frozenset(weights), tuple(told), tuple(broken))
         return self.below
 
-    def _asked(self, path: str, unlooked: list[str]) -> tuple[tuple[Unknown, ...], bool]:
+    def _skip(self, path: str, why: str = "") -> None:
+        self._unlooked.append(os.path.relpath(path, self.folder) + why)
+
+    def _asked(self, path: str) -> tuple[tuple[Unknown, ...], bool]:
         """What the pickles of a file ask for, and whether it holds weights."""
         try:
             file, source = open_source(path)
             with file:
                 head = file.read(table.HEAD_NBYTES)
+            rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
             if not scan.may_hold(head):
                 return (), False
-            row = next((row for row in table.rows() if row.recognises(head, source.nbytes, path)), None)
-            if row is not None and row.name in READ:
+            if next((row.name for row in rows), "") in READ:
                 found = self._read(path)
                 return found.unknown, holds_weights(found)
         except UnreadableError:
-            unlooked.append(f"{os.path.relpath(path, self.folder)}, which cannot be read")
+            self._skip(path, ", which cannot be read")
             return (), False
         except ParamtoolError as error:
-            if isinstance(error, UnsafeError) and not error.asked:
-                raise
             if not error.asked:
+                if isinstance(error, UnsafeError):
+                    raise
                 return (), False
         scanned = scan.scan_file(path)
         if not scanned.ended:
-            unlooked.append(os.path.relpath(path, self.folder))
+            self._skip(path)
         return scanned.unknown, scanned.has_tensors
 
-
-def _files(folder: str) -> tuple[list[tuple[str, os.stat_result]], list[str]]:
-    """The regular files below a folder with their state, and what is not looked at."""
-    found: list[tuple[str, os.stat_result]] = []
-    unlooked: list[str] = []
-
-    def skip(path: str, why: str = "") -> None:
-        unlooked.append(os.path.relpath(path, folder) + why)
-
-    top = os.path.join(os.path.realpath(folder), "")
-    for place, inner, names in os.walk(folder, onerror=lambda error: skip(error.filename, ", which cannot be listed")):
-        inner.sort()
-        for name in [*inner]:
-            path = os.path.join(place, name)
-            if name in UNLOOKED:
-                inner.remove(name)
-                unlooked[:] = dict.fromkeys((*unlooked, name))
-            elif os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(top):
-                skip(path, ", a link out of the folder")
-        for name in sorted(names):
-            path = os.path.join(place, name)
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                found.append((path, status))
-    return found, unlooked
+    def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """The regular files below the folder, each with what it is on the disk, whatever it is called."""
+        top = os.path.join(os.path.realpath(self.folder), "")
+        for place, inner, names in os.walk(
+            self.folder, onerror=lambda error: self._skip(error.filename, ", which cannot be listed")
+        ):
+            self._unlooked += (name for name in UNLOOKED if name in inner and name not in self._unlooked)
+            inner[:] = sorted(name for name in inner if name not in UNLOOKED)
+            for path in (os.path.join(place, name) for name in inner):
+                if os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(top):
+                    self._skip(path, ", a link out of the folder")
+            for path in (os.path.join(place, name) for name in sorted(names)):
+                with suppress(OSError):
+                    status = os.stat(path)
+                    if stat.S_ISREG(status.st_mode):
+                        yield path, (status.st_dev, status.st_ino)
