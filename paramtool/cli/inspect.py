@@ -35,7 +35,7 @@ EPILOG = (
     "\b\nRules, and what each finds:\n"
     + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
     + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file (listed first).  "
-    "Of several codes the first of 70, 4, 3, 2 and 1 counts, within a file and among files."
+    "Unsafe counts more than bad, and that more than usage and findings, within a file and among files."
 )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ Names in a checkpoint are printed | safetensors:test_a_name_is_shown_and_not_obe
 Where `GITHUB_ACTIONS` is | places:test_a_name_that_a_terminal_could_obey
 what | [head of a table]
 a file | outputs:test_a_file_is_as_open_as_its_source_less_the_umask outputs:test_of_several_inputs_the_strictest_counts
-a lock, a page or a report | small:test_every_command_with_an_output_is_here
+a lock, a page or a report | small:test_an_output_is_no_more_open_than_its_inputs_and_what_it_replaces
 a folder | outputs:test_a_folder_and_what_came_along_are_as_open_as_their_sources
 a copied sidecar file | outputs:test_a_folder_and_what_came_along_are_as_open_as_their_sources
 what replaces something | outputs:test_what_is_replaced_keeps_its_permissions
