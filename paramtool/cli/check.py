@@ -193,7 +193,7 @@ def add_summary(found: Result) -> str:
 
 EPILOG = (
     "Exit codes: 0 no finding of severity error, 1 at least one, 2 usage or configuration, 3 bad file or lock, 4 "
-    "unsafe file, 70 internal error.  An internal error counts most, then unsafe, bad, usage and findings; one bad "
+    "unsafe file.  An internal error counts most, then unsafe, bad, usage and findings; one bad "
     "file does not stop the others."
 )
 
