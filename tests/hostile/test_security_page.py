@@ -22,6 +22,8 @@ FILES = {
     "fuzz": "fuzz/test_fuzz.py", "folders": "commands/check/test_unsafe_in_folders.py",
     "check": "commands/check/test_check.py", "forms": "formats/test_unsafe_forms.py",
     "texts": "hostile/test_hostile_texts.py", "files": "cli/test_inspect_files.py",
+    "crashes": "faults/test_crashes.py",
+    "memory": "faults/test_memory.py",
     "small": "cli/test_small_outputs.py",
     "safetensors": "hostile/test_hostile_safetensors.py",
 }  # fmt: skip
@@ -89,6 +91,9 @@ Anything else is | [how to report]
 The smallest file | [how to report]
 `make fuzz` has | [how to report]
 fuzz: files | fuzz:test_a_short_run
+the same with every format | fuzz:test_a_short_run
+the machine stops after | crashes:test_the_machine_stops_after_every_call
+a request for memory | memory:test_a_buffer_cannot_be_had
 kills: SIGKILL | signals:test_killed_at_any_moment
 system calls that fail | calls:test_a_call_fails_from_then_on
 In the fuzzed cases | fuzz:test_the_corpus

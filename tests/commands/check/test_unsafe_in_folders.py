@@ -205,7 +205,7 @@ def test_what_is_allowed_is_not_unsafe(tmp_path: Path) -> None:
         code = 2 if "builtins.print" in allowed else 0  # what runs programs is never allowed by name
         assert quick("check", "model", *allowed, cwd=tmp_path).code == code
     (tmp_path / "paramtool.toml").write_text('[[allow]]\nrule = "unsafe"\npath = "model/*"\nreason = "seen"\n')
-    ran = quick("check", "model", cwd=tmp_path)
+    ran = quick("check", "model", "--config", "paramtool.toml", cwd=tmp_path)
     assert ran.code == 0 and "allowed" in ran.out, ran
 
 
