@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf, isfinite, log10
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.report.modules import StoredTensor, geometry
 from paramtool.drawing.palette import HEAT
 from paramtool.engine.compare.heat import CellMap, Heat, RowBin, heat
@@ -29,6 +28,9 @@ from paramtool.model.diff import (
     far,
 )
 from paramtool.model.display import size
+
+if TYPE_CHECKING:
+    from paramtool.commands.diff.diff import Diffed
 
 MAX_STRIPS = 80
 """Changed tensors whose rows are drawn, those with the largest differences."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.commands.inspect import Inspection
 from paramtool.drawing.treemap import TreemapNode, trimmed
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Compound, NoData, Unreadable
 from paramtool.model.display import size
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.commands.inspect import Inspection
 
 MAX_NODES = 6000
 """Modules and tensors of a treemap: more become one in their module."""
