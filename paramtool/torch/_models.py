@@ -222,13 +222,17 @@ def load_model(
         things = held.things if asked.own else {}
         state, _ = state_of(source, held.stored(None if asked.own else tensors), things, held.versions, asked.lent)
         old = {name: tensors[name] for name in new} if asked.own else {}
-        for name in [name for name in verdict.lacks if name in new and not asked.is_unknown]:
-            if tensors[name].is_meta:
+        for name, fresh in new.items():  # whose values the state dict lacks, or the model's code may leave as they are
+            if not tensors[name].is_meta:
+                if asked.own or name not in state:
+                    fresh.detach().copy_(tensors[name])
+            elif name in verdict.lacks and not asked.is_unknown:
                 raise ModelError(
                     f"{name!r} is on the meta device, and the file holds only names that fill a part of it",
                     hint="model.to_empty(device='cpu') gives it memory",
                 )
-            new[name].detach().copy_(tensors[name])  # it stands on one memory with names that the file has
+            elif asked.own or name not in state:
+                fresh.detach().zero_()
         install(model, tensors, new)
         tensors.update(new)  # what is replaced goes at once
         watch = Watch(state)
@@ -243,6 +247,11 @@ def load_model(
                 f"{where}: {type(model).__name__} raised {type(error).__name__} while it was loaded: {error!s:.1000}",
                 hint=f"it changed before that: {some(written, 8)}" if written else "none of its tensors changed",
             ) from error
+        filled = {to.untyped_storage().data_ptr() for to, _ in watch.copied if is_plain(to)}
+        install(model, new, {
+            name: tensor for name, tensor in old.items()
+            if tensor.is_meta and new[name].untyped_storage().data_ptr() not in filled and not new[name].any()
+        })  # fmt: skip
         for made, taken in held.named.sources_of():
             parts = {name: tensor for batch in batches(source, taken, "cpu") for name, tensor in batch.items()}
             for name, tensor in made.of(parts).items():

@@ -196,3 +196,31 @@ def test_the_file_of_one_rank(name: str, has_hook: bool, tmp_path: Path) -> None
     paramtool.torch.load_model(model := OfRanks(has_hook), tmp_path)
     truth = torch.load(found("rank-files/verl/full_truth.pt"))
     assert all(torch.equal(one, truth[name]) for name, one in model.state_dict().items())
+
+
+class Dropped(nn.Module):
+    """A parameter that the state dict leaves out, and that nobody calls missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.dropped = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.full((2,), 9.0))
+        self._register_state_dict_hook(lambda module, state, prefix, local: (state.pop(prefix + "dropped"), None)[1])
+        self.register_load_state_dict_post_hook(lambda module, keys: keys.missing_keys.clear())
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_new_tensors_that_nobody_fills_keep_their_values(dtype: torch.dtype | None, tmp_path: Path) -> None:
+    """As with torch: the counter of an old batch norm, and what a hook leaves out; on meta it stays there."""
+    norm = nn.Sequential(nn.BatchNorm1d(3))
+    torch.save({k: v for k, v in norm.state_dict().items() if "num_batches" not in k}, tmp_path / "norm.pt")
+    norm[0].num_batches_tracked.fill_(7)
+    paramtool.torch.load_model(norm, tmp_path / "norm.pt", assign=True, dtype=dtype)
+    assert norm[0].num_batches_tracked == 7
+    torch.save(Dropped().state_dict(), tmp_path / "dropped.pt")
+    model = Dropped()
+    paramtool.torch.load_model(model, tmp_path / "dropped.pt", assign=True, dtype=dtype)
+    assert model.dropped.tolist() == [9, 9]
+    with torch.device("meta"):
+        model = Dropped()
+    loaded = paramtool.torch.load_model(model, tmp_path / "dropped.pt", dtype=dtype)
+    assert model.dropped.is_meta and not model.kept.is_meta and loaded.on_meta == ("dropped",)
