@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from paramtool.model import alias
 from paramtool.model.plan import Target
-from paramtool.passes.dedup.plan import plan
-from paramtool.passes.rewriting import in_order, sorted_targets, swaps
+from paramtool.passes.dedup.plan import plan, sorted_targets
+from paramtool.passes.rewriting import in_order, swaps
 from tests.passes.made import checkpoint
 
 NAMES = ["a", "b", "c", "d", "e"]

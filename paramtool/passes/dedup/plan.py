@@ -7,7 +7,7 @@ compares them, and `placement.py` makes owners views of others.  This module tur
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from shlex import quote
 
 from paramtool.errors import PlanError, listed, plural
@@ -36,16 +36,12 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}
-    position = {name: k for k, name in enumerate(checkpoint.entries)}
-    first: dict[str, int] = {}
-    for name, one in graph.names.items():
-        first.setdefault(one.owner, position[name])
-    targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
     known = {**graph.names, **dict(_carried_out(checkpoint, graph))}
+    names = {name: known[name] for name in checkpoint.entries if name in known}
     return Plan(
-        targets=tuple(targets),
+        targets=sorted_targets(stored.values(), names.values()),
         source=checkpoint.files[0].path,
-        names={name: known[name] for name in checkpoint.entries if name in known},
+        names=names,
         derived=graph.derived,
         anonymous=graph.anonymous,
         objects=checkpoint.objects,
@@ -53,6 +49,16 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         index_metadata=dict(checkpoint.index_metadata),
         modules=checkpoint.modules,
     )
+
+
+def sorted_targets(targets: Iterable[Target], names: Iterable[Alias]) -> tuple[Target, ...]:
+    """Targets in the order of the names; a span has the place of the first name on it."""
+    position: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for k, one in enumerate(names):
+        position[one.name] = k
+        first.setdefault(one.owner, k)
+    return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))
 
 
 def ranks_hint(checkpoint: Checkpoint) -> str:

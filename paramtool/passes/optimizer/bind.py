@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
+from paramtool.passes.connected import connected
 from paramtool.passes.optimizer import trainer as trainers
 from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
 from paramtool.passes.select import WRAPPERS, wrapper
@@ -479,14 +480,7 @@ class PlaceSearch:
 
     def components(self) -> list[list[int]]:
         """Sets of places that entries without a place of their own share, each in order."""
-        parent = list(range(self.count))
-
-        def root(j: int) -> int:
-            while parent[j] != j:
-                parent[j] = parent[parent[j]]
-                j = parent[j]
-            return j
-
+        pairs: list[tuple[int, int]] = []
         reached = dict.fromkeys(range(len(self.places)), -1)
         used = set()
         for k in sorted((k for k in range(len(self.kinds)) if self.fixed[k] < 0), key=lambda k: self.low[k]):
@@ -494,10 +488,11 @@ class PlaceSearch:
             start, stop = bisect_left(places, self.low[k]), bisect_right(places, self.high[k])
             used.add(places[start])
             for index in range(max(start, reached[self.kinds[k]]), stop - 1):
-                parent[root(places[index + 1])] = root(places[index])
+                pairs.append((places[index + 1], places[index]))
                 used.add(places[index + 1])
             reached[self.kinds[k]] = max(reached[self.kinds[k]], stop - 1)
         found: dict[int, list[int]] = {}
+        root = connected(self.count, pairs)
         for j in sorted(used):
-            found.setdefault(root(j), []).append(j)
+            found.setdefault(root[j], []).append(j)
         return list(found.values())

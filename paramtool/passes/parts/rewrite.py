@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramtool.errors import PlanError, listed, plural, some
+from paramtool.errors import PlanError, listed, plural
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -14,11 +14,11 @@ from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
-from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.connected import connected
 from paramtool.passes.parts import copies
 from paramtool.passes.parts.order import in_first_order
 from paramtool.passes.parts.rearranged import HandedOver, Rearranged, SortedTensors, check_nothing_lost, sorted_out
-from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
+from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
 from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
 
 
@@ -68,28 +68,26 @@ def rewritten(
         objects=objects.swap(checkpoint.objects, swapped),
         modules=_outside(checkpoint.modules, changed),
     )
-    graph = alias.build(rest, parts=False, split_content=split_content, counts_unused=False)
-    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(found.read))
-    known = {**base.names, **made.names, **_marked(checkpoint, new, made)}
+    base = of_rest(rest, bool(found.read), skip_unsupported, split_content)
+    known = dict(_marked(checkpoint, new, made))
     known |= dict(_windows(checkpoint, found, made)) if keep_names else {}
     known |= {
-        old: known[new]._replace(name=old, evidence="declared", set_evidence="declared")
+        old: base.names[new]._replace(name=old, evidence="declared", set_evidence="declared")
         for old, new in again.items()
-        if new in known
+        if new in base.names
     }
     for old, name in found.renamed.items():
         firsts.setdefault(old, []).append(name)
-    order = (name for name in in_order(checkpoint, base, firsts, kept) if name in known)
-    names = {name: known[name] for name in in_first_order(order, positions)}
-    targets = sorted_targets([*base.targets, *made.targets], names.values())
-    plan = replace(base, targets=targets, names=names, requires=requires)
+    order = in_order(checkpoint, base, firsts, kept)
+    there = (name for name in order if name in known or name in base.names)
+    plan = replace(joined(base, made, known, in_first_order(there, positions)), requires=requires)
     outcome = Outcome(
         rest=rest,
         untouched={name: rest.entries[name] for name in _untouched(base, found)},
         windows=kept,
         made=frozenset([target.name for target in new])
-        | {name for old, name in found.renamed.items() if old != name and name in names},
-        warnings=tuple(_lost(checkpoint, found, made, whole)),
+        | {name for old, name in found.renamed.items() if old != name and name in plan.names},
+        warnings=tuple(lost(found.read, made, whole, ("shared memory with old tensors",) * 2)),
     )
     return plan, outcome
 
@@ -119,14 +117,6 @@ def moves(where: str, change: Rearranged) -> tuple[Move, ...]:
     return tuple(_move(where, old, new) for old, new in _connected(found))
 
 
-def _root(parent: list[int], k: int) -> int:
-    """The first of the numbers that one is connected with."""
-    while parent[k] != k:
-        parent[k] = parent[parent[k]]
-        k = parent[k]
-    return k
-
-
 def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored]]]:
     """Old tensors and the new ones that hold the same parts, as few as possible together."""
     holders: dict[str, list[int]] = {}
@@ -134,18 +124,15 @@ def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored
     for k, tensor in enumerate(read):
         for part in tensor.parts:
             holders.setdefault(part, []).append(k)
-    first = list(range(len(read)))
     uses = [sorted({k for part in one.parts for k in holders.get(part, ())}) for one in found.made]
-    for used in uses:
-        for k in used[1:]:
-            first[_root(first, k)] = _root(first, used[0])
+    root = connected(len(read), ((k, used[0]) for used in uses for k in used[1:]))
     made: dict[int, list[Stored]] = {}
     for one, used in zip(found.made, uses, strict=True):
         if used:
-            made.setdefault(_root(first, used[0]), []).append(one)
+            made.setdefault(root[used[0]], []).append(one)
     old: dict[int, list[Stored]] = {}
     for k, tensor in enumerate(read):
-        old.setdefault(_root(first, k), []).append(tensor)
+        old.setdefault(root[k], []).append(tensor)
     for k, new in made.items():
         yield old[k], new
 
@@ -219,14 +206,11 @@ def _refuse_clashes(where: str, checkpoint: Checkpoint, found: SortedTensors, ke
 def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> Iterator[NewTensors]:
     """New tensors that are made of the same old ones, together."""
     first: dict[str, int] = {}
-    parent = list(range(len(new)))
     reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
-    for k, names in enumerate(reads):
-        for name in names:
-            parent[_root(parent, k)] = _root(parent, first.setdefault(name, k))
+    uses = ((k, first.setdefault(name, k)) for k, names in enumerate(reads) for name in names)
     together: dict[int, list[int]] = {}
-    for k in range(len(new)):
-        together.setdefault(_root(parent, k), []).append(k)
+    for k, root in enumerate(connected(len(new), uses)):
+        together.setdefault(root, []).append(k)
     rank = {name: k for k, name in enumerate(whole.names)}
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
@@ -259,16 +243,11 @@ def _relinked(entry: Entry, renamed: Mapping[str, str]) -> Entry:
     return entry._replace(link=replace(link, alias_set=alias_set, owner=owner))
 
 
-def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> dict[str, Alias]:
-    """New names that are parameters, or require gradients: if everything that they are made of is, or does."""
-    found = {}
+def _marked(checkpoint: Checkpoint, new: Iterable[Target], made: StoredOnce) -> Iterator[tuple[str, Alias]]:
+    """The new names, by what they are made of."""
     for target in new:
-        entries = [checkpoint.entries[name] for copy in target.copies for name in copy.names]
-        trains = all(entry.requires_grad for entry in entries)
-        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
-        if trains or kind:
-            found[target.name] = made.names[target.name]._replace(requires_grad=trains, kind=kind)
-    return found
+        names = [name for copy in target.copies for name in copy.names]
+        yield target.name, marked(made.names[target.name], map(checkpoint.entries.__getitem__, names))
 
 
 def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> Iterator[tuple[str, Alias]]:
@@ -290,18 +269,4 @@ def _windows(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce) -> 
                 hint="without --keep-names the record still says how to take the output apart (`unfuse`); "
                 "layouts in which each part is one run, such as qkv, gate-up and experts, keep all names",
             )
-        at = made.names[new.name]
-        evidence = "declared" if at.alias_set == at.owner else "content"
-        kind = entry.kind if entry.kind == "parameter" else ""
-        placed, trains = replace(view, storage=at.owner), bool(entry.requires_grad)
-        yield name, Alias(name, placed, at.alias_set, evidence, "declared", entry.value, trains, kind)
-
-
-def _lost(checkpoint: Checkpoint, found: SortedTensors, made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
-    """Warnings about ties that break."""
-    alias_sets = {whole.names[name].alias_set for name in found.read if name in whole.names}
-    if apart := [n for n, m in whole.names.items() if n not in found.read and m.alias_set in alias_sets]:
-        names, keep = plural(len(apart), "other name"), "keeps" if len(apart) == 1 else "keep"
-        yield f"{names} shared memory with old tensors and {keep} the old bytes, untied: {some(apart, 4)}"
-    if lost := list(dict.fromkeys(made.lost)):
-        yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
+        yield name, window(name, entry, view, made.names[new.name])

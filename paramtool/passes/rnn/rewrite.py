@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from paramtool.errors import LayoutError, PlanError, leading, listed, plural, some
+from paramtool.errors import LayoutError, PlanError, leading, listed, plural
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
@@ -16,8 +16,7 @@ from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.optimizer import Move, SlotKind, SlotTargets
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
-from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.rewriting import Outcome, in_order, sorted_targets, swaps
+from paramtool.passes.rewriting import Outcome, in_order, joined, lost, marked, of_rest, swaps, window
 from paramtool.passes.rnn.buffers import fused_networks
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
 from paramtool.passes.stored_once import NewTensors, StoredOnce, shared
@@ -54,25 +53,18 @@ def together(
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
         objects=objects.swap(checkpoint.objects, swaps(firsts, consumed, windows)),
     )
-    graph = alias.build(rest, parts=False, split_content=split_content)
-    base = dedup_pass.plan(rest, graph, skip_unsupported, is_rest=bool(converted))
+    base = of_rest(rest, bool(converted), skip_unsupported, split_content)
     made = shared((_new_tensors(one) for one in converted), whole)
     # The new names; they are parameters, or require gradients, if every tensor of their network does.
     found = dict(made.names)
     for one in converted:
         entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
-        trains = all(entry.requires_grad for entry in entries)
-        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
         for target in one.targets:
-            found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
-    known = {**base.names, **found}
-    known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
-    names = {name: known[name] for name in in_order(checkpoint, base, firsts, windows)}
+            found[target.name] = marked(found[target.name], entries)
+    found |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
     where = checkpoint.files[0].path
     plan = replace(
-        base,
-        targets=sorted_targets([*base.targets, *made.targets], names.values()),
-        names=names,
+        joined(base, made, found, in_order(checkpoint, base, firsts, windows)),
         modules=(
             *_other_modules(checkpoint, everything),
             *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
@@ -87,7 +79,9 @@ def together(
         warnings=(
             *_assumptions(everything, merges),
             *_stays(checkpoint, there, whole),
-            *_lost(checkpoint, consumed, made, whole),
+            *lost(
+                consumed, made, whole, ("shares memory with converted tensors", "share memory with converted tensors")
+            ),
         ),
     )
 
@@ -222,11 +216,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
                     hint="drop --keep-names to leave the old names out; to keep both, dedup a file that has both",
                 )
             seen.add(name)
-            at = new.names[str(view.storage)]
-            evidence = "declared" if at.alias_set == at.owner else "content"
-            kind = entry.kind if entry.kind == "parameter" else ""
-            window, trains = replace(view, storage=at.owner), bool(entry.requires_grad)
-            yield name, Alias(name, window, at.alias_set, evidence, "declared", entry.value, trains, kind)
+            yield name, window(name, entry, view, new.names[str(view.storage)])
 
 
 def _one_window(target: Target, wanted: View) -> View | None:
@@ -319,15 +309,3 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
             for one in there
         ]
         yield f"already in the wanted layout, and left unchanged: {leading(names, 8)}"
-
-
-def _lost(checkpoint: Checkpoint, consumed: set[str], made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
-    """Warnings about ties that the conversion breaks."""
-    alias_sets = {whole.names[name].alias_set for name in consumed if name in whole.names}
-    apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in alias_sets]
-    if apart:
-        share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
-        names = plural(len(apart), "other name")
-        yield f"{names} {share} memory with converted tensors and {keep} the old bytes, untied: {some(apart, 4)}"
-    if lost := list(dict.fromkeys(made.lost)):
-        yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
