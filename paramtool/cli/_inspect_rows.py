@@ -13,6 +13,7 @@ from paramtool.commands.inspect import Inspection
 from paramtool.errors import leading
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
 from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
@@ -69,10 +70,9 @@ def rows(
             "nothing shows how many weights these codes hold; a config.json can",
         )
     # Tensors that are not plain views: those that cannot be written, and those with a pending sign.
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for name, entry in found.checkpoint.entries.items():
-        if not isinstance(entry.value, View):
-            kinds.setdefault(_kind(entry), []).append(name)
+    kinds = grouped(
+        (_kind(entry), name) for name, entry in found.checkpoint.entries.items() if not isinstance(entry.value, View)
+    )
     for (label, kind), names in kinds.items():
         yield (label, leading(names, show=named), kind)
     yield from _unknown(found)

@@ -27,6 +27,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.commands.relayout_options import RelayoutOptions
+from paramtool.grouping import grouped
 from paramtool.layouts import evidence
 from paramtool.model.optimizer import TIED, UNTIED
 
@@ -160,9 +161,7 @@ def _rearranged(found: Rearrangement) -> Iterator[_render.Row]:
         if tensors:
             names = ", ".join(tensors[: most(2)]) + ", ..." * (len(tensors) > most(2))
             yield (what, plural(len(tensors), "tensor"), elidable(names))
-    by_source: dict[str, list[str]] = {}
-    for fact, source in found.facts.items():
-        by_source.setdefault(source, []).append(fact)
+    by_source = grouped((source, fact) for fact, source in found.facts.items())
     for source, facts in by_source.items():
         yield ("facts", " ".join(facts), source)
 
@@ -172,9 +171,7 @@ def _casts(found: Relayouted) -> Iterator[_render.Row]:
     if found.typed is None:
         return
     after = {target.name: target.dtype.name for target in found.plan.targets}
-    pairs: dict[tuple[str, str], list[str]] = {}
-    for name, before in found.typed.casts.items():
-        pairs.setdefault((before, after[name]), []).append(name)
+    pairs = grouped(((before, after[name]), name) for name, before in found.typed.casts.items())
     for (before, dtype), names in pairs.items():
         yield ("cast", f"{before} -> {dtype}", plural(len(names), "tensor"), _lost(found, names))
     if found.typed.dequantised:
@@ -183,9 +180,7 @@ def _casts(found: Relayouted) -> Iterator[_render.Row]:
     for name in found.typed.casts:
         if name in found.losses and (losses := found.losses[name]).overflow:
             yield ("overflow", elidable(name), f"{losses.overflow} of {losses.elements} no longer finite")
-    reasons: dict[str, list[str]] = {}
-    for name, why in found.typed.kept.items():
-        reasons.setdefault(why, []).append(name)
+    reasons = grouped((why, name) for name, why in found.typed.kept.items())
     for why, names in reasons.items():
         yield ("float32", plural(len(names), "tensor"), elidable(", ".join(names)), elidable(why))
     yield from (("as it is", elidable(text)) for text in found.typed.left)

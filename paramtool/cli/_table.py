@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
+
 GAP = 3
 """Spaces between columns."""
 LEAST = 12
@@ -119,9 +121,7 @@ def elided_apart(names: Sequence[str], most: int) -> dict[str, str]:
     ['mod…0…_attn.weight', 'mod…1…_attn.weight']
     """
     found = {name: elided(name, most) for name in names}
-    alike: dict[str, list[str]] = {}
-    for name, short in found.items():
-        alike.setdefault(short, []).append(name)
+    alike = grouped((short, name) for name, short in found.items())
     for group in alike.values():
         if len(group) > 1:
             start = _common(group)

@@ -51,6 +51,7 @@ from paramtool.commands.dedup import Deduped
 from paramtool.commands.name_lists import pairs
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.formats.object_tree import sections
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
 from paramtool.passes import select
 
@@ -260,9 +261,7 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
 
 def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:
     """One row for the owner's own alias set, and one for each other alias set whose bytes are equal to its."""
-    alias_sets: dict[str, list[Alias]] = {}
-    for member in members:
-        alias_sets.setdefault(member.alias_set, []).append(member)
+    alias_sets = grouped((member.alias_set, member) for member in members)
     mine = next((m.alias_set for m in members if m.name == owner), None) or next(
         (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
     )

@@ -23,6 +23,7 @@ from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.commands.rules import KINDS, Rule
 from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, exit_code, printable
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.finding import Finding
 
@@ -196,9 +197,7 @@ def _capped(findings: list[Finding]) -> Iterator[str]:
 
 def _grouped(findings: list[Finding], where: str) -> Iterator[_render.Row]:
     """A row for what a rule finds, with the first names of those of which it finds the same."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.rule, finding.what or finding.message), []).append(finding)
+    groups = grouped(((finding.rule, finding.what or finding.message), finding) for finding in findings)
     for (rule, what), group in groups.items():
         if len(group) == 1:
             yield ("finding", where + rule, group[0].message)

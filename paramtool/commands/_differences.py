@@ -14,6 +14,7 @@ from paramtool.formats.record import ties as ties_record
 from paramtool.formats.record import types as types_record
 from paramtool.formats.record.moved import with_tensors
 from paramtool.formats.table import holds
+from paramtool.grouping import grouped
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
@@ -184,9 +185,7 @@ def declared_names(checkpoint: Checkpoint, path: str) -> set[tuple[str, ...]] | 
 
 def following(ties: Dict[str, str]) -> Iterator[str]:
     """Who follows whom, for people; a text for each that is followed."""
-    followers: dict[str, list[str]] = {}
-    for name, base in ties.items():
-        followers.setdefault(base, []).append(name)
+    followers = grouped((base, name) for name, base in ties.items())
     for base, names in followers.items():
         yield f"{errors.some(names, MANY)} {'follow' if len(names) > 1 else 'follows'} {base!r}"
 

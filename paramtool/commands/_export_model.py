@@ -14,6 +14,7 @@ from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import roots
 from paramtool.formats.folder.training_files import is_of_model
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -88,9 +89,7 @@ def config_name(config: str) -> str:
 def _compared(done: AsConfigured, model: NamedShapes, config: str) -> AsConfigured:
     """The same, compared with the names of the model."""
     entries = dict(done.entries)
-    together: dict[str, list[str]] = {}
-    for name in model.shapes:
-        together.setdefault(model.ties.get(name, name), []).append(name)
+    together = grouped((model.ties.get(name, name), name) for name in model.shapes)
     missing, tied = [], {}
     for names in together.values():
         there = [name for name in names if name in entries]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.commands._rule_names import quoted
 from paramtool.commands.sizes import size
 from paramtool.errors import UsageError, plural, some
+from paramtool.grouping import grouped
 
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
-    from paramtool.model.view import View
 
 Judged = tuple[str, tuple[str, ...]] | tuple[str, tuple[str, ...], str]
 
@@ -79,10 +79,11 @@ def not_finite(found: Inspection, patterns: Sequence[str] | None) -> Iterator[Ju
 
     `patterns` are of names; None for all tensors.
     """
-    names: dict[View, list[str]] = {}
-    for name, view in found.checkpoint.windows():
-        if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns):
-            names.setdefault(view, []).append(name)
+    names = grouped(
+        (view, name)
+        for name, view in found.checkpoint.windows()
+        if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+    )
     from paramtool.engine.read.finite import NotFinite, counted, has_nonfinite
     from paramtool.engine.read.source import Source
 

@@ -14,6 +14,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import FormatError, ParamtoolError, UsageError, some
 from paramtool.formats import hf_config, object_tree
 from paramtool.formats.files import is_folder
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
@@ -180,9 +181,7 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[st
 
 def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
     """UsageError with the first tie that the checkpoint has no name of."""
-    groups: dict[str, list[str]] = {}
-    for name, first in ties.items():
-        groups.setdefault(first, []).append(name)
+    groups = grouped((first, name) for name, first in ties.items())
     for names in groups.values():
         if len(names) > 1 and not any(name in checkpoint.entries for name in names):
             prefix, count = suggest.prefix_before(names, checkpoint.entries)

@@ -17,6 +17,7 @@ from paramtool import formats, layouts
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.seen_parts import fused_place, seen_at
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
+from paramtool.grouping import grouped
 from paramtool.guessing import decide, vectors
 from paramtool.guessing.candidates import Guess, flat, spec_of
 from paramtool.guessing.cells import as_toml
@@ -238,9 +239,7 @@ def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     said = [_said(module, everything, facts) for module in modules]
     found = said + by_names(_without(shapes, said, views), asked, at_home, facts)
     found += by_shapes(_without(shapes, found, views), asked)
-    places: dict[tuple[str, ...], list[Guess]] = {}
-    for one in decide.narrowed(found, facts):
-        places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
+    places = grouped(((one.at, *sorted(one.tensors.values())), one) for one in decide.narrowed(found, facts))
     made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
     made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed comes after what can
     rest = _without(shapes, found, views)
@@ -499,10 +498,7 @@ class PartsTries:
             yield every
         else:
             yield from (_PartsCall("unfuse", one.at, one.layout, (fused_place(one),)) for one in fused if one.layout)
-        apart: dict[str, list[SeenGroup]] = {}
-        for one in seen.groups:
-            if one.form != "fused":
-                apart.setdefault(one.kind, []).append(one)
+        apart = grouped((one.kind, one) for one in seen.groups if one.form != "fused")
         for layout, groups in apart.items():
             chosen = tuple(dict.fromkeys(one.at for one in groups)) if at is not None else ()
             yield _PartsCall("fuse", groups[0].at, layout, chosen)
@@ -625,10 +621,7 @@ class Tries:
             return Tried((line,), {})
         alone = [(one, *self.one([one])) for one in found]
         refused = {one.at: why for one, line, why in alone if line is None}
-        groups: dict[tuple[str, str | None], list[tuple[Guess, UnfuseCall]]] = {}
-        for one, line, _ in alone:
-            if line:
-                groups.setdefault((one.layout, line.target), []).append((one, line))
+        groups = grouped(((one.layout, line.target), (one, line)) for one, line, _ in alone if line)
         lines: list[UnfuseCall] = []
         for group in groups.values():
             together, _ = self.one([one for one, _ in group])

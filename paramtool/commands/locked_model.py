@@ -15,6 +15,7 @@ from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.training_state import training_state
 from paramtool.engine.read.digests import Signed
 from paramtool.engine.read.one_pass import Hashes, HashPlan
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import digests
 from paramtool.lockfile.lock import (
@@ -153,9 +154,7 @@ def _label(name: str, taken: Container[str]) -> str:
 
 def _shared(checkpoint: Checkpoint, graph: alias.AliasGraph) -> tuple[list[LockedTie], dict[str, LockedView]]:
     """The alias sets of several names, and the places of names in their sets."""
-    sets: dict[str, list[str]] = {}
-    for name, head in alias_sets(checkpoint).items():
-        sets.setdefault(head, []).append(name)
+    sets = grouped((head, name) for name, head in alias_sets(checkpoint).items())
     ties, found = [], {}
     for names in sets.values():
         if len(names) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
+from paramtool.grouping import grouped
 from paramtool.guessing.candidates import Guess
 from paramtool.guessing.decide import meaning, unshown
 from paramtool.guessing.vectors import Shapes, home_of
@@ -174,10 +175,7 @@ def _largest(found: Mapping[Key, list[Network]]) -> list[Key]:
 
     Of readings of the same tensors, the reading whose names explain more is kept: its module has the shorter name.
     """
-    by_tensor: dict[str, list[Key]] = {}
-    for key in found:
-        for name in key[0]:
-            by_tensor.setdefault(name, []).append(key)
+    by_tensor = grouped((name, key) for key in found for name in key[0])
     kept = [key for key in found if not any(key[0] < other[0] for other in by_tensor[next(iter(key[0]))])]
     shortest: dict[frozenset[str], int] = {}
     for tensors, at, _ in kept:
@@ -227,9 +225,7 @@ def gate_orders(orders: Mapping[str, str]) -> list[str]:
     >>> gate_orders({"torch": "ifgo", "onnx": "iofg", "mxnet": "ifgo"})
     ['shapes do not show the order of gates: i f g o (torch, mxnet) or i o f g (onnx)']
     """
-    by_order: dict[str, list[str]] = {}
-    for name, gates in orders.items():
-        by_order.setdefault(" ".join(gates), []).append(name)
+    by_order = grouped((" ".join(gates), name) for name, gates in orders.items())
     if len(by_order) < 2:
         return []
     listed = " or ".join(f"{order} ({', '.join(known)})" for order, known in by_order.items())

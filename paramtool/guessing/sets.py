@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from math import prod
 
+from paramtool.grouping import grouped
 from paramtool.guessing.candidates import Guess
 from paramtool.guessing.cells import CellTensors, Fit, candidates, fits, sides
 from paramtool.guessing.names import RECURRENT
@@ -137,9 +138,7 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shape
     """Cells of two matrices whose gates are rows (side 0) or columns (side 1); `bare` ones need no biases."""
     gates = len(GATES[kind])
     sides = {name: (axes[side], axes[1 - side]) for name in free if (axes := _matrix(shapes[name]))}
-    by_wide: dict[int, list[str]] = {}
-    for name, (wide, _) in sides.items():
-        by_wide.setdefault(wide, []).append(name)
+    by_wide = grouped((wide, name) for name, (wide, _) in sides.items())
     for wide, found in by_wide.items():
         # The matrices without Keras' biases (2, gates * hidden), which look like matrices, if enough others are
         # left.

@@ -19,6 +19,7 @@ from math import isfinite
 from typing import Any
 
 from paramtool.errors import FormatError
+from paramtool.grouping import grouped
 from paramtool.layouts.layout import Form, Layout
 from paramtool.lazy_dataclass import dataclass
 
@@ -230,9 +231,7 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     axes = part["columns"]
     ways = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     plain = [(k, way["dtype"]) for k, way in enumerate(ways) if way.get("algorithm", "standard") == "standard"]
-    letters: dict[str, list[str]] = {}
-    for network, text in part["networks"].items():
-        letters.setdefault(_kind(network), []).append(text)
+    letters = grouped((_kind(network), text) for network, text in part["networks"].items())
     return {
         (kind, dtype)
         for kind, texts in letters.items()

@@ -25,6 +25,7 @@ from math import lcm
 from typing import NamedTuple
 
 from paramtool.errors import plural
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
@@ -129,10 +130,7 @@ class AliasGraph(Displayed):
     def groups(self) -> Iterator[tuple[str, tuple[Alias, ...]]]:
         """(owner, its members), for owners that have more than one name or are anonymous spans."""
         shared = {member.owner for name, member in self.names.items() if member.owner != name}
-        by_owner: dict[str, list[Alias]] = {}
-        for member in self.names.values():
-            if (owner := member.owner) in shared:
-                by_owner.setdefault(owner, []).append(member)
+        by_owner = grouped((owner, member) for member in self.names.values() if (owner := member.owner) in shared)
         yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
     def relation(self, member: Alias) -> str:
@@ -287,10 +285,7 @@ def _places(
 
 def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
     """{pending tensor: the pending tensor with the same view and sign that owns the result}, in file order."""
-    alike: dict[tuple[str, View], list[str]] = {}
-    for name, entry in checkpoint.entries.items():
-        if sign := pending(entry.value):
-            alike.setdefault(sign, []).append(name)
+    alike = grouped((sign, name) for name, entry in checkpoint.entries.items() if (sign := pending(entry.value)))
     if not alike:
         return {}
     owners = {sign: choose(names, keep) for sign, names in alike.items()}
@@ -303,9 +298,8 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
     That name is the first plain tensor of the alias set, or the first name if there is none.
     """
     signs = {f"{name}/data": sign for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
-    alias_sets: dict[str, list[str]] = {}
-    for member in build(checkpoint).names.values() if signs else ():
-        alias_sets.setdefault(member.alias_set, []).append(member.name)
+    members = build(checkpoint).names.values() if signs else ()
+    alias_sets = grouped((member.alias_set, member.name) for member in members)
     found = {}
     for names in alias_sets.values():
         base = next((name for name in names if name not in signs), names[0])
@@ -335,9 +329,7 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
         return
     if not any(isinstance(storage.backing, (Constant, Cast)) for storage in storages.values()):
         return
-    bases: dict[StorageId, list[tuple[str, View]]] = {}
-    for name, view in owners.items():
-        bases.setdefault(view.storage, []).append((name, view))
+    bases = grouped((view.storage, (name, view)) for name, view in owners.items())
     for name, view in owners.items():
         backing = storages[int(view.storage)].backing
         if isinstance(backing, Constant):
@@ -456,9 +448,7 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
         yield cluster
         return
     label = dict(zip(distinct, _labels(distinct), strict=True))
-    sets: dict[int, Windows] = {}
-    for name, view in cluster:
-        sets.setdefault(label[view], []).append((name, view))
+    sets = grouped((label[view], (name, view)) for name, view in cluster)
     yield from sets.values()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from paramtool.errors import LayoutError, listed, plural
+from paramtool.grouping import grouped
 from paramtool.parts.config_facts import SIDES, config_of, from_config, is_known, tower_of
 from paramtool.parts.facts import NONE, Facts
 from paramtool.parts.pieces import Stored
@@ -151,10 +152,8 @@ def _held(one: Contradiction, holder: Stored) -> Contradiction:
 
 def contradictions(shapes: Shapes, config: Mapping[str, Any]) -> list[Contradiction]:
     """One for each kind of tensor whose shape is not what the config says."""
-    places: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for name, shape in shapes.items():
-        if len(shape) in (2, 3):
-            places.setdefault((NUMBER.sub("*", name), tuple(shape)), []).append(name)
+    matrices = ((name, shape) for name, shape in shapes.items() if len(shape) in (2, 3))
+    places = grouped(((NUMBER.sub("*", name), tuple(shape)), name) for name, shape in matrices)
     towers: dict[str, _Tower] = {}
     found = []
     for (place, shape), names in places.items():
@@ -237,12 +236,13 @@ def _tower(config: Mapping[str, Any], tower: str) -> _Tower:
 
 
 def _said(config: Mapping[str, Any], keys: re.Pattern[str], where: str) -> dict[int, str]:
-    found: dict[int, list[str]] = {}
-    for key, value in config.items():
-        if keys.fullmatch(key):
-            for length in value if isinstance(value, list) else (value,):
-                if type(length) is int and length > 0:
-                    found.setdefault(length, []).append(key)
+    said = ((key, value) for key, value in config.items() if keys.fullmatch(key))
+    found = grouped(
+        (length, key)
+        for key, value in said
+        for length in (value if isinstance(value, list) else (value,))
+        if type(length) is int and length > 0
+    )
     return {length: f"{where}{', '.join(names)}" for length, names in found.items()}
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 from struct import calcsize, unpack
 from typing import Any
 
+from paramtool.grouping import grouped
 from paramtool.model.objects import (
     Again,
     Array,
@@ -42,10 +43,8 @@ def rows(objects: Node) -> Iterator[tuple[str, str, str]]:
     A tree that is no mapping is one row, whose key is empty.  The attributes of the top, such as `_metadata` of a state
     dict, are left out.
     """
-    found: dict[str, list[Node]] = {}
-    for key, child in objects.items if isinstance(objects, Mapping) else [("", objects)]:
-        if (kept := _kept(child)) is not None:
-            found.setdefault(key_word(key), []).append(kept)
+    items = objects.items if isinstance(objects, Mapping) else [("", objects)]
+    found = grouped((key_word(key), kept) for key, child in items if (kept := _kept(child)) is not None)
     for name, nodes in sorted(found.items()):
         one = nodes[0] if len(nodes) == 1 else Sequence("list", tuple(nodes))  # 1 and "1"
         yield name, canonical(one), in_short(_without_strings(one))

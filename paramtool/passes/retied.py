@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.errors import LayoutError, UsageError
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Link
@@ -88,9 +89,7 @@ def applied(checkpoint: Checkpoint, found: Retied) -> Checkpoint:
 def _alias_sets(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """{name: all names of its alias set}, in the order of the file."""
     graph = alias.build(checkpoint, parts=False)
-    sets: dict[str, list[str]] = {}
-    for name, one in graph.names.items():
-        sets.setdefault(one.alias_set, []).append(name)
+    sets = grouped((one.alias_set, name) for name, one in graph.names.items())
     return {name: names for names in sets.values() for name in names}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paramtool.errors import PlanError, leading
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
 from paramtool.model.plan import Copy, Plan, Target, whole
 from paramtool.model.view import contiguous
@@ -55,9 +56,7 @@ def _alone(one: Alias, owner: Target, is_whole: bool) -> Target:
 
 def parted(plan: Plan, apart: Plan) -> Iterator[str]:
     """Names that share memory in a plan and not in what `separate` made of it, for people."""
-    together: dict[str, list[str]] = {}
-    for name, one in plan.names.items():
-        together.setdefault(one.alias_set, []).append(name)
+    together = grouped((one.alias_set, name) for name, one in plan.names.items())
     for names in together.values():
         if len({apart.names[name].owner for name in names if name in apart.names}) > 1:
             yield leading(names, show=repr, between=" and ")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.plan import Target
@@ -137,9 +138,7 @@ def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iter
 
     `went` is {(network, name): the alias sets of the new tensors}; two networks may use one name if the file says so.
     """
-    by_memory: dict[str, list[tuple[str, str]]] = {}
-    for one in went:
-        by_memory.setdefault(whole.names[one[1]].alias_set, []).append(one)
+    by_memory = grouped((whole.names[one[1]].alias_set, one) for one in went)
     for parts in by_memory.values():
         for part in parts:
             others = (other for other in parts if went[other] != went[part])

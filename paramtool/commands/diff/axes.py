@@ -13,6 +13,7 @@ from paramtool.engine.compare.axes import AxesWay, are_same, backwards, corners,
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow
 from paramtool.engine.compare.sides import WindowPair
 from paramtool.engine.read.source import Source
+from paramtool.grouping import grouped
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
@@ -171,9 +172,7 @@ class _AxesSearch:
     ) -> dict[Token, list[str]]:
         """{what is the same in any order of axes: tensors of the first}"""
         if key not in self._known:
-            made: dict[Token, list[str]] = {}
-            for name in names:
-                made.setdefault(token(self._sources[0], self._work.a[name]), []).append(name)
+            made = grouped((token(self._sources[0], self._work.a[name]), name) for name in names)
             self._known[key] = made
         return self._known[key]
 

@@ -38,6 +38,7 @@ from paramtool.formats import OTHER_FORM
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat
 from paramtool.formats.table import holds
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
@@ -482,10 +483,9 @@ MAX_TRIED = 8
 
 def changed_layers(state: Settled) -> None:
     """Settle what is left and has a proved twin: of the same types and shapes, under the same names but for numbers."""
-    proved: dict[str, list[TensorDiff]] = {}
-    for name in state.pairs:
-        if state.found[name].kind in LED_BACK:
-            proved.setdefault(numberless(name), []).append(state.found[name])
+    proved = grouped(
+        (numberless(name), state.found[name]) for name in state.pairs if state.found[name].kind in LED_BACK
+    )
     for twins in proved.values():
         if any(numbers(old) != numbers(one.b[0]) for one in twins for old in one.a):  # 0, 2, 4 as 0, 1, 2
             twins.clear()

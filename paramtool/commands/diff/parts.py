@@ -17,6 +17,7 @@ from paramtool.commands.diff.tables import REFUSED, FactsOf, Proposal
 from paramtool.engine.compare.cast_verdicts import alike, cast_raw, narrow
 from paramtool.engine.compare.sides import Sides
 from paramtool.engine.read.source import Source
+from paramtool.grouping import grouped
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
@@ -26,7 +27,6 @@ from paramtool.passes.diff.names import NUMBER, Renames
 from paramtool.passes.diff.part_maps import FusedShape, PartMap, PartMaps, PartShapes
 from paramtool.passes.diff.part_names import (
     WEIGHT,
-    FusedModule,
     FusedTensorName,
     ModuleParts,
     fused_in,
@@ -150,10 +150,7 @@ class PartSearch:
         self, parts: Mapping[str, Sequence[ModuleParts]], fused: Sequence[FusedTensorName], is_weight: bool
     ) -> Iterator[tuple[str, Callable[[], Iterator[_Way]]]]:
         """(tensor of the second, its maps)."""
-        by_name: dict[str, list[FusedTensorName]] = {}
-        for one in fused:
-            if (one.suffix == WEIGHT) == is_weight:
-                by_name.setdefault(one.name, []).append(one)
+        by_name = grouped((one.name, one) for one in fused if (one.suffix == WEIGHT) == is_weight)
         for name, rows in sorted(by_name.items(), key=lambda item: len(item[1])):  # names of few layouts say the most
             yield name, partial(self._of_fused, rows)
         for groups in parts.values():
@@ -173,9 +170,7 @@ class PartSearch:
                 maps = part_maps.of_parts(_shape(one, there), _shapes(group, self.a), "")
                 names = {f"{term} {k}": name for term, own in group.tensors.items() for k, name in enumerate(own)}
                 yield _Way(maps, names, one.layout.name, one.at, group.at)
-        of_group: dict[str, list[FusedModule]] = {}
-        for module in self._modules:
-            of_group.setdefault(module.layout.group, []).append(module)
+        of_group = grouped((module.layout.group, module) for module in self._modules)
         for one, other in self._pairs(rows, lambda one: of_group.get(one.layout.group, ())):
             if other.layout == one.layout:
                 continue

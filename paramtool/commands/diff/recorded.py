@@ -22,6 +22,7 @@ from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.engine.write.verify import same_target
 from paramtool.errors import PlanError
 from paramtool.formats.record import types
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import CAST, DEQUANTISED, KINDS, LAYOUT, LED_BACK, RECORD, RENAMED, ROUNDED
 from paramtool.model.plan import Target
@@ -84,10 +85,7 @@ class _Recorded:
         proved |= self._renamed({target.name for target in self.targets})
         moved = self.again.moved
         is_whole = is_whole and not (moved.differences or moved.unknown or self.again.networks.count)
-        readers: dict[str, list[str]] = {}
-        for name, one in proved.items():
-            for old in one.olds:
-                readers.setdefault(old, []).append(name)
+        readers = grouped((old, name) for name, one in proved.items() for old in one.olds)
         readers = {old: names for old, names in readers.items() if old not in failed}
         left = {entry.value for entry in self.again.expected.entries.values() if isinstance(entry.value, View)}
         absent = [old for old, view in self.views.items() if not (view in left or old in readers or old in failed)]
@@ -186,9 +184,7 @@ class _Recorded:
         return {name: _Proved(RENAMED, (old,)) for name, (old, pair) in pairs.items() if same[pair]}
 
     def _pairs(self, targets: set[str]) -> Iterator[tuple[str, tuple[str, WindowPair]]]:
-        names: dict[View, list[str]] = {}
-        for name, view in self.views.items():
-            names.setdefault(view, []).append(name)
+        names = grouped((view, name) for name, view in self.views.items())
         for name, entry in self.again.expected.entries.items():
             old, mine = entry.value, self.made.get(name)
             if name in targets or not isinstance(old, View) or old not in names or mine is None:

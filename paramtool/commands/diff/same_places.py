@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from paramtool.commands.diff.settled import made_of
 from paramtool.commands.diff.tables import of_dialects
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 
@@ -93,10 +94,9 @@ def names_in_front(mine: Views, theirs: Views) -> tuple[dict[str, str], list[str
 
 def _exchange(mine: Views, theirs: Views) -> tuple[str, str] | None:
     """(what is in front of names of the candidate, what the fine-tune has instead) that explains the most elements."""
-    by_rest: dict[str, list[tuple[str, View]]] = {}
-    for name, view in theirs.items():
-        for prefix in _prefixes(name):
-            by_rest.setdefault(name.removeprefix(prefix), []).append((prefix, view))
+    by_rest = grouped(
+        (name.removeprefix(prefix), (prefix, view)) for name, view in theirs.items() for prefix in _prefixes(name)
+    )
     explained: Counter[tuple[str, str]] = Counter()
     for name, view in mine.items():
         for new in _prefixes(name):

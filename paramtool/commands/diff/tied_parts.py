@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
 from paramtool.model.diff import TensorDiff
 from paramtool.model.view import View, overlaps
 
@@ -133,9 +134,7 @@ class TiedParts:
 
     def _of_b(self) -> Iterator[LostTie]:
         """Ties of the second that are made of separate memory of the first."""
-        sets: dict[str, list[str]] = {}
-        for name in self.sources:
-            sets.setdefault(self.b.sets[name], []).append(name)
+        sets = grouped((self.b.sets[name], name) for name in self.sources)
         for names in sets.values():
             for k, name in enumerate(names):
                 others = names[:k] if len(names) <= MAX_NAMES else names[: min(k, 1)]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from paramtool.commands._differences import declared_names
 from paramtool.commands.diff.tied_parts import MAX_NAMES, LostTie, MadeFrom, SharedNames, TiedParts
 from paramtool.engine.compare.shared_elements import TiedPair, share_alike
+from paramtool.grouping import grouped
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, pending
 from paramtool.model.diff import TensorDiff
@@ -110,10 +111,11 @@ def _may_meet(one: View | None, other: View | None) -> bool:
 
 def _shared_elements(a: SharedNames, b: SharedNames, renamed: Mapping[str, str]) -> Iterator[str]:
     """Names that share memory in both, and other elements of it."""
-    together: dict[tuple[str, str], list[str]] = {}
-    for name, new in renamed.items():
-        if name in a.windows and new in b.windows and name in a.sets and new in b.sets:
-            together.setdefault((a.sets[name], b.sets[new]), []).append(name)
+    together = grouped(
+        ((a.sets[name], b.sets[new]), name)
+        for name, new in renamed.items()
+        if name in a.windows and new in b.windows and name in a.sets and new in b.sets
+    )
     for names in together.values():
         for k, name in enumerate(names):
             others = names[:k] if len(names) <= MAX_NAMES else names[: min(k, 1)]

@@ -29,6 +29,7 @@ from paramtool.drawing.rows import key
 from paramtool.drawing.strips import heat, shares, stacked
 from paramtool.drawing.wires import wired
 from paramtool.errors import leading, plural
+from paramtool.grouping import grouped
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import ADDED, CHANGED, REMOVED, ROUNDED, SAME, UNDECIDED, WORDS, LinePlace, TensorDiff, counts
@@ -242,10 +243,7 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
     Tensors that are made of the same ones are in one figure.  A map of one whole tensor to one whole tensor, such as a
     transpose, has none: there is nothing to see.
     """
-    made: dict[tuple[str, ...], list[TensorDiff]] = {}
-    for one in found:
-        if one.moves:
-            made.setdefault(tuple(sorted({move.old for move in one.moves})), []).append(one)
+    made = grouped((tuple(sorted({move.old for move in one.moves})), one) for one in found if one.moves)
     alike: dict[object, list[list[TensorDiff]]] = {}
     for diffs in made.values():
         first = diffs[0].moves[0]
@@ -418,9 +416,7 @@ def _components(*sides: Mapping[str, _SideName]) -> Iterator[tuple[str, ...]]:
         first: dict[str, str] = {}
         for name, one in side.items():
             heads[head(name)] = head(first.setdefault(one.alias_set, name))
-    found: dict[str, list[str]] = {}
-    for name in heads:
-        found.setdefault(head(name), []).append(name)
+    found = grouped((head(name), name) for name in heads)
     yield from (tuple(names) for names in found.values() if len(names) > 1)
 
 
@@ -450,9 +446,7 @@ def _drawn(
 ) -> Iterator[SharedGroup]:  # fmt: skip
     """The stored tensors of some names; marked are names that the other checkpoint lacks or does not tie to these."""
     keys = {side[name].own: name for name in names if name in side}
-    owners: dict[str, list[str]] = {}
-    for own in keys:
-        owners.setdefault(graph.names[own].owner, []).append(own)
+    owners = grouped((graph.names[own].owner, own) for own in keys)
     for owner, members in owners.items():
         made = group(owner, [graph.names[own] for own in members], graph)
         first = keys[members[0]]

@@ -17,6 +17,7 @@ from paramtool.engine.read.elements import converted, number_type
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same
+from paramtool.grouping import grouped
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous
 
@@ -43,9 +44,7 @@ def casts(
     """
     taken = _Taken(set(done))
     for narrow, wide in groups:
-        known: dict[bytes, list[Named]] = {}
-        for named in narrow:
-            known.setdefault(sample(pool.source, named[1]).tobytes(), []).append(named)
+        known = grouped((sample(pool.source, named[1]).tobytes(), named) for named in narrow)
         dtype = narrow[0][1].dtype
         pairs = [
             (small, large)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, block_nbytes, same
+from paramtool.grouping import grouped
 from paramtool.model.match import Equal, Match
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
@@ -58,9 +59,7 @@ def reshaped(pool: Pool, groups: Sequence[Sequence[tuple[Named, bool]]], advance
 
 def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
     """The subsets of two or more with the same key."""
-    found: dict[Hashable, list[Thing]] = {}
-    for one in group:
-        found.setdefault(key(one), []).append(one)
+    found = grouped((key(one), one) for one in group)
     return [subset for subset in found.values() if len(subset) > 1]
 
 

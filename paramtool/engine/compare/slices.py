@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import THREADS, Pool, same_window
+from paramtool.grouping import grouped
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Match, Rows
 from paramtool.model.view import View, contiguous
@@ -104,9 +105,7 @@ def _found(
     pool: Pool, owner: Rows, sought: list[_Sought], heads: Heads, *, advance: Advance
 ) -> Iterator[tuple[Rows, int]]:
     """(tensor, first row) for each of `sought` that is a slice of `owner`."""
-    kinds: dict[tuple[int, int], list[Rows]] = {}
-    for one in sought:
-        kinds.setdefault(one.looked_at, []).append(one.rows)
+    kinds = grouped((one.looked_at, one.rows) for one in sought)
     tasks = [
         ((owner, rows, starts), [owner.view, rows.view])
         for kind, some in kinds.items()

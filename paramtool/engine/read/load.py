@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, some
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
@@ -35,9 +36,7 @@ class LoadBuffer:
 
 def load_buffers(graph: AliasGraph) -> Iterator[LoadBuffer]:
     """A buffer for every alias set of a graph; names that are only equal are in different alias sets."""
-    found: dict[tuple[str, str], list[Alias]] = {}
-    for member in graph.names.values():
-        found.setdefault((member.owner, member.alias_set), []).append(member)
+    found = grouped(((member.owner, member.alias_set), member) for member in graph.names.values())
     for (owner, _), members in found.items():
         if len(members) == 1 and _is_transposed(members[0]):
             yield _row_major(members[0])

@@ -35,6 +35,7 @@ from paramtool.formats.joined import FolderTensors
 from paramtool.formats.policy import merged
 from paramtool.formats.torch.archive import read_archive
 from paramtool.formats.zip import directory as zip_directory
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unknown, Value
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.storage import ByteRange, SourceFile, Storage
@@ -102,9 +103,7 @@ class _Pieces:
 
     def read(self) -> None:
         """Describe every archive; what is wrong is gathered."""
-        of_file: dict[str, list[SavedPiece]] = {}
-        for piece in self._names:
-            of_file.setdefault(piece.file, []).append(piece)
+        of_file = grouped((piece.file, piece) for piece in self._names)
         reader = SliceReader()
         for name in sorted(of_file):
             self._read_file(name, sorted(of_file[name], key=lambda piece: piece.start), reader)

@@ -19,6 +19,7 @@ from typing import Any
 from paramtool.formats.dcp.metadata import RECORD, Place, is_place
 from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
@@ -30,9 +31,7 @@ def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:
     """The record of a plan with such empty dicts; empty if none is needed."""
     own: dict[str, Any] = {"empty": [[count, list(place)] for count, place in empty]} if empty else {}
     # {name: its alias set and why}, of names on places that do not say it themselves.
-    places: dict[str, list[str]] = {}
-    for name, one in plan.names.items():
-        places.setdefault(one.owner, []).append(name)
+    places = grouped((one.owner, name) for name, one in plan.names.items())
     found = {}
     for names in places.values():
         held = [plan.names[name] for name in names]

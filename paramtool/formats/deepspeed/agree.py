@@ -11,6 +11,7 @@ from paramtool.formats.deepspeed.flat import Fragment, Fragments, Shape, aligned
 from paramtool.formats.deepspeed.names import RankFiles
 from paramtool.formats.deepspeed.states import ModelStates, OptimizerStates, vector
 from paramtool.formats.deepspeed.values import Findings, child, is_none, whole
+from paramtool.grouping import grouped
 from paramtool.model.objects import Leaf, Node, tensor_names
 from paramtool.model.objects import Mapping as Tree
 from paramtool.model.view import View
@@ -54,10 +55,7 @@ def check_ranks(files: RankFiles, found: Mapping[int, OptimizerStates], findings
 
 
 def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for rank, value in values.items():
-        found.setdefault(value, []).append(rank)
-    return found
+    return grouped((value, rank) for rank, value in values.items())
 
 
 def _listed(ranks: Sequence_[int]) -> str:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from paramtool.errors import some
 from paramtool.formats.hdf5.keras_config import BACKWARD, KerasConfig, Layer
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Entry, Module
 from paramtool.model.view import View
@@ -361,9 +362,7 @@ def _pairs(cells: Mapping[str, KerasCell]) -> Iterator[tuple[str, tuple[KerasCel
 
     A backward layer that was given on its own has another name than the forward one, and in Keras 3 no side in it.
     """
-    groups: dict[str, list[str]] = {}
-    for home in cells:
-        groups.setdefault(home.rpartition("/")[0], []).append(home)
+    groups = grouped((home.rpartition("/")[0], home) for home in cells)
     seconds: dict[str, str] = {}
     for parent, homes in groups.items():
         for home in homes:

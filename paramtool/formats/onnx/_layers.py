@@ -24,6 +24,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import plural, some
+from paramtool.grouping import grouped
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
 from paramtool.model.images import CHANNEL, FIRST, NOTHING, Flow, Image, beside, first, image, moved
@@ -190,9 +191,7 @@ class Uses:
 
     def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
         """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
-        names: dict[str, list[str]] = {}
-        for name, uses in self.found.items():
-            names.setdefault(uses[0].node, []).append(name)
+        names = grouped((uses[0].node, name) for name, uses in self.found.items())
         titles = {node: next(_named(own), path_of(node)) for node, own in names.items()}
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
@@ -200,9 +199,7 @@ class Uses:
             for name, uses in self.found.items()
             if not problem(uses)
         }
-        paths: dict[str, list[int]] = {}
-        for k, (node, _, _) in enumerate(self.recurrent):
-            paths.setdefault(path_of(node), []).append(k)
+        paths = grouped((path_of(node), k) for k, (node, _, _) in enumerate(self.recurrent))
         for title, numbers in paths.items():
             for layer, k in enumerate(numbers):
                 node, _, tensors = self.recurrent[k]

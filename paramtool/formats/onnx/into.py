@@ -18,6 +18,7 @@ from paramtool.formats.onnx.model import GraphWalk, walked
 from paramtool.formats.output import OutputFile, Segment
 from paramtool.formats.protobuf import BYTES, Reader, Span
 from paramtool.formats.splice import spliced
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Target
 from paramtool.model.storage import ByteRange
@@ -74,9 +75,7 @@ def _refuse(model: Checkpoint, targets: Mapping[str, Target], walk: GraphWalk) -
     """PlanError that names every tensor that cannot have other values."""
     views = model.views()
     filled = {views[name] for name in targets}
-    by_storage: dict[int, list[str]] = {}
-    for name, view in views.items():
-        by_storage.setdefault(int(view.storage), []).append(name)
+    by_storage = grouped((int(view.storage), name) for name, view in views.items())
     refused = []
     for name in targets:
         if why := _layers.problem(walk.uses.found.get(name, ())):

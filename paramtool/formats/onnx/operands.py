@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
+
 INDICES: Mapping[str, tuple[int, ...]] = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2), "Compress": (1,),
     "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2), "Expand": (1,),
@@ -118,10 +120,11 @@ class Operands:
     def only_at(self, places: Mapping[str, tuple[int, ...]], passing: frozenset[str]) -> set[str]:
         """The values of which every use is one of these inputs, or leads to nothing else through passing operators."""
         found: set[str] = set()
-        makers: dict[str, list[str]] = {}
-        for name, uses in self.uses.items():
-            for output in {output for use in uses for output in use.outputs}:
-                makers.setdefault(output, []).append(name)
+        makers = grouped(
+            (output, name)
+            for name, uses in self.uses.items()
+            for output in {output for use in uses for output in use.outputs}
+        )
 
         def ends(name: str) -> bool:
             return name in found or not (name in self.uses or name in self.results)

@@ -22,6 +22,7 @@ from paramtool.formats.record import layouts
 from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import in_order
 from paramtool.formats.safetensors.index import TOTAL_SIZE, plain_names, read_record
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
@@ -113,14 +114,12 @@ def _missing(path: str, weight_map: Mapping[str, str]) -> str:
 
 def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:
     """Names of the index that its shard lacks, and names that are in two shards."""
-    absent: dict[str, list[str]] = {}
-    for name, file in weight_map.items():
-        if file in shards and name not in shards[file].entries and not _is_span(shards[file], name):
-            absent.setdefault(file, []).append(name)
-    places: dict[str, list[str]] = {}
-    for file, shard in shards.items():
-        for name in shard.entries:
-            places.setdefault(name, []).append(file)
+    absent = grouped(
+        (file, name)
+        for name, file in weight_map.items()
+        if file in shards and name not in shards[file].entries and not _is_span(shards[file], name)
+    )
+    places = grouped((name, file) for file, shard in shards.items() for name in shard.entries)
     defects = [f"{file}: lacks {some(names, 3)}, which the index says is in it" for file, names in absent.items()]
     twice = {name: files for name, files in places.items() if len(files) > 1}
     defects += [f"{name!r}: is in {' and '.join(files)}; expected one file" for name, files in twice.items()]

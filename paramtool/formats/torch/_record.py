@@ -18,6 +18,7 @@ from paramtool.formats.record import codec as record
 from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
 from paramtool.formats.sniff import TORCH_RECORD as MEMBER
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
 
@@ -49,9 +50,7 @@ def _links(checkpoint: Checkpoint, document: Mapping[str, Any]) -> dict[str, Lin
     The storages decide who shares: names that only the record ties, or only the pickle, get no link.
     """
     items = {**document.get("stored", {}), **document.get("aliases", {})}
-    storages: dict[int, list[str]] = {}
-    for name, view in checkpoint.views().items():
-        storages.setdefault(int(view.storage), []).append(name)
+    storages = grouped((int(view.storage), name) for name, view in checkpoint.views().items())
     links: dict[str, Link] = {}
     for names in storages.values():
         said = {name: Link(name, "storage") for name in names}

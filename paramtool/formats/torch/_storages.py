@@ -14,6 +14,7 @@ from paramtool.formats.policy import merged
 from paramtool.formats.torch import shared_params
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats.torch.names import states_of, walk
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
@@ -149,10 +150,9 @@ def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unkn
 
     A tensor may also be unreadable without any unknown name; then the tensor itself says why.
     """
-    needed: dict[str, list[str]] = {}
-    for name, entry in entries.items():
-        if isinstance(entry.value, Unreadable):
-            needed.setdefault(entry.value.needs, []).append(name)
+    needed = grouped(
+        (entry.value.needs, name) for name, entry in entries.items() if isinstance(entry.value, Unreadable)
+    )
     for use in uses:
         by = tuple(needed.pop(use.path, ()))
         yield Unknown(use.path, use.called or bool(by), use.arguments, by)

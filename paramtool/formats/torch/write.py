@@ -35,6 +35,7 @@ from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of, un
 from paramtool.formats.torch.globals import STORAGE_DTYPES
 from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, FittedTree, How, fit
 from paramtool.formats.zip.write import ALIGNMENT, archive
+from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
@@ -192,10 +193,8 @@ def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
 def _storages(plan: Plan, tree: Node) -> dict[str, _StoragePlace]:
     """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
     targets = {target.name: target for target in plan.targets}
-    together: dict[tuple[str, str], list[str]] = {}
     windows = _windows(plan)
-    for name, (view, alias_set) in windows.items():
-        together.setdefault((str(view.storage), alias_set), []).append(name)
+    together = grouped(((str(view.storage), alias_set), name) for name, (view, alias_set) in windows.items())
     inside = arrays(tree)
     places = {}
     for (owner, _), names in together.items():

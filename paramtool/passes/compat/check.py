@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
@@ -205,9 +206,7 @@ def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterat
 
 def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[tuple[str, str | None]]:
     """(name that the file lacks, the name that fills all of it, None if none does)."""
-    by_alias_set: dict[str, list[str]] = {}
-    for name in present:
-        by_alias_set.setdefault(wanted[name].alias_set, []).append(name)
+    by_alias_set = grouped((wanted[name].alias_set, name) for name in present)
     for name, want in wanted.items():
         if name in present or (want.view is not None and not want.view.numel):
             continue

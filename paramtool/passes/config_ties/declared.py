@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
@@ -104,9 +105,7 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
         for prefix, names in _parts(checkpoint)
         for row in expected(config, names, prefix, model)
     ]
-    alias_sets: dict[str, list[str]] = {}
-    for member in graph.names.values():
-        alias_sets.setdefault(member.alias_set, []).append(member.name)
+    alias_sets = grouped((member.alias_set, member.name) for member in graph.names.values())
     others = (names for names in alias_sets.values() if len(names) > 1)
     known = _chains([row.tie for row in rows])
     left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
@@ -208,11 +207,10 @@ def _of_class(
 
     A row by name whose names the class knows and does not tie becomes `not tied`.
     """
-    groups: dict[str, list[str]] = {}
     sizes = Counter(known.values())
-    for name in (prefix + name for name in inner):
-        if name in known and sizes[known[name]] > 1:
-            groups.setdefault(known[name], []).append(name)
+    groups = grouped(
+        (known[name], name) for name in (prefix + name for name in inner) if name in known and sizes[known[name]] > 1
+    )
     kinds = {name: row.tie.kind for row in rows for name in row.tie.names}
     for names in groups.values():
         yield Declared(NamedTie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
 from paramtool.model.alias import AliasGraph, fills
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import NARROWER
@@ -138,18 +139,14 @@ def cast_groups(found: Iterable[Candidate]) -> list[tuple[list[tuple[str, View]]
     some = [one for one in found if one.is_whole]
     groups = []
     for group in _grouped(some, lambda one: (one.role, one.view.shape)):
-        types: dict[str, list[tuple[str, View]]] = {}
-        for one in group:
-            types.setdefault(one.view.dtype.name, []).append((one.name, one.view))
+        types = grouped((one.view.dtype.name, (one.name, one.view)) for one in group)
         for wide, narrower in NARROWER.items():
             groups += [(types[narrow], types[wide]) for narrow in narrower if narrow in types and wide in types]
     return groups
 
 
 def _grouped(found: Iterable[Candidate], key: Callable[[Candidate], Hashable]) -> list[list[Candidate]]:
-    groups: dict[Hashable, list[Candidate]] = {}
-    for one in found:
-        groups.setdefault(key(one), []).append(one)
+    groups = grouped((key(one), one) for one in found)
     return list(groups.values())
 
 
@@ -191,10 +188,7 @@ def _window(entry: Entry) -> str:
 
 
 def _apart(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
-    alike: dict[str, list[str]] = {}
-    for name in one.names:
-        if name not in left_out:
-            alike.setdefault(repr(signature.get(name)), []).append(name)
+    alike = grouped((repr(signature.get(name)), name) for name in one.names if name not in left_out)
     for names in alike.values():
         if len(names) > 1:
             yield replace(one, names=tuple(names))

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Target
@@ -82,10 +83,9 @@ def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
 
 def namesakes(held: Iterable[Held]) -> list[list[Held]]:
     """Tensors of one name, dtype, shape and mark in two or more inputs; calculated tensors are never matched."""
-    groups: dict[object, list[Held]] = {}
-    for one in held:
-        if one.window is not None:
-            groups.setdefault((one.target.name, one.target.dtype, one.target.shape, one.mark), []).append(one)
+    groups = grouped(
+        ((one.target.name, one.target.dtype, one.target.shape, one.mark), one) for one in held if one.window is not None
+    )
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -187,8 +187,6 @@ class UnitGroup:
 
 def parts(found: Iterable[Unit]) -> list[UnitGroup]:
     """Groups of units by the set of their users, the largest sets first."""
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Unit]] = {}
-    for unit in found:
-        groups.setdefault((unit.users, unit.lookers), []).append(unit)
+    groups = grouped(((unit.users, unit.lookers), unit) for unit in found)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[0][0]), item[0]))
     return [UnitGroup(users, lookers, tuple(units)) for (users, lookers), units in ordered]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias, AliasGraph, Derived, fills
 from paramtool.model.view import View, reshaped
 
@@ -38,10 +39,11 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
 
 def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
     """{owner: the name that should own it}, chosen from the names that are all of it, row by row."""
-    covers: dict[str, list[str]] = {}
-    for name, member in graph.names.items():
-        if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph):
-            covers.setdefault(member.owner, []).append(name)
+    covers = grouped(
+        (member.owner, name)
+        for name, member in graph.names.items()
+        if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph)
+    )
     return {owner: choice(names) for owner, names in covers.items() if owner not in graph.anonymous}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from paramtool.grouping import grouped
 from paramtool.model.alias import Alias, AliasGraph, Derived, choose, fills
 from paramtool.model.match import Content, Match
 from paramtool.model.view import View, contiguous, inverse, reshaped, seen_through
@@ -87,9 +88,7 @@ def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> Alia
     The largest go first, so that a window that others view does not move later.  A window inside a larger tensor is
     stored in any case, so it becomes the owner; otherwise `keep` chooses among the owners.
     """
-    dependents: dict[str, list[Alias]] = {}
-    for member in graph.names.values():
-        dependents.setdefault(member.owner, []).append(member)
+    dependents = grouped((member.owner, member) for member in graph.names.values())
     position = {name: k for k, name in enumerate(graph.names)}
     moves = _Moves(graph)
     for owners, inner in sorted(_alike(graph, classes), key=lambda one: -graph.owners[one[0][0]].nbytes):

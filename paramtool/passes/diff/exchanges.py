@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
 
+from paramtool.grouping import grouped
 from paramtool.passes.diff.names import Renames
 from paramtool.passes.diff.numbering import layer_place, layer_type, numbers
 from paramtool.passes.diff.places import place_of
@@ -53,9 +54,7 @@ def _out_of_order(pairs: Sequence[tuple[str, str]], is_alike: Alike) -> Iterator
     >>> list(_out_of_order([("0.w", "fc1.w"), ("2.w", "fc3.w"), ("4.w", "fc2.w")], lambda old, new: True))
     ['fc3.w', 'fc2.w']
     """
-    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for old, new in pairs:
-        groups.setdefault((layer_type(old), layer_type(new)), []).append((old, new))
+    groups = grouped(((layer_type(old), layer_type(new)), (old, new)) for old, new in pairs)
     for group in groups.values():
         olds, news = (_counted([pair[side] for pair in group]) for side in (0, 1))
         alike = _alike([new for _, new in group], is_alike)

@@ -16,6 +16,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from paramtool.errors import LayoutError
+from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Block, Items, Repeated, blocks, parse
 from paramtool.parts import patterns, rows, solving
 from paramtool.parts.facts import Facts
@@ -121,9 +122,7 @@ class _MapTree:
 
     @cached_property
     def _by_place(self) -> Mapping[ElementPlace | None, _MapTree]:
-        found: dict[ElementPlace | None, list[int]] = {}
-        for number in self._numbers:
-            found.setdefault(self._maps[number].place(self._elements[0]), []).append(number)
+        found = grouped((self._maps[number].place(self._elements[0]), number) for number in self._numbers)
         return {place: _MapTree(self._maps, self._elements[1:], some) for place, some in found.items()}
 
     def where(self, holds: Callable[[int, ElementPlace], bool]) -> Iterator[int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
 from paramtool.model.view import contiguous_strides
 from paramtool.parts.pieces import Digits, Piece, Stored
 
@@ -48,11 +49,7 @@ def origin(
 
 def held(tensors: Iterable[Stored]) -> dict[str, list[tuple[str, Piece, tuple[int, ...]]]]:
     """{part: [(tensor, piece, shape of the tensor)]}"""
-    found: dict[str, list[tuple[str, Piece, tuple[int, ...]]]] = {}
-    for one in tensors:
-        for piece in one.pieces:
-            found.setdefault(piece.part, []).append((one.name, piece, one.shape))
-    return found
+    return grouped((piece.part, (one.name, piece, one.shape)) for one in tensors for piece in one.pieces)
 
 
 def _index(element: int, piece: Piece, strides: Sequence[int]) -> list[int] | None:

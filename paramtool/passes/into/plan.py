@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
+from paramtool.grouping import grouped
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint, LayerPart
@@ -251,9 +252,7 @@ class _Planning:
         """Tensors of which the file says nothing, from tensors of the same name."""
         used, done = self._done()
         pieces = {piece.name: piece for layer in self.source_layers for piece in layer.pieces if piece.name not in used}
-        by_name: dict[tuple[str, ...], list[LayerTensor]] = {}
-        for piece in pieces.values():
-            by_name.setdefault(tokens(piece.name), []).append(piece)
+        by_name = grouped((tokens(piece.name), piece) for piece in pieces.values())
         for layer in self.model_layers:
             for piece in layer.pieces:
                 same = by_name.get(tokens(piece.name), [])
@@ -402,9 +401,7 @@ class _Planning:
         there = ", ".join(repr(name) for name, _ in theirs[:MANY])
         counts = f"{plural(len(ours), what)} of the source could be {plural(len(theirs), what)} of the model"
         self.wrong.append(f"{counts}: {here} -> {there}")
-        maps: dict[str, list[str]] = {}
-        for (one, _), (_, other) in list(zip(ours, theirs, strict=False))[:MANY]:
-            maps.setdefault(other, []).append(one)
+        maps = grouped((other, one) for (one, _), (_, other) in list(zip(ours, theirs, strict=False))[:MANY])
         lines = " ".join("--map " + quote(",".join(ones) + f"={other}") for other, ones in maps.items())
         self.decides.append(lines + (", or in another order" if len(ours) <= len(theirs) else ", or others of them"))
 

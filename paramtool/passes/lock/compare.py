@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.errors import leading, plural, some
+from paramtool.grouping import grouped
 from paramtool.lockfile.lock import (
     COMPOUND,
     CONFIG,
@@ -110,10 +111,9 @@ class _Judge:
 
     def _renames(self) -> Iterator[tuple[str, str]]:
         """(old name, new name) of tensors of one type, shape and digest; of several equal ones in order."""
-        free: dict[tuple[object, ...], list[str]] = {}
-        for name, tensor in self.now.tensors.items():
-            if name not in self.locked.tensors:
-                free.setdefault(tensor[1:4], []).append(name)
+        free = grouped(
+            (tensor[1:4], name) for name, tensor in self.now.tensors.items() if name not in self.locked.tensors
+        )
         for name, tensor in self.locked.tensors.items():
             if name not in self.now.tensors and (names := free.get(tensor[1:4])):
                 yield name, names.pop(0)
@@ -196,9 +196,7 @@ class _Judge:
 
         The largest part of the set is what the others left: each of their names is in one pair.
         """
-        parts: dict[str, list[str]] = {}
-        for name in self._in_both(tie):
-            parts.setdefault(other.get(name, f"={name}"), []).append(name)
+        parts = grouped((other.get(name, f"={name}"), name) for name in self._in_both(tie))
         main, *others = sorted(parts.values(), key=len, reverse=True) or [[]]
         for part in others:
             rest = chain(main, *(names for names in others if names is not part))
@@ -210,10 +208,7 @@ class _Judge:
 
     def _moved(self, tie: LockedTie, today: dict[str, str]) -> Iterator[Finding]:
         """Names that share memory as before, in another place of it."""
-        sets: dict[str, list[str]] = {}
-        for name in self._in_both(tie):
-            if name in today:
-                sets.setdefault(today[name], []).append(name)
+        sets = grouped((today[name], name) for name in self._in_both(tie) if name in today)
         for names in sets.values():
             was, found = _places(self.locked, names), _places(self.now, names)
             for name in names:

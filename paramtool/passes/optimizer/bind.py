@@ -15,6 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import plural
+from paramtool.grouping import grouped
 from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
 from paramtool.passes.connected import connected
 from paramtool.passes.optimizer import trainer as trainers
@@ -491,8 +492,6 @@ class PlaceSearch:
                 pairs.append((places[index + 1], places[index]))
                 used.add(places[index + 1])
             reached[self.kinds[k]] = max(reached[self.kinds[k]], stop - 1)
-        found: dict[int, list[int]] = {}
         root = connected(self.count, pairs)
-        for j in sorted(used):
-            found.setdefault(root[j], []).append(j)
+        found = grouped((root[j], j) for j in sorted(used))
         return list(found.values())

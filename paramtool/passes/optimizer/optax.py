@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import some
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.nested import SEPARATOR, leaves
 from paramtool.model.objects import EMPTY, Key, Mapping, Node, TensorRef, word
@@ -254,8 +255,6 @@ def _put(node: Mapping, at: _Path, new: Mapping) -> Mapping:
 
 def _nested(items: Sequence[tuple[_Path, Node]]) -> Mapping:
     """Mappings in mappings, from paths."""
-    grouped: dict[str, list[tuple[_Path, Node]]] = {}
-    for path, node in items:
-        grouped.setdefault(path[0], []).append((path[1:], node))
-    made = tuple((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in grouped.items())
+    by_key = grouped((path[0], (path[1:], node)) for path, node in items)
+    made = tuple((key, below[0][1] if not below[0][0] else _nested(below)) for key, below in by_key.items())
     return Mapping("dict", made)

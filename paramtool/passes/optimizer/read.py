@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import Defects, plural
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import Checkpoint, Entry, pending
 from paramtool.model.objects import Key, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, children, tensor_names, word
 from paramtool.model.optimizer import Group, OptimizerState, Slot, StateEntry
@@ -327,7 +328,5 @@ def _flattened(found: _OptimizerNode, described: _PlainTensors, defects: _Contra
 
 def _with_the_same(settings: Map[str, list[tuple[str, Node]]]) -> Iterator[Group]:
     """The names that have the same settings, in groups."""
-    grouped: dict[tuple[tuple[str, Node], ...], list[str]] = {}
-    for name, pairs in settings.items():
-        grouped.setdefault(tuple(sorted(pairs, key=lambda pair: pair[0])), []).append(name)
-    yield from (Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in grouped.values())
+    alike = grouped((tuple(sorted(pairs, key=lambda pair: pair[0])), name) for name, pairs in settings.items())
+    yield from (Group(tuple(names), Mapping("dict", tuple(settings[names[0]]))) for names in alike.values())

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import LayoutError, plural
+from paramtool.grouping import grouped
 from paramtool.layouts.pattern import Repeated, parse
 from paramtool.parts import patterns
 from paramtool.parts.blocks import Image
@@ -214,9 +215,7 @@ def followed(
     sources, targets = [], []
     hub: dict[tuple[str, str], tuple[int, ...]] = {}
     shared_there: dict[str, str] = {}
-    beside: dict[str, list[str]] = {}
-    for one in found.beside:
-        beside.setdefault(one.weight, []).append(one.suffix)
+    beside = grouped((one.weight, one.suffix) for one in found.beside)
     for one in found.beside:
         stored = by_name[one.weight]
         names = _names(stored, one.suffix, {stored.name: one.name})
@@ -227,9 +226,7 @@ def followed(
         for part, its in zip(dict.fromkeys(piece.part for piece in stored.pieces), image.parts, strict=True):
             shape = hub.get((part, one.suffix), its.shape)  # a part may be in several tensors
             hub[part, one.suffix] = tuple(map(max, shape, its.shape))
-    suffixes: dict[str, list[str]] = {}
-    for part, suffix in hub:
-        suffixes.setdefault(part, []).append(suffix)
+    suffixes = grouped((part, suffix) for part, suffix in hub)
     shared: dict[str, str] = {}
     for stored in made:
         parts = list(dict.fromkeys(piece.part for piece in stored.pieces))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.words import APART, BASE, BLOCKS, CHILDREN, LAYER_STACKS, STACKS, TORCH_MHA, WEIGHTS, kind_in
 from paramtool.passes.parts.fused_names import joined
@@ -304,9 +305,7 @@ def words(tower: SeenTower) -> str:
     >>> words(SeenTower("layers", 2, (group,)))
     '2 layers: q, k, v apart'
     """
-    phrases: dict[str, list[SeenGroup]] = {}
-    for group in tower.groups:
-        phrases.setdefault(_phrase(group, tower.layers), []).append(group)
+    phrases = grouped((_phrase(group, tower.layers), group) for group in tower.groups)
     texts = []
     for phrase, groups in phrases.items():
         places = ", ".join(dict.fromkeys(group.at.rpartition(".")[2] for group in groups))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from paramtool.grouping import grouped
 from paramtool.model.parts import PartsRecord
 from paramtool.parts.pieces import Stored
 
@@ -92,10 +93,7 @@ def _undone(names: Iterable[str], record: PartsRecord) -> Iterator[_OrderStep]:
     steps = [_OrderStep((one.tensor,), one.names, one.positions) for one in record.fused]
     steps += [_OrderStep(one.names, (one.tensor,), one.positions) for one in record.unfused]
     steps = [one for one in steps if one.there and one.before and len(one.before) == len(one.positions)]
-    users: dict[str, list[int]] = {}
-    for k, one in enumerate(steps):
-        for name in one.there:
-            users.setdefault(name, []).append(k)
+    users = grouped((name, k) for k, one in enumerate(steps) for name in one.there)
     present = set(names)
     lacking = [set(one.there) - present for one in steps]
     ready = deque(k for k, lack in enumerate(lacking) if not lack)

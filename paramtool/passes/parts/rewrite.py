@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.errors import PlanError, listed, plural
+from paramtool.grouping import grouped
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -119,20 +120,12 @@ def moves(where: str, change: Rearranged) -> tuple[Move, ...]:
 
 def _connected(found: SortedTensors) -> Iterator[tuple[list[Stored], list[Stored]]]:
     """Old tensors and the new ones that hold the same parts, as few as possible together."""
-    holders: dict[str, list[int]] = {}
     read = list(found.read.values())
-    for k, tensor in enumerate(read):
-        for part in tensor.parts:
-            holders.setdefault(part, []).append(k)
+    holders = grouped((part, k) for k, tensor in enumerate(read) for part in tensor.parts)
     uses = [sorted({k for part in one.parts for k in holders.get(part, ())}) for one in found.made]
     root = connected(len(read), ((k, used[0]) for used in uses for k in used[1:]))
-    made: dict[int, list[Stored]] = {}
-    for one, used in zip(found.made, uses, strict=True):
-        if used:
-            made.setdefault(root[used[0]], []).append(one)
-    old: dict[int, list[Stored]] = {}
-    for k, tensor in enumerate(read):
-        old.setdefault(root[k], []).append(tensor)
+    made = grouped((root[used[0]], one) for one, used in zip(found.made, uses, strict=True) if used)
+    old = grouped((root[k], tensor) for k, tensor in enumerate(read))
     for k, new in made.items():
         yield old[k], new
 
@@ -148,9 +141,7 @@ def _move(where: str, old: list[Stored], new: list[Stored]) -> Move:
 
 def _twins(tensors: Iterable[Stored]) -> Iterator[tuple[str, ...]]:
     """The tensors that hold the same parts in the same places."""
-    found: dict[object, list[str]] = {}
-    for one in tensors:
-        found.setdefault((one.shape, one.pieces), []).append(one.name)
+    found = grouped(((one.shape, one.pieces), one.name) for one in tensors)
     yield from (tuple(names) for names in found.values() if len(names) > 1)
 
 
@@ -161,10 +152,7 @@ def _without_repeats(checkpoint: Checkpoint, change: Rearranged) -> Checkpoint:
     """
     read = {one.name for one in change.read}
     there = [made for made in change.made if made.name in checkpoint.entries and made.name not in read]
-    by_part: dict[str, list[Stored]] = {}
-    for tensor in change.read if there else ():
-        for part in set(tensor.parts):
-            by_part.setdefault(part, []).append(tensor)
+    by_part = grouped((part, tensor) for tensor in (change.read if there else ()) for part in set(tensor.parts))
     gone = set()
     for made in there:
         old = {one.name: one for part in made.parts for one in by_part.get(part, ())}
@@ -208,9 +196,7 @@ def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> I
     first: dict[str, int] = {}
     reads = [tuple(dict.fromkeys(name for copy in target.copies for name in copy.names)) for target in new]
     uses = ((k, first.setdefault(name, k)) for k, names in enumerate(reads) for name in names)
-    together: dict[int, list[int]] = {}
-    for k, root in enumerate(connected(len(new), uses)):
-        together.setdefault(root, []).append(k)
+    together = grouped((root, k) for k, root in enumerate(connected(len(new), uses)))
     rank = {name: k for k, name in enumerate(whole.names)}
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)

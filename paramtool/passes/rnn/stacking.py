@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from paramtool.errors import LayoutError, UsageError, plural
+from paramtool.grouping import grouped
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
@@ -75,9 +76,7 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
 def _by_name(networks: Iterable[Network]) -> dict[str, Network]:
     """Networks by module, and by the last part of a module's path if only one network has it."""
     whole = {one.at: one for one in networks}
-    short: dict[str, list[Network]] = {}
-    for one in whole.values():
-        short.setdefault(re.split("[./]", one.at)[-1], []).append(one)
+    short = grouped((re.split("[./]", one.at)[-1], one) for one in whole.values())
     return {name: ones[0] for name, ones in short.items() if len(ones) == 1} | whole
 
 

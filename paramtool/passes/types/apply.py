@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from shlex import quote
 
 from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import quantised
 from paramtool.model.alias import Alias
@@ -68,9 +69,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: P
     _refuse_codes(plan, sorted(name for name in kept if wanted[name] != asked.views[name].dtype))
     plan = _apart(_stored(plan, wanted), wanted)
     names: dict[str, Alias] = dict(plan.names)
-    on: dict[str, list[str]] = {}
-    for name, one in names.items():
-        on.setdefault(one.owner, []).append(name)
+    on = grouped((one.owner, name) for name, one in names.items())
     targets: list[Target] = []
     casts: dict[str, str] = {}
     for target in plan.targets:
@@ -277,9 +276,7 @@ def _refuse_codes(plan: Plan, names: list[str]) -> None:
 
 def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mapping[str, DType]) -> None:
     """PlanError where names that share memory would get two types."""
-    by_type: dict[DType, list[str]] = {}
-    for name in members:
-        by_type.setdefault(wanted[name], []).append(name)
+    by_type = grouped((wanted[name], name) for name in members)
     if len(by_type) > 1:
         lines = [f"{some(names, MANY)}: {dtype.name}" for dtype, names in by_type.items()]
         first, second = list(by_type.values())[:2]
@@ -320,9 +317,7 @@ def _stored(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
 
 def _apart(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
     """The plan with names that share bytes only because these are equal stored apart where their types differ."""
-    on: dict[str, list[str]] = {}
-    for name, one in plan.names.items():
-        on.setdefault(one.owner, []).append(name)
+    on = grouped((one.owner, name) for name, one in plan.names.items())
     names = dict(plan.names)
     targets: list[Target] = []
     for target in plan.targets:
@@ -331,9 +326,7 @@ def _apart(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
         stays = wanted.get(target.name)
         if stays is None:
             continue
-        by_type: dict[DType, list[str]] = {}
-        for name in members:
-            by_type.setdefault(wanted[name], []).append(name)
+        by_type = grouped((wanted[name], name) for name in members)
         for dtype, moving in by_type.items():
             sets = {names[name].alias_set for name in moving}
             rest = {names[name].alias_set for name in members if name not in moving}
