@@ -19,3 +19,13 @@ def grouped(pairs: Iterable[tuple[Key, Thing]]) -> dict[Key, list[Thing]]:
     for key, thing in pairs:
         found.setdefault(key, []).append(thing)
     return found
+
+
+def paired(a: Iterable[tuple[Key, Thing]], b: Iterable[tuple[Key, Thing]]) -> list[tuple[list[Thing], list[Thing]]]:
+    """The things of both sides that come with one key, in the order of `grouped`.
+
+    >>> paired([("a", 1), ("b", 2)], [("b", 3), ("c", 4)])
+    [([2], [3])]
+    """
+    mine, theirs = grouped(a), grouped(b)
+    return [(things, theirs[key]) for key, things in mine.items() if key in theirs]

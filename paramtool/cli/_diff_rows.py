@@ -8,6 +8,7 @@ from paramtool.cli._table import whole
 from paramtool.commands.diff.diff import Diffed
 from paramtool.commands.diff.find_base import BaseFound
 from paramtool.errors import leading, plural
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import (
     ADDED,
@@ -88,11 +89,11 @@ def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:
     """One row for all tensors whose names, verdicts and maps differ only in numbers."""
-    groups: dict[tuple[str, str, str], list[TensorDiff]] = {}
-    for one in found:
-        if one.kind != SAME:
-            names = "" if one.kind == GRAPH else _names(one)  # exporters number them, and their names say nothing
-            groups.setdefault((one.kind, names, _numberless(one.how)), []).append(one)
+    groups = grouped(  # exporters number what is in a graph, and these names say nothing
+        ((one.kind, "" if one.kind == GRAPH else _names(one), _numberless(one.how)), one)
+        for one in found
+        if one.kind != SAME
+    )
     order = list(KINDS)
     for (kind, names, _), members in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         first = members[0]

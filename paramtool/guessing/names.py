@@ -97,20 +97,17 @@ def _apart(alike: list[Network], homes: Sequence[str]) -> list[list[Network]]:
     own = [one for one in alike if homes and is_at_home(one.layout.name, homes)]
     if len(own or alike) == 1:
         return [own or alike]
-    groups: dict[object, list[Network]] = {}
-    for one in own or alike:
-        key = meaning(one.layout, one.form, one.spec, one.options, tensors=one.tensors)
-        groups.setdefault(key, []).append(one)
+    groups = grouped(
+        (meaning(one.layout, one.form, one.spec, one.options, tensors=one.tensors), one) for one in own or alike
+    )
     return sorted(groups.values(), key=lambda group: not any(one.layout.names_identify for one in group))
 
 
 def _by_end(names: Iterable[str]) -> dict[str, list[str]]:
     """Names grouped by their ends, in which numbers of equal length count as equal, so that each end is tried once."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        end = _NUMBER.sub(lambda number: "0" * len(number[0]), "".join(_PARTS.split(name)[-TAIL:]))
-        found.setdefault(end, []).append(name)
-    return found
+    return grouped(
+        (_NUMBER.sub(lambda number: "0" * len(number[0]), "".join(_PARTS.split(name)[-TAIL:])), name) for name in names
+    )
 
 
 def _of_layout(layout: Layout, by_end: Mapping[str, list[str]]) -> list[str]:

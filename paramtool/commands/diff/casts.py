@@ -9,6 +9,7 @@ from paramtool.commands.diff.renames import NamePair, matched
 from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.engine.compare.cast_verdicts import CastPair, narrow, sample_as
 from paramtool.engine.compare.sides import WindowPair
+from paramtool.grouping import paired
 from paramtool.model.diff import CHANGED, LAYOUT, ROUNDED
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
@@ -96,21 +97,14 @@ def alike_as_casts(
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints, of one shape and two types, whose samples are alike."""
     sources = state.sides.a.source, state.sides.b.source
-    shapes: dict[tuple[int, ...], tuple[list[str], list[str]]] = {}
-    for side, views in enumerate((a, b)):
-        for name, view in views.items():
-            if view.numel:
-                shapes.setdefault(view.shape, ([], []))[side].append(name)
-    for olds, news in shapes.values():
+    shapes = [((view.shape, name) for name, view in views.items() if view.numel) for views in (a, b)]
+    for olds, news in paired(*shapes):
         kinds = product({a[old].dtype for old in olds}, {b[new].dtype for new in news})
         for one, other in sorted(kinds, key=str):
             dtype = narrow(one, other)
             if dtype is None:
                 continue
-            alike: dict[bytes, tuple[list[str], list[str]]] = {}
-            for side, names, views, own in ((0, olds, a, one), (1, news, b, other)):
-                for name in names:
-                    if views[name].dtype == own:
-                        token = sample_as(sources[side], views[name], dtype)
-                        alike.setdefault(token, ([], []))[side].append(name)
-            yield from ((old, new) for old, new in alike.values() if old and new)
+            yield from paired(
+                ((sample_as(sources[0], a[old], dtype), old) for old in olds if a[old].dtype == one),
+                ((sample_as(sources[1], b[new], dtype), new) for new in news if b[new].dtype == other),
+            )

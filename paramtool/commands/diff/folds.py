@@ -13,6 +13,7 @@ from paramtool.commands.diff.settled import Settled
 from paramtool.engine.compare.cast_verdicts import is_rounding
 from paramtool.engine.compare.folded import Folding, Folds, NormViews
 from paramtool.engine.compare.sides import WindowPair
+from paramtool.grouping import paired
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.conventions import CONVENTIONS, COUNTERS
 from paramtool.model.diff import CHANGED
@@ -109,12 +110,11 @@ def _found(state: Settled, *, is_back: bool) -> Iterator[Folded]:
 
 def _pairs(left: Views, other: Views) -> Iterator[tuple[str, str]]:
     """Weights of one number of elements, those of one name first; only as many as a model has layers of one shape."""
-    sizes: dict[int, tuple[list[str], list[str]]] = {}
-    for side, views in enumerate((left, other)):
-        for name, view in views.items():
-            if len(view.shape) > 1 and view.numel and is_rounding(view.dtype):
-                sizes.setdefault(view.numel, ([], []))[side].append(name)
-    for mine, theirs in sizes.values():
+    sizes = [
+        ((v.numel, name) for name, v in views.items() if len(v.shape) > 1 and v.numel and is_rounding(v.dtype))
+        for views in (left, other)
+    ]
+    for mine, theirs in paired(*sizes):
         if len(mine) * len(theirs) <= MAX_PAIRS:
             yield from ((name, name) for name in mine if name in theirs)
             yield from ((name, new) for name in mine for new in theirs if name != new)

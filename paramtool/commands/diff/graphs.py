@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from paramtool.commands.diff.renames import equal_names
 from paramtool.commands.diff.settled import Settled
 from paramtool.errors import plural
 from paramtool.model.conventions import COUNTERS
@@ -75,14 +76,6 @@ def _equal_tensors(state: Settled, uses_a: Mapping[str, int], uses_b: Mapping[st
 
 def _equal(state: Settled, left: Views, graph: Views, *, is_first: bool) -> Iterator[tuple[str, str]]:
     """(tensor that is left, tensor of the graph on the other side) of the same bytes."""
-    groups: dict[object, tuple[list[str], list[str]]] = {}
-    for side, views in enumerate((left, graph)):
-        for name, view in views.items():
-            groups.setdefault((view.dtype, view.shape), ([], []))[side].append(name)
-    both = [one for one in groups.values() if one[0] and one[1]]
-    lists = [([left[name] for name in own], [graph[name] for name in others]) for own, others in both]
-    found = state.sides.equal(lists if is_first else [one[::-1] for one in lists])
-    for (own, others), classes in zip(both, found, strict=True):
-        for pair in classes:
-            mine, theirs = pair if is_first else pair[::-1]
-            yield from ((own[k], others[theirs[0]]) for k in mine)
+    for pair in equal_names(state, left, graph) if is_first else equal_names(state, graph, left):
+        mine, theirs = pair if is_first else pair[::-1]
+        yield from ((name, theirs[0]) for name in mine)

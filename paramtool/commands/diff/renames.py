@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from paramtool.commands.diff.settled import SURE_NBYTES, Settled
+from paramtool.grouping import paired
 from paramtool.model.diff import LAYOUT, RENAMED
 from paramtool.model.view import View
 from paramtool.passes.diff.names import Renames
@@ -57,12 +58,11 @@ def equal_names(
     state: Settled, a: Mapping[str, View], b: Mapping[str, View], *, is_squeezed: bool = False
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Names of some tensors of both checkpoints that hold the same bytes, of one type and shape."""
-    groups: dict[object, tuple[list[str], list[str]]] = {}
-    for side, views in enumerate((a, b)):
-        for name, view in views.items():
-            shape = _squeezed(view) if is_squeezed else view.shape
-            groups.setdefault((view.dtype, shape), ([], []))[side].append(name)
-    both = [(old, new) for old, new in groups.values() if old and new]
+    keys = [
+        (((view.dtype, _squeezed(view) if is_squeezed else view.shape), name) for name, view in views.items())
+        for views in (a, b)
+    ]
+    both = paired(*keys)
     windows = [([a[name] for name in old], [b[name] for name in new]) for old, new in both]
     for (old, new), classes in zip(both, state.sides.equal(windows), strict=True):
         for mine, theirs in classes:

@@ -13,6 +13,7 @@ from paramtool.commands.diff.ties import memory_of
 from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.compare.sides import WindowPair, is_number
 from paramtool.errors import plural
+from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import ADDED, CHANGED, LED_BACK, REMOVED, RENAMED, UNDECIDED, TensorDiff
 from paramtool.model.tiling import unread
@@ -163,12 +164,11 @@ class Rest:
     def _mates(self) -> tuple[Mapping[str, list[str]], ...]:
         """{alias set: the names of it that have a verdict with tensors of both}, of each side."""
         both = [one for one in self.state.found.values() if one.a and one.b]
-        found: tuple[dict[str, list[str]], ...] = ({}, {})
-        for side, names in enumerate(([old for one in both for old in one.a], [new for one in both for new in one.b])):
-            for name in dict.fromkeys(names):
-                if name in self.tied[side].sets:
-                    found[side].setdefault(self.tied[side].sets[name], []).append(name)
-        return found
+        names = [old for one in both for old in one.a], [new for one in both for new in one.b]
+        return tuple(
+            grouped((tied.sets[name], name) for name in dict.fromkeys(own) if name in tied.sets)
+            for own, tied in zip(names, self.tied, strict=True)
+        )
 
     def _equal_to_tied(self, side: str, name: str) -> str:
         """The same of a name that has memory of its own there, with the bytes of the tensor that both have."""

@@ -67,11 +67,8 @@ class TiedParts:
         self.a, self.b, self.rows, self.copied = a, b, rows, made.copied
         known = {name: made.windows[name] for name in b.sets if name in rows and name in made.windows}
         self.sources = {name: [one for view in views for one in _each(view)] for name, views in known.items()}
-        self.by_storage: dict[object, list[str]] = {}
+        self.by_storage = grouped((view.storage, name) for name, view in a.windows.items() if name in a.sets)
         """{storage of the first: its names}"""
-        for name, view in a.windows.items():
-            if name in a.sets:
-                self.by_storage.setdefault(view.storage, []).append(name)
         self.places = {name: Counter(map(_place, views)) for name, views in self.sources.items()}
 
     def lost(self) -> Iterator[LostTie]:

@@ -244,23 +244,20 @@ def move_figures(found: Iterable[TensorDiff]) -> list[MoveFigure]:
     transpose, has none: there is nothing to see.
     """
     made = grouped((tuple(sorted({move.old for move in one.moves})), one) for one in found if one.moves)
-    alike: dict[object, list[list[TensorDiff]]] = {}
-    for diffs in made.values():
-        first = diffs[0].moves[0]
-        if len(diffs) > 1 or len(diffs[0].moves) > 1 or not first.length == first.here.of == first.there.of:
+    alike = grouped(
+        (
             # What maps that look alike have in common.
-            alike.setdefault(
-                (
-                    tuple(
-                        (
-                            NUMBERS.sub("*", one.b[0]),
-                            tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves),
-                        )
-                        for one in diffs
-                    )
-                ),
-                [],
-            ).append(diffs)
+            tuple(
+                (NUMBERS.sub("*", one.b[0]), tuple((NUMBERS.sub("*", move.old), *move[1:]) for move in one.moves))
+                for one in diffs
+            ),
+            diffs,
+        )
+        for diffs in made.values()
+        if len(diffs) > 1
+        or len(diffs[0].moves) > 1
+        or not (first := diffs[0].moves[0]).length == first.here.of == first.there.of
+    )
     return [_figure(same[0], len(same) - 1) for same in alike.values()]
 
 
@@ -371,25 +368,24 @@ def changes(a: AliasGraph, b: AliasGraph, tensors: Sequence[TensorDiff]) -> list
         if (_partition(mine, names) != _partition(theirs, names))
         and any(name in mine and name in theirs for name in names)
     ]
-    alike: dict[object, list[TieChange]] = {}
-    for one in made:
-        # What two changes that look alike have in common.
-        alike.setdefault(
-            (
+    alike = grouped(
+        (
+            # What two changes that look alike have in common.
+            tuple(
                 tuple(
-                    tuple(
-                        (
-                            NUMBERS.sub("*", made.owner),
-                            made.words,
-                            tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires),
-                        )
-                        for made in side
+                    (
+                        NUMBERS.sub("*", made.owner),
+                        made.words,
+                        tuple((NUMBERS.sub("*", wire.name), wire.mark) for wire in made.wires),
                     )
-                    for side in (one.a, one.b)
+                    for made in side
                 )
+                for side in (one.a, one.b)
             ),
-            [],
-        ).append(one)
+            one,
+        )
+        for one in made
+    )
     return [same[0]._replace(alike=len(same) - 1) for same in alike.values()]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool import layouts
+from paramtool.grouping import grouped
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, network_if_any
 from paramtool.model.match import Match
@@ -24,10 +25,11 @@ def windows(found: Iterable[Candidate]) -> list[Match]:
     parts = {one.name: one for one in found if one.is_whole}
     views = {name: one.view for name, one in parts.items()}
     least = min((view.numel for view in views.values() if len(view.shape) > 1), default=0)
-    vectors: dict[int, list[Candidate]] = {}
-    for one in parts.values():
-        if len(one.view.shape) == 1 and one.view.numel > least > 0:  # a fused vector holds at least one matrix
-            vectors.setdefault(one.view.numel, []).append(one)
+    vectors = grouped(
+        (one.view.numel, one)
+        for one in parts.values()
+        if len(one.view.shape) == 1 and one.view.numel > least > 0  # a fused vector holds at least one matrix
+    )
     if not vectors:
         return []
     guesses: list[Match] = []

@@ -112,11 +112,11 @@ def units(held: Iterable[Held], classes: Iterable[Sequence[Held]], min_nbytes: i
 
 def with_other_names(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
     """Groups of units of one dtype, shape and mark that differ in name, or have one name and different bytes."""
-    groups: dict[object, list[Unit]] = {}
-    for unit in found:
-        target, mark = unit.held[0].target, unit.held[0].mark
-        if unit.held[0].window is not None and unit.nbytes >= max(min_nbytes, 1):
-            groups.setdefault((target.dtype, target.shape, mark), []).append(unit)
+    groups = grouped(
+        ((first.target.dtype, first.target.shape, first.mark), unit)
+        for unit in found
+        if (first := unit.held[0]).window is not None and unit.nbytes >= max(min_nbytes, 1)
+    )
     return [group for group in groups.values() if len({unit.name for unit in group}) > 1]
 
 

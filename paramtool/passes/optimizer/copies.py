@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY, Node, TensorRef, word
@@ -126,13 +127,7 @@ def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | No
 
 def _by_end(names: Mapping[str, View]) -> dict[str, list[str]]:
     """{the end of a name, from after a dot: the names with it}"""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name, []).append(name)
-        for k, letter in enumerate(name):
-            if letter == ".":
-                found.setdefault(name[k + 1 :], []).append(name)
-    return found
+    return grouped((name[k:], name) for name in names for k in range(len(name) + 1) if k == 0 or name[k - 1] == ".")
 
 
 def _copy_of(own: Sequence[str], prefix: str, views: Mapping[str, View], by_end: Mapping[str, list[str]]) -> str:

@@ -8,6 +8,7 @@ from math import prod
 from typing import cast
 
 from paramtool.errors import LayoutError, some
+from paramtool.grouping import grouped
 from paramtool.model import objects
 from paramtool.model.objects import Leaf, Node
 from paramtool.model.optimizer import (
@@ -217,12 +218,12 @@ def _shown(slot: Slot) -> str:
 
 def _alike(targets: Iterable[Target]) -> list[list[str]]:
     """The new parameters, those together that are made of the same."""
-    found: dict[object, list[str]] = {}
-    for target in targets:
-        made_of = tuple((replace(copy.destination, storage=""), copy.terms, copy.shift) for copy in target.copies)
-        is_made = any(copy.terms for copy in target.copies)
-        found.setdefault((target.shape, made_of) if is_made else target.name, []).append(target.name)
-    return list(found.values())
+
+    def made_of(target: Target) -> object:
+        copies = tuple((replace(copy.destination, storage=""), copy.terms, copy.shift) for copy in target.copies)
+        return (target.shape, copies) if any(copy.terms for copy in target.copies) else target.name
+
+    return list(grouped((made_of(target), target.name) for target in targets).values())
 
 
 def _scaled(target: Target, factor: float) -> Target:

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError, listed, plural
+from paramtool.grouping import grouped
 from paramtool.parts.config_facts import config_of, tower_of
 from paramtool.parts.words import APART, BASE, FUSED, OUTPUTS, STACKS, TORCH_MHA, WEIGHTS
 from paramtool.passes.parts.groups import NUMBER
@@ -111,12 +112,12 @@ class _PartForm(NamedTuple):
 
 def _mixed(placed: Mapping[str, _Modules]) -> Iterator[str]:
     """A line for each place and kind of which some modules have another form than others."""
-    places: dict[tuple[str, str], list[_PartForm]] = {}
-    for at, modules in placed.items():
-        for tensors, same in modules.by_tensors.items():
-            for form in _forms(tensors, same[0]):
-                where = at.removesuffix(".*") if form.kind == "experts" else at
-                places.setdefault((where, form.kind), []).append(form)
+    places = grouped(
+        ((at.removesuffix(".*") if form.kind == "experts" else at, form.kind), form)
+        for at, modules in placed.items()
+        for tensors, same in modules.by_tensors.items()
+        for form in _forms(tensors, same[0])
+    )
     for (where, _), forms in places.items():
         pairs = [(a, b) for a, b in combinations(forms, 2) if a.of != b.of and _contradict(a, b)]
         if pairs:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from paramtool import dialects
 from paramtool.dialects import OpenedDialect
 from paramtool.errors import LayoutError, listed, plural, some
+from paramtool.grouping import grouped
 from paramtool.model import quantised
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import WORDS
@@ -456,11 +457,12 @@ def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[s
 
 def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the names which a layer lacks that one of this model type, or by this config, must have."""
-    by_module: dict[str, list[str]] = {}
     model_type = stack.model_type or str(config.get("model_type"))  # of a stack that the config does not name
-    for name in names:
-        if not any(model_type in DIFFERING.get(word, ()) for word in name.split(".")):
-            by_module.setdefault(consistency.module_of(f"{stack.at}.{number}.{name}"), []).append(name)
+    by_module = grouped(
+        (consistency.module_of(f"{stack.at}.{number}.{name}"), name)
+        for name in names
+        if not any(model_type in DIFFERING.get(word, ()) for word in name.split("."))
+    )
     found: list[str] = []
     for module, own in by_module.items():
         inside = module[len(f"{stack.at}.{number}.") :]

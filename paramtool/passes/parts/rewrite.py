@@ -206,11 +206,10 @@ def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> I
 def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
     """{the first old name that new tensors are made of: their names}"""
     rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    found: dict[str, list[str]] = {}
-    for target in new:
-        first = min((name for copy in target.copies for name in copy.names), key=rank.__getitem__)
-        found.setdefault(first, []).append(target.name)
-    return found
+    return grouped(
+        (min((name for copy in target.copies for name in copy.names), key=rank.__getitem__), target.name)
+        for target in new
+    )
 
 
 def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Module, ...]:
