@@ -15,9 +15,8 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import plural
-from paramtool.grouping import grouped
+from paramtool.grouping import connected, grouped
 from paramtool.model.optimizer import Binding, How, OptimizerState, Order, Parameter, StateEntry
-from paramtool.passes.connected import connected
 from paramtool.passes.optimizer import trainer as trainers
 from paramtool.passes.optimizer.slots import FLAT, ExpectedShape, expected_shape
 from paramtool.passes.select import WRAPPERS, wrapper

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.errors import PlanError, listed, plural
-from paramtool.grouping import grouped
+from paramtool.grouping import connected, grouped
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -15,7 +15,6 @@ from paramtool.model.plan import Plan, Requirement, Target
 from paramtool.model.view import View
 from paramtool.parts.pieces import Stored
 from paramtool.passes import objects_differ
-from paramtool.passes.connected import connected
 from paramtool.passes.parts import copies
 from paramtool.passes.parts.order import in_first_order
 from paramtool.passes.parts.rearranged import HandedOver, Rearranged, SortedTensors, check_nothing_lost, sorted_out
