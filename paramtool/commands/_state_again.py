@@ -26,11 +26,13 @@ def with_state(
     They stay as they are where the output has none, or where its parameters are those of the source.
     """
     moves = (*again.moves, *of_networks(found, source))
-    if not changes(moves, again.renamed) or not has_state(source) or not has_state(found):
+    if not changes(moves, again.renamed):
         return again
     known = record.decode(found.files[0].path, found.metadata)
     choice = OptimizerChoice(state=state, recorded={one.at: one.before for one in known})
     try:
+        if not has_state(source) or not has_state(found):
+            return again
         made = prepared(path, source, moves, again.renamed, choice=choice).state
     except (PlanError, LayoutError, Defects) as error:
         return replace(again, notes=(*again.notes, f"the optimizer's state was not moved again: {error.message}"))

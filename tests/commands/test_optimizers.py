@@ -5,8 +5,10 @@ The truth is the identity of the parameters in the optimizer that wrote the file
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,7 +17,9 @@ from torch import nn
 
 import paramtool
 from paramtool.commands.optimizers import bindings, bound_files, refuse_defects
-from paramtool.errors import Defects, UsageError
+from paramtool.commands.relayout import convert
+from paramtool.commands.verify import verify
+from paramtool.errors import Defects, PlanError, UsageError
 from paramtool.model.optimizer import Binding
 from tests.versions import needs
 
@@ -255,3 +259,35 @@ def test_a_file_without_an_optimizer(tmp_path: Path) -> None:
     assert bindings(tmp_path / "m.safetensors", paramtool.read(tmp_path / "m.safetensors")) == ()
     with pytest.raises(UsageError, match="has no optimizer that --optimizer-names could be of"):
         bound(tmp_path / "m.safetensors", names=tmp_path / "names.txt")
+
+
+class TestInObjects:
+    """Optimizers in objects of a pickle, such as an `argparse.Namespace`, a Trainer, or torch's own class."""
+
+    HELD: ClassVar[dict[str, Callable[[torch.optim.Optimizer], object]]] = {
+        "a state dict in an object": lambda one: argparse.Namespace(run=argparse.Namespace(optim=one.state_dict())),
+        "an object with its members": lambda one: argparse.Namespace(**one.state_dict()),
+        "the optimizer in an object": lambda one: argparse.Namespace(optim=one, params=one.param_groups[0]["params"]),
+    }
+
+    @pytest.mark.parametrize("what", HELD)
+    def test_it_follows_or_is_refused_and_can_be_left_out(self, tmp_path: Path, what: str) -> None:
+        """What is left out is out, under its own names and in the tree, and what is written can be verified."""
+        model = nn.Sequential(nn.LSTM(3, 4))
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(5, 2, 3))[0].sum().backward()
+        optimizer.step()
+        path, out = tmp_path / "c.pt", tmp_path / "out.safetensors"
+        torch.save({"model": model.state_dict(), "optimizer": self.HELD[what](optimizer)}, path)
+        more = {"target": "keras", "allow_unknown": True}
+        if what == "a state dict in an object":
+            convert(path, out, **more)
+            assert verify(out, path, allow_unknown=True).differences == ()
+            assert bound(out).is_unique
+        else:
+            with pytest.raises(PlanError, match="cannot follow"):
+                convert(path, out, **more)
+        convert(path, out, force=True, drop_optimizer=True, **more)
+        assert not [name for name in paramtool.read(out).entries if name.startswith("optimizer")]
+        assert bindings(out, paramtool.read(out)) == ()
+        assert verify(out, path, subset=True, allow_unknown=True).differences == ()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from paramtool.model.objects import Leaf, Mapping, Node, Sequence, TensorRef
-from paramtool.passes.optimizer import tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paramtool.model.objects import Leaf, Mapping, Node, Opaque, Sequence, TensorRef
+from paramtool.passes.optimizer import read, tree
+from tests.passes.made import checkpoint
+from tests.passes.test_optimizer_bind import node
 
 
 def dict_of(**items: Node) -> Mapping:
@@ -19,6 +24,27 @@ def test_a_node_is_changed_at_its_path_and_nowhere_else() -> None:
         a=Sequence("list", (dict_of(x=Leaf(1)),)), b=Leaf(3)
     )
     assert tree.changed(before, "c", lambda node: Leaf(0)) == before
+
+
+AROUND = {
+    "list": lambda one: Sequence("list", (Leaf(0), one)),
+    "dict": lambda one: dict_of(other=Leaf(1), optimizer=one),
+    "object": lambda one: Opaque("argparse.Namespace", (("state", dict_of(optim=one)),)),
+    "object of a class": lambda one: Opaque("torch.optim.adam.Adam", (("args", Sequence("tuple", ())), ("state", one))),
+}
+
+
+@given(st.lists(st.sampled_from([*AROUND]), max_size=5))
+def test_an_optimizer_that_is_found_can_be_taken_out(around: list[str]) -> None:
+    """The path under which it is found is one under which it is changed, whatever is around it."""
+    one = node({"state": {0: {"exp_avg": "@m"}}, "param_groups": [{"params": [0]}]})
+    for what in around:
+        one = AROUND[what](one)
+    whole = dict_of(model=node({"p": "@p"}), of_training=one)
+    (found,) = read.optimizers(checkpoint({"p": (2,), "m": (2,)}, objects=whole))
+    rest = tree.changed(whole, found.at, lambda _: None)
+    assert not read.optimizers(checkpoint({"p": (2,)}, objects=rest))
+    assert bool(found.refused) == (around[:1] == ["object of a class"])
 
 
 def test_a_state_dict_is_sorted_only_if_it_was_before() -> None:

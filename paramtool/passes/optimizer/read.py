@@ -34,11 +34,11 @@ _NOT_SETTINGS = ("params", "param_names")
 
 
 class _OptimizerNode(NamedTuple):
-    """A mapping that is an optimizer's, and the one around it."""
+    """A mapping that is an optimizer's, and what is around it: a mapping, or the object whose part it is."""
 
     at: str
     node: Mapping
-    around: Mapping | None
+    around: Node | None
     is_flat: bool
 
 
@@ -99,7 +99,7 @@ def plain_view(entry: Entry) -> View | None:
 
 def _found(objects: Node) -> Iterator[_OptimizerNode]:
     """Every mapping that is an optimizer's; nothing inside one is looked at."""
-    todo: list[tuple[str, Node, Mapping | None]] = [("", objects, None)]
+    todo: list[tuple[str, Node, Node | None]] = [("", objects, None)]
     while todo:
         at, node, around = todo.pop()
         if isinstance(node, Mapping):
@@ -118,7 +118,7 @@ def _found(objects: Node) -> Iterator[_OptimizerNode]:
             inner = [(str(k), child) for k, child in enumerate(node.items)]
             todo += [(f"{at}.{key}".lstrip("."), child, None) for key, child in reversed(inner)]
         else:
-            todo += [(at, child, None) for child in reversed(children(node))]
+            todo += [(at, child, node) for child in reversed(children(node))]
 
 
 def _under(node: Node, key: str) -> Node | None:
@@ -128,7 +128,8 @@ def _under(node: Node, key: str) -> Node | None:
 def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contradictions) -> OptimizerState:
     """An optimizer with `state` and `param_groups`."""
     numbered = _numbered(found.node, described)
-    is_object, found = numbered != found.node, found._replace(node=numbered)
+    is_object = numbered != found.node or isinstance(found.around, Opaque)
+    found = found._replace(node=numbered)
     groups = tuple(_groups(found, defects))
     state: dict[int | str, Node] = {}
     node = _under(found.node, _TORCH[0])
@@ -151,7 +152,7 @@ def _of_torch(found: _OptimizerNode, described: _PlainTensors, defects: _Contrad
     ]
     algorithm, refused = _algorithm(names, groups)
     if is_object:
-        refused = refused or "it was pickled as an object with its parameters, and not as a state dict"
+        refused = refused or "it was pickled as an object, and not as a state dict"
     if len(strangers) > len(lost):
         own = next(key for key in strangers if key not in lost)
         refused = refused or f"it keeps {own!r}, which is not the state of one parameter"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_tensors, word
+from paramtool.model.objects import EMPTY, Key, Leaf, Mapping, Node, Sequence, map_children, map_tensors, word
 
 ORDERED = "collections.OrderedDict"
 PARAMS, PARAM_NAMES = "params", "param_names"
@@ -30,7 +30,7 @@ attributes=None, args=(), mark=0)
     if isinstance(node, Sequence):
         items = [_child(str(k), child, at, change) for k, child in enumerate(node.items)]
         return replace(node, items=tuple(child for child in items if child is not None))
-    return node
+    return map_children(node, lambda child: changed(child, at, change))  # an object's parts have its path
 
 
 def _child(part: str, child: Node, at: str, change: Callable[[Node], Node | None]) -> Node | None:
