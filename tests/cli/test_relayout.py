@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import paramtool
+import paramtool.torch
 from paramtool import layouts
 from tests.cli.test_commands import on_a_terminal
 from tests.hostile.command import Ran, command, contents, quick, refused
@@ -453,3 +455,29 @@ def test_skip_unsupported_leaves_out_what_a_format_has_no_form_for(tmp_path: Pat
     assert set(paramtool.inspect(out).checkpoint.entries) == {"w", "count", "f8"} - gone
     (line,) = rows(ran, "next")
     assert command(*shlex.split(line)[1:], cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "--from", "mxnet.unfused", "--to", "torch", "-o", "x.safetensors"),
+        ("convert", "--from", "mxnet.unfused", "--to", "keras", "-o", "x.pt"),
+        ("convert", "--from", "mxnet.unfused", "-o", "x.onnx"),
+        ("fuse", "--from", "mxnet.unfused", "--layout", "cudnn", "-o", "x.safetensors"),
+        ("unfuse", "--layout", "mxnet.unfused", "-o", "x.safetensors"),
+    ],
+    ids=" ".join,
+)
+def test_a_network_at_the_top_is_verified_whatever_its_names(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Gluon's names have parts of their own: `_unfused.0.l_cell.i2h_weight`.  One other tensor that lacks is told."""
+    source = shutil.copy(ROOT / "fixtures" / "mxnet" / "gluon_lstm" / "gluon_lstm.params", tmp_path)
+    ran = command(words[0], source, *words[1:], cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    (line,) = rows(ran, "next")
+    verified = command(*shlex.split(line)[1:], cwd=tmp_path)
+    assert verified.code == 0, verified.out
+    assert ("--subset" in line) == ("x.onnx" in words)
+    held = {**paramtool.torch.load_file(source), "head.weight": torch.ones(2)}
+    torch.save(held, tmp_path / "more.pt")
+    more = command("verify", words[-1], "--against", "more.pt", cwd=tmp_path)
+    assert more.code == 1 and "'head.weight': is missing" in more.out

@@ -64,6 +64,7 @@ def test_from_other_libraries(tmp_path: Path, key: str) -> None:
     plain = tmp_path / "plain.safetensors"
     made = paramtool.convert(source, plain, target="torch", at=more.get("at", ()), source=more.get("source"))
     paramtool.convert(source, tmp_path / "m.onnx", **more)
+    assert not paramtool.verify(plain, source).differences
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     from safetensors.torch import load_file
 

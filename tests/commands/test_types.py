@@ -607,3 +607,21 @@ def test_large_codes_take_little_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 110 << 20 < 4 * weight.numel()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])
+def test_an_optimizer_keeps_its_type_in_every_container(suffix: str, tmp_path: Path) -> None:
+    """What the checkpoint of TensorFlow says of its optimizer, its names say where they are all that is left of it."""
+    source = Path(__file__).parents[2] / "fixtures" / "tensorflow" / "keras_rnn" / "values.npz"
+    names, path = paramtool.load_file(source), tmp_path / f"source{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **names)
+    elif suffix == ".pt":
+        torch.save({name: torch.from_numpy(array) for name, array in names.items()}, path)
+    else:
+        save_file({name: torch.from_numpy(array) for name, array in names.items()}, path)
+    paramtool.convert(path, tmp_path / OUT, dtype="bfloat16")
+    found = load_file(tmp_path / OUT)
+    kept = {name for name, array in names.items() if str(array.dtype) in str(found[name].dtype)}
+    assert kept == {name for name in names if name.startswith("optimizer/") or str(names[name].dtype) == "int64"}
+    assert not paramtool.verify(tmp_path / OUT, path).differences
