@@ -24,7 +24,6 @@ from paramtool.cli._text import (
     weakest,
 )
 from paramtool.commands import relayout as relayout_command
-from paramtool.commands._made_again import is_of
 from paramtool.commands.layouts import check_no_dialect
 from paramtool.commands.optimizer_carry import lines
 from paramtool.commands.relayout_options import RelayoutOptions
@@ -202,9 +201,7 @@ def _lost(found: Relayouted, names: list[str]) -> str:
 def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
-    sources = {name for one in found.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
-    if any(text.startswith("which layout") for text in found.left_out):  # what is not below a network is no part of it
-        sources = {name for name in sources if any(is_of(name, module) for module in found.plan.modules)}
+    sources = found.of_networks
     if found.rearranged is not None:
         sources |= set(found.rearranged.read)
     if found.typed is not None:

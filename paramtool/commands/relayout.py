@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
 from paramtool.commands import _casts, _ties, copied_state
+from paramtool.commands._made_again import is_of
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.optimizer_carry import (
@@ -119,6 +120,17 @@ class Relayouted(WholeReport):
         return (is_kept and (not self.converted or bool(self.plan.modules))) and (
             not is_cast or types_record.KEY in self.plan.metadata
         )
+
+    @property
+    def of_networks(self) -> set[str]:
+        """The tensors of the source that `verify` takes for those of networks.
+
+        Without a record of their layout, these are only those that are below a network by name.
+        """
+        found = {name for one in self.converted for name in (*one.source.tensors.values(), *one.source.raw.values())}
+        if any(text.startswith("which layout") for text in self.left_out):
+            return {name for name in found if any(is_of(name, module) for module in self.plan.modules)}
+        return found
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
