@@ -20,7 +20,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.nested import flat
 from paramtool.model.objects import EMPTY, Mapping, Node, holds_objects, tensor_names, word
 from paramtool.model.view import View
-from paramtool.passes.objects_differ import Comparison, bare
+from paramtool.passes.objects_differ import Comparison, bare, marks, unmarked
 
 RECORDS = (types_record.KEY, parts_record.KEY, optimizer_record.KEY, ties_record.KEY)
 """Metadata that commands write."""
@@ -68,6 +68,9 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
                 comparison.notes.append(
                     f"the {here}'s objects ({kinds}) are not in the {there}, whose format has no room for them"
                 )
+        elif not holds(theirs.format).objects and any(count > 1 for count in marks(tree).values()):
+            comparison.notes.append(f"the {there} does not say which objects of the {here} are one")
+            trees[k] = unmarked(tree, marks(tree))
     if is_said:
         comparison.run(*(trees if tensors else map(bare, trees)))
     absent = []

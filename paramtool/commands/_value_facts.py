@@ -27,8 +27,9 @@ from paramtool.passes.objects_text import canonical, in_short
 RUNTIME = {"backend", "max_input_length", "activation_scale_ub", "dequantize", "use_optimized_inference"}
 RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight"}
 RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda_fp16", "do_fuse"}
+RUNTIME |= {"dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "damp_percent", "true_sequential"}
 """Settings that change how a program calculates with weights, and not the weights: those that loading may replace
-(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, and of kernels."""
+(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, of kernels, of calibrations."""
 HEADER = " (header)"
 """Behind the key of an entry, as a label."""
 MAX_WORDS = 40

@@ -111,9 +111,9 @@ class Target:
 
     def called(self, name: str, dtype: DType | None = None) -> Target:
         """The same under another name, its copies cast to another type if one is given."""
-        dtype = dtype or self.dtype
-        copies = (replace(one, destination=replace(one.destination, storage=name, dtype=dtype)) for one in self.copies)
-        return replace(self, name=name, dtype=dtype, copies=tuple(copies))
+        places = (replace(one.destination, storage=name, dtype=dtype or one.destination.dtype) for one in self.copies)
+        copies = (replace(one, destination=place) for one, place in zip(self.copies, places, strict=True))
+        return replace(self, name=name, dtype=dtype or self.dtype, copies=tuple(copies))
 
 
 def whole(name: str, view: View) -> Target:

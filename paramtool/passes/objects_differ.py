@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import field, replace
 from struct import pack
 
@@ -69,9 +69,10 @@ class Comparison:
         if isinstance(expected, Opaque) and expected.path == LEFT_OUT:
             self.notes.append(f"object {path!r} is not in the source, whose record had no room for it")
             return
-        if isinstance(found, Leaf) and found == content_of(expected):
-            self.notes.append(f"object {path!r} is bytes in the output, and an io.BytesIO in the source")
-            return
+        for one, other, said in ((found, expected, ("output", "source")), (expected, found, ("source", "output"))):
+            if isinstance(one, Leaf) and one == content_of(other):
+                self.notes.append(f"object {path!r} is bytes in the {said[0]}, and an io.BytesIO in the {said[1]}")
+                return
         if isinstance(found, Array) != isinstance(expected, Array):
             found, expected = _as_object(found), _as_object(expected)
         found, expected = spelled(found), spelled(expected)
@@ -207,14 +208,19 @@ def _held_tensors_only(node: Node, changed: Node) -> bool:
     return isinstance(node, TensorRef) or (is_empty and any(tensor_names(node)))
 
 
+def marks(node: Node) -> Counter[int]:
+    """{mark of an object that stands at several places: how many}"""
+    return Counter(one.mark for one in walk(node) if isinstance(one, (Sequence, Mapping, Opaque)) and one.mark)
+
+
 def _without_lone_marks(node: Node) -> Node:
-    counts = Counter(one.mark for one in walk(node) if isinstance(one, (Sequence, Mapping, Opaque)) and one.mark)
-    lone = {mark for mark, count in counts.items() if count == 1}
-    return _unmarked(node, lone) if lone else node
+    lone = {mark for mark, count in marks(node).items() if count == 1}
+    return unmarked(node, lone) if lone else node
 
 
-def _unmarked(node: Node, marks: set[int]) -> Node:
-    node = map_children(node, lambda child: _unmarked(child, marks))
+def unmarked(node: Node, marks: Container[int]) -> Node:
+    """A tree in which nothing says that objects with these marks are one."""
+    node = map_children(node, lambda child: unmarked(child, marks))
     if isinstance(node, (Sequence, Mapping, Opaque)) and node.mark in marks:
         return replace(node, mark=0)
     return node

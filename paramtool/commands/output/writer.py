@@ -20,6 +20,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
 from paramtool.passes.module_versions import lost_versions
+from paramtool.passes.objects_differ import marks
 from paramtool.passes.separate import parted, separate
 
 
@@ -176,6 +177,9 @@ def _lost_objects(checkpoint: Checkpoint, has_tree: bool) -> Iterator[str]:
         streams = [objects.word(key) for key, child in tree.items if any(map(objects.content_of, objects.walk(child)))]
         if streams:
             yield f"which bytes are an io.BytesIO: those in {some(streams, MANY)}"
+        several = {mark for mark, count in marks(tree).items() if count > 1}
+        if shared := [objects.word(key) for key, child in tree.items if not several.isdisjoint(marks(child))]:
+            yield f"which objects are one: those in {some(shared, MANY)}"
     elif not is_flat(tree, tuple(checkpoint.entries)):
         held = {
             objects.word(key): any(objects.tensor_names(child))

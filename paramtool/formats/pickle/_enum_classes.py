@@ -75,6 +75,8 @@ VALUE_CLASSES = frozenset(
         ("torch.distributed._shard.sharded_tensor.metadata", ("MEM_FORMAT_ENCODING",)),
         # torchao/quantization/quantize_/common/kernel_preference.py of 0.18, in its float8 tensors
         ("torchao.quantization.quantize_.common.kernel_preference", ("KernelPreference",)),
+        # torchao/quantization/quant_primitives.py of 0.18, in its integer tensors
+        ("torchao.quantization.quant_primitives", ("MappingType", "ZeroPointDomain")),
     )
     for name in names
 )  # fmt: skip
