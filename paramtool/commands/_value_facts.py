@@ -29,7 +29,7 @@ RUNTIME |= {"llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_
 RUNTIME |= {"bnb_4bit_compute_dtype", "use_exllama", "exllama_config", "use_cuda_fp16", "do_fuse"}
 RUNTIME |= {"dataset", "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "damp_percent", "true_sequential"}
 """Settings that change how a program calculates with weights, and not the weights: those that loading may replace
-(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, of kernels, of calibrations."""
+(`get_loading_attributes` in transformers/utils/quantization_config.py), of bitsandbytes, kernels and calibrations."""
 HEADER = " (header)"
 """Behind the key of an entry, as a label."""
 MAX_WORDS = 40

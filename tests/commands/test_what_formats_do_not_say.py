@@ -1,4 +1,4 @@
-"""What a format cannot say of a source is named, and is no difference: for `verify`, and for `diff` in both directions."""
+"""What a format cannot say of a source is named, and no difference: for `verify`, and for `diff` in both directions."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_objects_of_msgpack(held: dict[str, Any], said: str, tmp_path: Path) -> 
 def test_pending_signs(pending: Any, suffix: str, tmp_path: Path) -> None:
     """A conjugate or negative that torch has yet to carry out is two windows of real numbers."""
     torch.save({"w": pending(WAVE), "v": torch.ones(2)}, tmp_path / "a.pt")
-    run("convert", "a.pt", "-o", f"a{suffix}", cwd=tmp_path)
-    run("verify", f"a{suffix}", "--against", "a.pt", cwd=tmp_path)
+    run("convert", "a.pt", "-o", f"b{suffix}", cwd=tmp_path)
+    run("verify", f"b{suffix}", "--against", "a.pt", cwd=tmp_path)
