@@ -116,7 +116,7 @@ def test_so_do_formats_without_a_record(command: str, name: str, model: Path, tm
 @pytest.mark.parametrize("name", [name for name in OPENED if not name.endswith("5")])
 def test_dedup_stores_nothing_once_there(name: str, model: Path, tmp_path: Path) -> None:
     """Exit 2, and what to do."""
-    says = ("store every name for itself", "paramtool convert")
+    says = ("store every name for itself", "`convert`")
     refused(quick, "dedup", "m.pt", "-o", name, cwd=tmp_path, code=2, says=says)
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 

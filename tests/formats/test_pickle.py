@@ -157,7 +157,7 @@ def test_random_programs_raise_only_our_errors(pieces: list[bytes]) -> None:
 
 def test_every_opcode_is_handled() -> None:
     """The table has an entry for each opcode that CPython knows, and for no other."""
-    handled = {code for code in range(256) if opcodes.HANDLERS[code] is not opcodes._unknown} | {ord(".")}
+    handled = {code for code in range(256) if opcodes.HANDLERS[code] is not opcodes.unknown_opcode} | {ord(".")}
     assert handled == set(OPCODES)
 
 

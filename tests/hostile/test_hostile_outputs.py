@@ -434,10 +434,10 @@ def test_an_input_that_changes_during_the_run_is_noticed(
 def test_large_targets_are_written_band_by_band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is put together in memory is bounded, and written: nothing of an output is mapped."""
     from paramtool import convert
-    from paramtool.engine.write import writer
+    from paramtool.engine.write import arithmetic
     from paramtool.engine.write.sink import Sink
 
-    monkeypatch.setattr(writer, "BAND_NBYTES", 4096)
+    monkeypatch.setattr(arithmetic, "BAND_NBYTES", 4096)
     source = tmp_path / "lstm.pt"
     torch.save(torch.nn.LSTM(64, 96).state_dict(), source)
     old, calls = Sink._wrote, []

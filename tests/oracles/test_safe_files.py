@@ -33,7 +33,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def is_clean(path: Path) -> None:
     """Both ways of looking at a file find nothing that is called."""
-    assert [one for one in describe(path).unknown if one.called or one.needed_by] == []
+    assert [one for one in describe(path).checkpoint.unknown if one.called or one.needed_by] == []
     assert [one for one in scan.scan(str(path)) if one.called] == []
     ran = quick("inspect", path, "--fail-on", "unsafe", cwd=path.parent)
     assert (ran.code, ran.err) == (0, ""), ran
@@ -59,7 +59,7 @@ def test_training_args(options: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "training_args.bin"
     torch.save(arguments, path)
     is_clean(path)
-    made = {node.path for node in walk(describe(path).objects) if isinstance(node, Opaque)}
+    made = {node.path for node in walk(describe(path).checkpoint.objects) if isinstance(node, Opaque)}
     assert len(made & VALUE_CLASSES) >= 6, made
 
 
