@@ -572,6 +572,20 @@ def test_scales_keep_their_type(tmp_path: Path) -> None:
     assert types["self_attn.k_scale"] == types["four.weight.quant_map"] == torch.float32
 
 
+def test_scales_that_are_codes_are_not_cast(tmp_path: Path) -> None:
+    """As bitsandbytes stores NF4 with `compress_statistics`."""
+    functional = pytest.importorskip("bitsandbytes.functional")
+    codes, state = functional.quantize_4bit(torch.randn(64, 64), quant_type="nf4", compress_statistics=True)
+    said = {name: value for name, value in state.as_dict(packed=True).items() if isinstance(value, torch.Tensor)}
+    assert said["absmax"].dtype == torch.uint8
+    save_file(
+        {"l.weight": codes, **{f"l.weight.{name}": value for name, value in said.items()}}, tmp_path / "m.safetensors"
+    )
+    with pytest.raises(PlanError, match=r"'l.weight.absmax': the codes of quantised weights mean nothing") as error:
+        paramtool.convert(tmp_path / "m.safetensors", tmp_path / "o.safetensors", dtype=["l.weight.absmax=float16"])
+    assert error.value.exit_code == 6 and not (tmp_path / "o.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     "rule", ["*.weight=bfloat16", "*=float16", "m.weight=float32", "self_attn.k_proj.weight=float32"]
 )

@@ -66,7 +66,14 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules, packing: P
     plan = asked.plan
     wanted = asked.dtypes(plan)
     kept = asked.codes.keys() - asked.scaled.keys()
-    _refuse_codes(plan, sorted(name for name in kept if wanted[name] != asked.views[name].dtype))
+    kept |= {name for name in asked.beside & wanted.keys() if asked.views[name].dtype.name in WHOLE_NUMBERS}
+    if wrong := sorted(name for name in kept if wanted[name] != asked.views[name].dtype):
+        raise PlanError(
+            f"{plan.source}: {some(wrong, MANY)}: the codes of quantised weights mean nothing in another type without "
+            "their scales",
+            hint="a pattern that does not match them leaves them as they are; convert --dequantise gives the weights "
+            "that FP8 codes and their scales stand for",
+        )
     plan = _apart(_stored(plan, wanted), wanted)
     names: dict[str, Alias] = dict(plan.names)
     on = grouped((one.owner, name) for name, one in names.items())
@@ -261,17 +268,6 @@ def _lacking(plan: Plan, gone: Collection[str]) -> Plan:
         derived={name: how for name, how in plan.derived.items() if name in names},
         objects=without(plan.objects, gone),
     )
-
-
-def _refuse_codes(plan: Plan, names: list[str]) -> None:
-    """PlanError where codes would be cast without their scales."""
-    if names:
-        raise PlanError(
-            f"{plan.source}: {some(names, MANY)}: the codes of quantised weights mean nothing in another type without "
-            "their scales",
-            hint="a pattern that does not match them leaves them as they are; convert --dequantise gives the weights "
-            "that FP8 codes and their scales stand for",
-        )
 
 
 def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mapping[str, DType]) -> None:
