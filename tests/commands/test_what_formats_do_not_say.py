@@ -43,3 +43,9 @@ def test_pending_signs(pending: Any, suffix: str, tmp_path: Path) -> None:
     torch.save({"w": pending(WAVE), "v": torch.ones(2)}, tmp_path / "a.pt")
     run("convert", "a.pt", "-o", f"b{suffix}", cwd=tmp_path)
     run("verify", f"b{suffix}", "--against", "a.pt", cwd=tmp_path)
+
+
+def test_a_tensor_without_a_name_is_refused_for_dcp(tmp_path: Path) -> None:
+    torch.save({"": torch.ones(3), "a": torch.zeros(2)}, tmp_path / "a.pt")
+    ran = quick("convert", "a.pt", "--format", "dcp", "-o", "out", cwd=tmp_path)
+    assert ran.code == 6 and "has no name" in ran.err and not (tmp_path / "out").exists(), ran

@@ -95,10 +95,15 @@ def check(
 
 def _lowered(said: Policy) -> Iterator[str]:
     """What a configuration that was found, and may be a stranger's, lets pass."""
-    for settings in (said.settings, *said.by_path):
-        for key, (value, place) in settings.said.items():
-            if key in ("unsafe", "severity", "allow-class") and place and value not in (True, ()):
-                yield f"{place.path}:{place.line}: lets unsafe files pass; --config names a trusted configuration"
+    places = [
+        place
+        for settings in (said.settings, *said.by_path)
+        for key, (value, place) in settings.said.items()
+        if key in ("unsafe", "severity", "allow-class") and value not in (True, ())
+    ]
+    places += (one.place for one in said.allowances if one.rule_id == BY_NAME["unsafe"].id)
+    for place in filter(None, places):
+        yield f"{place.path}:{place.line}: lets unsafe files pass; --config names a trusted configuration"
 
 
 def _policy(config: Path | None) -> Policy:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from paramtool.commands.output.writer import Fitted, Keeping, Writer
+from paramtool.errors import PlanError
 from paramtool.formats import table
 from paramtool.formats.dcp import write as dcp
 from paramtool.formats.dcp.metadata import NAME
@@ -27,6 +28,8 @@ def writer(torch: Writer) -> Writer:
         flat = dcp.flat_of(inside.plan)
         apart = _apart(inside.plan, [node for node in flat.values.values() if not isinstance(node, TensorRef)])
         apart = replace(apart, objects=flat.tree, index_metadata={})
+        if "" in apart.names:
+            raise PlanError(f"{plan.source}: a tensor has no name, and dcp folders need one", hint="-o NAME.pt has it")
         return replace(inside, plan=apart, lost=(*inside.lost, *flat.changed))
 
     return Writer(

@@ -243,6 +243,7 @@ LOWERED = {
     '[severity]\nunsafe = "note"': 2,
     '[[paths]]\nmatch = ["*.pt"]\nunsafe = false': 3,
     'no-nan = false\nallow-class = ["recipes.*"]': 2,
+    f'[[allow]]\nrule = "unsafe"\nreason = "looked at"\nsha256 = "{"0" * 64}"': 1,
 }
 
 
