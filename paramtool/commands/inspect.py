@@ -16,7 +16,7 @@ from paramtool.formats import hf_config, policy
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, judged_files, pending
 from paramtool.model.display import Displayed, Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
@@ -107,8 +107,8 @@ class Inspection(Displayed):
         """What the pickles of the other files of a folder ask for: {path in the folder: unknown names}."""
         if self.below is None:
             return {}
-        own = {file.path for file in self.checkpoint.files}
-        return {os.path.relpath(one, self.path): asked for one, asked in self.below.asked.items() if one not in own}
+        own, below = judged_files(self.checkpoint), self.below.asked
+        return {os.path.relpath(one, self.path): asked for one, asked in below.items() if one not in own}
 
     @property
     def unsafe_sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:

@@ -280,7 +280,7 @@ def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:
 
     scanned = scan.scan_file(path)
     found = foreign.PICKLE if scanned.is_pickle else foreign.named(path, head, nbytes)
-    more = "" if scanned.ended else "; its pickles are too large to be scanned to the end"
+    more = "" if scanned.ended else "; it is not scanned to the end for pickles"
     error = FormatError(f"{path}: is {found.what}{more}", hint=found.hint or _all_formats())
     error.asked = scanned.unknown
     return error

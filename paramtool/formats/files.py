@@ -130,10 +130,11 @@ class Contents:
     A memory mapping would do that too, but if another program truncates the file, SIGBUS would end the process.
     """
 
-    __slots__ = ("_block", "_file", "_nbytes", "_start")
+    __slots__ = ("_block", "_file", "_from", "_nbytes", "_start")
 
-    def __init__(self, file: BinaryIO, nbytes: int) -> None:
+    def __init__(self, file: BinaryIO, nbytes: int, byte_start: int = 0) -> None:
         self._file = file
+        self._from = byte_start
         self._nbytes = nbytes
         self._start = 0
         self._block = b""
@@ -163,14 +164,21 @@ class Contents:
     def _read(self, start: int, stop: int) -> bytes:
         """Read bytes that are not in the block, and replace the block, unless they are more than a block holds."""
         if stop - start > CONTENTS_NBYTES:
-            return read_bytes(self._file, start, stop - start)
+            return read_bytes(self._file, self._from + start, stop - start)
         if stop <= start:
             return b""
         goes_on = 0 <= start - self._start <= len(self._block)
         size = min(2 * len(self._block), CONTENTS_NBYTES) if goes_on else 0
-        self._block = read_bytes(self._file, start, min(max(size, stop - start, 4096), self._nbytes - start))
+        self._block = read_bytes(
+            self._file, self._from + start, min(max(size, stop - start, 4096), self._nbytes - start)
+        )
         self._start = start
         return self._block[: stop - start]
+
+    def part(self, start: int, stop: int) -> Contents:
+        """Some of the bytes, from `start` to `stop` or the end."""
+        start, stop, _ = slice(start, stop).indices(self._nbytes)
+        return Contents(self._file, max(stop - start, 0), self._from + start)
 
     def find(self, wanted: bytes, start: int = 0, stop: int | None = None) -> int:
         """The first position of some bytes, as `bytes.find` gives it; little is read after that position."""

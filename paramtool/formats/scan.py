@@ -2,9 +2,13 @@
 
     a pickle, even a truncated one, and pickles after it          protocols 0 to 5, Python 2's as well
     a zip archive, even one that its own reader refuses           every member that is a pickle
-    a tar archive                                                 every member that is a pickle
+    a zip archive behind other bytes                              every member, as Python's zipfile finds it
+    a tar archive, with or without a magic number                 every member, as Python's tarfile finds it
     a NumPy array of objects                                      the pickle after its header
-    gzip, zlib, bzip2, xz                                         the decompressed data, up to a limit
+    gzip, zlib, bzip2, xz, lzma, also several streams             the decompressed data, up to a limit
+
+All that a file can be is tried, as one file can be several of them.  What a limit stops, and what begins as one of
+these and is not followed to its end, is not `ended`.
 
 Neither the name nor the first byte of a file decides whether it is a pickle: it is run, and anything else fails in its
 first bytes.  Plain text might fail only after something that looks like a call.  So if a pickle is incomplete and does
@@ -18,14 +22,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.mxnet import states as mxnet
-from paramtool.formats.pickle.machine import HANDLERS
-from paramtool.formats.pickle.opcodes import unknown_opcode
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
@@ -47,8 +49,6 @@ MAX_WALKED_NBYTES = 1 << 30
 MAX_DEPTH = 6
 """The deepest nesting of archives in archives and pickles in pickles."""
 NAME = re.compile(r"[\w.<>]{1,400}")
-STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(version|byteorder)")
-"""Members of torch's archives that hold tensor data, and other members that are never pickles."""
 
 
 @dataclass
@@ -75,10 +75,10 @@ class ScanBudget:
         self.ended = self.ended and self.left > 0
 
 
-CLOSED = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
-"""How archives begin that are not opened: 7z, RAR, zstd and LZ4."""
-INSIDE = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", sniff.NUMPY_MAGIC, *CLOSED)
-"""How members of a tar archive begin that are archives themselves, or arrays."""
+CLOSED = re.compile(
+    rb"7z\xbc\xaf|Rar!|\x28\xb5\x2f\xfd|[\x50-\x5f]\x2aM\x18|[\x02\x04][\x21\x22][LM]\x18|\x1f\x9d|LZIP|MSCF|\x89LZO"
+)
+"""How archives begin that are not opened: 7z, RAR, zstd, LZ4, compress, lzip, cabinets and lzop."""
 MIN_WORK_NBYTES = 16 << 20
 WORK_PER_BYTE = 16
 
@@ -91,23 +91,12 @@ class Scanned(NamedTuple):
     is_pickle: bool
     """Whether the file itself is a valid pickle."""
     ended: bool = True
-    """Whether everything was scanned; limits stop at bombs, at pickles of more than 512 MiB, and at closed archives."""
+    """Whether everything was scanned: limits stop at bombs; closed archives, and arrays in pickles, are left."""
     has_tensors: bool = False
     """Whether its pickles make tensors or arrays."""
 
 
 NOTHING = Scanned((), False)
-
-
-def may_hold(head: bytes) -> bool:
-    """Whether a file that begins so can hold pickles: with an opcode, or as an archive does."""
-    return head[:1] in FIRST or head[257:262] == sniff.TAR_MAGIC
-
-
-FIRST = {bytes([code]) for code, handler in enumerate(HANDLERS) if handler is not unknown_opcode} | {
-    start[:1] for start in (*INSIDE, b"x")
-}
-"""The first bytes of pickles, and of what is opened here or closed."""
 
 
 def scan(path: str) -> tuple[Unknown, ...]:
@@ -132,11 +121,11 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
             members = zip_directory.read_directory(file, path)
         except ParamtoolError:
             members = ()
-        names = [member for member in members if not STORAGES.fullmatch(member.name)]
         work = ScanBudget.of(source.nbytes)
         if members:
-            found = policy.merged(one for member in names for one in scan_member(file, member, path, work))
-            return Scanned(found, False, work.ended, work.has_tensors)
+            found = [one for member in members for one in scan_member(file, member, path, work)]
+            found += _walked_tar(Contents(file, source.nbytes), MAX_DEPTH, work)
+            return Scanned(policy.merged(found), False, work.ended, work.has_tensors)
     return scan_bytes(Contents(file, source.nbytes))
 
 
@@ -144,13 +133,14 @@ def scan_bytes(data: Buffer) -> Scanned:
     """Scan the bytes of a file, whatever they are."""
     work = ScanBudget.of(len(data))
     found = _scanned(data, MAX_DEPTH, work)
-    return found._replace(ended=found.ended and work.ended, has_tensors=work.has_tensors)
+    return found._replace(ended=work.ended, has_tensors=work.has_tensors)
 
 
 def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
     """The unknown names in a member of a valid archive; none if it cannot be read, or not within the budget."""
-    if member.method != zip_directory.STORED:
-        work.spend(member.nbytes)
+    if member.method == zip_directory.STORED:
+        return _scanned(Contents(file, member.nbytes, member.byte_start), MAX_DEPTH - 1, work).unknown
+    work.spend(member.nbytes)
     if work.left <= 0:
         return ()
     try:
@@ -161,23 +151,24 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
     return _scanned(data, MAX_DEPTH - 1, work).unknown
 
 
-def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
-    """Scan some bytes."""
+def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -> Scanned:
+    """Scan some bytes, as each of the things that they can be; as a zip archive only with `zips`."""
     head = data[:512]
-    if head and (not depth or head.startswith(CLOSED)):
+    if head and (not depth or CLOSED.match(head)):
         work.ended = False
     if not head or not depth:
         return NOTHING
-    if sniff.is_zip(head):
-        return Scanned(policy.merged(_walked_zip(data, depth, work)), False)
-    if head.startswith(sniff.NUMPY_MAGIC):
-        return Scanned(_pickles(data, sniff.numpy_stop(head), depth, work).unknown, False)
-    if made := _expanded(data, head, work):
-        return Scanned(_scanned(made, depth - 1, work).unknown, False)
-    found = _pickles(data, 0, depth, work)
-    if head[257:262] == sniff.TAR_MAGIC:
-        return Scanned(policy.merged((*found.unknown, *_walked_tar(data, depth, work))), found.is_pickle)
-    return found
+    stop = sniff.numpy_stop(head) if head.startswith(sniff.NUMPY_MAGIC) else 0
+    found = _pickles(data, stop, depth, work)
+    more = [*_walked_tar(data, depth, work), *_scanned(_expanded(data, head, work), depth - 1, work).unknown]
+    if zips and (sniff.is_zip(head) or ends_zip(data)):
+        more += _walked_zip(data, depth, work)
+    return Scanned(policy.merged((*found.unknown, *more)), found.is_pickle and not stop)
+
+
+def ends_zip(data: Buffer) -> bool:
+    """Whether data ends as a zip archive, whatever is before it, as Python's zipfile looks for it."""
+    return zip_directory.END_SIGNATURE in data[-zip_directory.MAX_TAIL :]
 
 
 # --- pickles ------------------------------------------------------------------------------------------------------
@@ -201,10 +192,15 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
         marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
         found += (_unknown(use) for use in uses if _counts(use, ran, marked or stop > 0))
         found += inner
-        if stop <= 0 or stop >= len(data):
+        if stop >= len(data):
+            break
+        if stop <= 0:  # joblib puts arrays between the opcodes, and others put them behind a pickle
+            work.ended &= not (stop == -2 or marked or (first > 0 and data[at : at + 512].strip(b"\0\n")))
             break
         at = stop
-    return Scanned(policy.merged(found), first > 0, stop != -2)
+    else:
+        work.ended = False
+    return Scanned(policy.merged(found), first > 0)
 
 
 SPENT_EACH = 32
@@ -268,87 +264,115 @@ def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
     for _ in range(MAX_HEADERS):
         at = data.find(zip_directory.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
         if at < 0 or at + zip_directory.LOCAL.size > len(data) or work.left <= 0:
+            work.ended &= len(data) <= MAX_WALKED_NBYTES
             return
         fields = zip_directory.LOCAL.unpack(data[at : at + zip_directory.LOCAL.size])
-        method, name_nbytes, extra_nbytes = fields[3], fields[9], fields[10]
-        name = bytes(data[at + zip_directory.LOCAL.size : at + zip_directory.LOCAL.size + name_nbytes]).decode(
-            "latin-1"
-        )
-        start = at + zip_directory.LOCAL.size + name_nbytes + extra_nbytes
-        if STORAGES.fullmatch(name) or start >= len(data):
-            continue
-        if method == zip_directory.DEFLATED:
-            yield from _scanned(_inflated(data, start, -15, work), depth - 1, work).unknown
-        elif depth > 1:
-            yield from _pickles(data, start, depth, work).unknown
-        else:
+        flags, method, nbytes = fields[2], fields[3], fields[7]
+        start = at + zip_directory.LOCAL.size + fields[9] + fields[10]
+        if flags & zip_directory.REFUSED_FLAGS or method not in (zip_directory.STORED, zip_directory.DEFLATED):
             work.ended = False
+        if method == zip_directory.DEFLATED:
+            made = _through(partial(zlib.decompressobj, -15), data, start, work)
+            yield from _scanned(made, depth - 1, work).unknown
+        elif method == zip_directory.STORED:  # what is an archive itself is found by its own headers
+            stop = start + nbytes if nbytes else data.find(zip_directory.DESCRIPTOR_SIGNATURE, start)
+            part = _part(data, start, stop if start < stop <= len(data) else len(data), work)
+            yield from _scanned(part, depth - 1, work, zips=False).unknown
+    work.ended = False
 
 
 def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
-    """Scan the members of a tar archive: a header of 512 bytes with the size in octal, then the data (POSIX ustar)."""
-    at = 0
-    for _ in range(MAX_HEADERS):
-        digits = bytes(data[at + 124 : at + 136]).strip(b" \0")
-        if at + 512 > len(data) or not digits or not set(digits) <= set(b"01234567") or work.left <= 0:
-            return
-        nbytes = int(digits, 8)
-        start = at + 512
-        if data[start : start + 8].startswith(INSIDE):
-            member = data[start : start + min(nbytes, MAX_MEMBER_NBYTES)]
-            work.spend(len(member))
-            yield from _scanned(member, depth - 1, work).unknown
-        elif nbytes and depth > 1:
-            yield from _pickles(data, start, depth, work).unknown
-        elif nbytes:
-            work.ended = False
-        at = start + (nbytes + 511) // 512 * 512
+    """Scan the members of a tar archive, if it is one."""
+    import tarfile
+
+    archive = None
+    try:
+        archive = tarfile.TarFile(fileobj=cast("BinaryIO", _Stream(data)))
+        for number, member in enumerate(archive):
+            if number >= MAX_HEADERS or work.left <= 0 or member.sparse is not None:
+                work.ended = False
+                return
+            work.spend(SPENT_EACH)
+            part = _part(data, member.offset_data, member.offset_data + member.size, work)
+            yield from _scanned(part, depth - 1, work).unknown
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError):
+        work.ended &= archive is None
+
+
+class _Stream:
+    """Data as a file for tarfile, which hands out little at a time, whatever a header says of its size."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data, self.at = data, 0
+        self.name, self.mode = "", "rb"
+
+    def seek(self, at: int) -> None:
+        self.at = at
+
+    def tell(self) -> int:
+        return self.at
+
+    def read(self, nbytes: int) -> bytes:
+        made = self.data[self.at : self.at + min(nbytes, STEP)]
+        self.at += len(made)
+        return made
+
+
+def _part(data: Buffer, start: int, stop: int, work: ScanBudget) -> Buffer:
+    if isinstance(data, Contents):
+        return data.part(start, stop)
+    made = data[start:stop]
+    work.spend(len(made))
+    return made
 
 
 def _expanded(data: Buffer, head: bytes, work: ScanBudget) -> bytes:
     """The decompressed data of a compressed file, up to the limit; empty if it is not compressed."""
+    make: Callable[[], Any]
     if head.startswith(b"\x1f\x8b"):
-        return _inflated(data, 0, 31, work)
-    if head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda"):
-        return _inflated(data, 0, 15, work)
-    if head.startswith(b"BZh"):
+        make = partial(zlib.decompressobj, 31)
+    elif head[0] & 15 == 8 and head[0] < 128 and int.from_bytes(head[:2], "big") % 31 == 0:  # RFC 1950
+        make = zlib.decompressobj
+    elif head.startswith(b"BZh"):
         import bz2
 
-        return _through(bz2.BZ2Decompressor(), data, work)
-    if head.startswith(b"\xfd7zXZ\0"):
+        make = bz2.BZ2Decompressor
+    elif head.startswith(b"\xfd7zXZ\0") or (head[0] < 225 and head[13:14] == b"\0"):  # the alone format: no magic
         import lzma
 
-        return _through(lzma.LZMADecompressor(memlimit=256 << 20), data, work)
-    return b""
+        kind = lzma.FORMAT_XZ if head[0] == 0xFD else lzma.FORMAT_ALONE
+        make = partial(lzma.LZMADecompressor, kind, 256 << 20)
+    else:
+        return b""
+    return _through(make, data, 0, work)
 
 
-def _inflated(data: Buffer, start: int, wbits: int, work: ScanBudget) -> bytes:
-    """Inflate data, up to the limit; empty if it is damaged from the start."""
-    machine = zlib.decompressobj(wbits)
+def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -> bytes:
+    """Decompress all streams that follow each other, up to the limit; empty if it is damaged from the start."""
     made = bytearray()
-    at = start
+    most = min(MAX_EXPANDED_NBYTES, work.left)
+    machine, size = make(), 4096
     try:
-        most = min(MAX_EXPANDED_NBYTES, work.left)
-        while (at < len(data) or machine.unconsumed_tail) and not machine.eof and len(made) < most:
-            step = machine.unconsumed_tail or data[at : at + STEP]
-            at += 0 if machine.unconsumed_tail else STEP
+        while len(made) < most:
+            step = getattr(machine, "unconsumed_tail", b"")
+            if not step and getattr(machine, "needs_input", True):
+                step = data[at : at + size]
+                at += len(step)
+                if not step:
+                    break
             made += machine.decompress(step, STEP)
-    except zlib.error:
-        pass
-    work.spend(len(made) + SPENT_EACH)
-    return bytes(made)
-
-
-def _through(machine: Any, data: Buffer, work: ScanBudget) -> bytes:
-    made = bytearray()
-    at = 0
-    try:
-        most = min(MAX_EXPANDED_NBYTES, work.left)
-        while not machine.eof and len(made) < most and (at < len(data) or not machine.needs_input):
-            step = data[at : at + STEP] if machine.needs_input else b""
-            at += len(step)
-            made += machine.decompress(step, STEP)
-    except (OSError, EOFError, ValueError, ArithmeticError, MemoryError):
+            size = min(2 * size, STEP)
+            if machine.eof:
+                at -= len(machine.unused_data)
+                while (rest := data[at : at + 4096]).startswith(b"\0"):  # gzip pads with zeros
+                    at += len(rest) - len(rest.lstrip(b"\0"))
+                if not rest or work.left <= 0:
+                    break
+                machine, size = make(), 4096
+                work.spend(size)
+        else:
+            work.ended = False
+    except (OSError, EOFError, ValueError, ArithmeticError, MemoryError, zlib.error):
         pass
     except Exception as error:  # lzma.LZMAError, which is only known where lzma is imported
         if type(error).__name__ != "LZMAError":

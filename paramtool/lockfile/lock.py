@@ -119,6 +119,8 @@ class LockedModel:
     """Files of its folder that are the model for another framework by their names, not compared and not locked."""
     unlocked: tuple[str, ...] = ()
     """Files of its folder that hold the same tensors once more, compared and not locked; never in a lock file."""
+    version: int = VERSION
+    """That of the lock that it was read from."""
     left_out: tuple[str, ...] = ()
     """Notes on what its files hold and no line is about, such as strings; never in a lock file."""
 

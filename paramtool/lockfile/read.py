@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paramtool.errors import FormatError, NoSuchFileError
 from paramtool.lockfile import digests
@@ -89,7 +89,7 @@ def begins_lock(head: bytes) -> bool:
 def parse(text: str, path: str = "paramtool.lock") -> Lock:
     """The lock that a text is; FormatError as of `read`."""
     lines = text.replace("\r\n", "\n").split("\n")  # as git writes text on Windows
-    _check_version(text[:MAX_HEAD], path)
+    version = _check_version(text[:MAX_HEAD], path)
     if lines[-1]:
         raise FormatError("the last line does not end: the file is truncated", AGAIN).at(path, len(lines))
     models: dict[str, LockedModel] = {}
@@ -97,7 +97,7 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
         model = draft.model()
         if model.path in models:
             raise FormatError(f"{model.path!r} is locked twice", AGAIN).at(path, model.line)
-        models[model.path] = model
+        models[model.path] = replace(model, version=version)
     if not models:
         raise FormatError("locks no model", AGAIN).at(path)
     if list(models) != sorted(models):
@@ -105,8 +105,8 @@ def parse(text: str, path: str = "paramtool.lock") -> Lock:
     return Lock(path, models)
 
 
-def _check_version(head: str, path: str) -> None:
-    """FormatError where a text does not begin as a lock of this version."""
+def _check_version(head: str, path: str) -> int:
+    """The version of a lock; FormatError where a text does not begin as a lock of one that is read."""
     line = head.split("\n")[0].rstrip("\r")[:MAX_FIRST]
     found = _VERSION.match(line)
     if found is None and line.startswith(CONFLICT[0]):
@@ -120,6 +120,7 @@ def _check_version(head: str, path: str) -> None:
         hint = "use the paramtool that wrote it, or delete it and make it again with this one"
         what = f"a lock of version {int(found[1])}; this paramtool reads versions 1 to {VERSION}"
         raise FormatError(what, hint).at(path, 1)
+    return int(found[1])
 
 
 def _conflict(line: str) -> FormatError:

@@ -277,6 +277,12 @@ def _described(name: str, entry: Entry) -> str:
     return f"{short(name)}  {value.kind}" if isinstance(value, Compound) else f"{short(name)}  needs {value.needs}"
 
 
+def judged_files(checkpoint: Checkpoint) -> list[str]:
+    """The files whose pickles `unknown` is about: to ONNX and TensorFlow, other files are only bytes."""
+    only_first = checkpoint.format in ("onnx", "tensorflow")
+    return [file.path for file in checkpoint.files[: 1 if only_first else None]]
+
+
 class Ordered:
     """Names in alphabetical order, so that the names under a prefix are found without a scan of all.
 

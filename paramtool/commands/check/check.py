@@ -35,6 +35,7 @@ from paramtool.formats.files import is_folder, unreadable
 from paramtool.formats.folder import weight_sets
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
+from paramtool.model.checkpoint import judged_files
 from paramtool.model.finding import ERROR, OFF, FileLine, Finding
 from paramtool.model.inflating import limiting
 from paramtool.model.rule_ids import BY_ID, BY_NAME
@@ -390,7 +391,7 @@ class Checking:
         )
         if found.below is not None:
             self.below[path] = found.below
-        self.looked_at.update(os.path.normpath(file.path) for file in found.checkpoint.files)
+        self.looked_at.update(map(os.path.normpath, judged_files(found.checkpoint)))
         return replace(found, below=None)
 
     def notes(self, files: Sequence[CheckedFile]) -> Iterator[str]:

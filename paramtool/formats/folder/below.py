@@ -17,12 +17,12 @@ from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
-from paramtool.formats import policy, scan, table
-from paramtool.formats.files import open_source, watchers, watching
+from paramtool.formats import policy, scan, sniff, table
+from paramtool.formats.files import Contents, open_source, watchers, watching
 from paramtool.formats.folder.copies import MAIN, holds_weights
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import of_file
-from paramtool.model.checkpoint import Checkpoint, Unknown
+from paramtool.model.checkpoint import Checkpoint, Unknown, judged_files
 
 UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
@@ -74,8 +74,9 @@ class FolderReading:
     def read(self, path: str) -> Checkpoint:
         """Describe a file, or the files that it stands for."""
         found = self._read(path)
-        if len(found.files) == 1 or not found.unknown:  # of several files it is not clear which asks
-            self._seen |= {file.path: (found.unknown, holds_weights(found)) for file in found.files}
+        files = judged_files(found)
+        if len(files) == 1 or not found.unknown:  # of several files it is not clear which asks
+            self._seen |= dict.fromkeys(files, (found.unknown, holds_weights(found)))
         return found
 
     def finish(self) -> Below:
@@ -113,20 +114,21 @@ class FolderReading:
             file, source = open_source(path)
             with file:
                 head = file.read(table.HEAD_NBYTES)
+                also = not sniff.is_zip(head) and scan.ends_zip(Contents(file, source.nbytes))
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
-            if not scan.may_hold(head):
-                return (), False
             if next((row.name for row in rows), "") in READ:
                 found = self._read(path)
+                if also:
+                    self._skip(path, ", an archive behind other data")
                 return found.unknown, holds_weights(found)
         except UnreadableError:
             self._skip(path, ", which cannot be read")
             return (), False
-        except ParamtoolError as error:
+        except UnsafeError as error:
             if not error.asked:
-                if isinstance(error, UnsafeError):
-                    raise
-                return (), False
+                raise
+        except ParamtoolError:
+            pass
         scanned = scan.scan_file(path)
         if not scanned.ended:
             self._skip(path)

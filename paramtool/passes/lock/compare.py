@@ -121,7 +121,7 @@ class _Judge:
     def _by_name(self) -> Iterator[Finding]:
         """Each tensor by its name."""
         has_more = any(one.dtype == FACTS and name not in self.locked.tensors for name, one in self.now.tensors.items())
-        if has_more and self._are_same_files():  # an earlier paramtool knew less of the same bytes
+        if has_more and self.locked.version == 1 and self._are_same_files():  # which knew less of the same bytes
             return
         for name, was in self.locked.tensors.items():
             found = self.now.tensors.get(name)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
+import pickle
 import shutil
 import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,6 +268,105 @@ def test_clean_folders_pass(form: str, tmp_path: Path) -> None:
     for command in ("check", "inspect"):
         ran = quick(command, model, cwd=tmp_path)
         assert ran.code == 0 and ran.err == "" and "pickles" not in ran.out, ran
+
+
+EVIL, PLAIN = pickle.dumps(Calls(), 2), pickle.dumps({"epoch": 3}, 2)
+
+
+def zipped(name: str, data: bytes = EVIL, before: bytes = b"", method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    made = io.BytesIO(before)
+    with zipfile.ZipFile(made, "a", method) as archive:
+        archive.writestr(name, data)
+    return made.getvalue()
+
+
+def tarred(data: bytes = EVIL, kind: int = tarfile.GNU_FORMAT, first: str = "README") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=kind) as archive:
+        for name, inner in ((first, b"hello"), ("x", data)):
+            header = tarfile.TarInfo(name)
+            header.size = len(inner)
+            archive.addfile(header, io.BytesIO(inner))
+    return made.getvalue()
+
+
+def rewritten(archive: bytes, place: slice, new: Callable[[int], bytes]) -> bytes:
+    """Each header of a tar archive with other bytes in a place, and its checksum (POSIX ustar)."""
+    made, at = bytearray(archive), 0
+    while made[at]:
+        nbytes = int(bytes(made[at + 124 : at + 135]), 8)
+        made[at + place.start : at + place.stop] = new(nbytes)
+        made[at + 148 : at + 156] = b" " * 8
+        made[at + 148 : at + 156] = b"%06o\0 " % sum(made[at : at + 512])
+        at += 512 + (nbytes + 511) // 512 * 512
+    return bytes(made)
+
+
+V7 = rewritten(tarred(), slice(257, 265), lambda nbytes: bytes(8))
+BASE_256 = rewritten(tarred(), slice(124, 136), lambda nbytes: b"\x80" + nbytes.to_bytes(11, "big"))
+HIDDEN = {
+    "gzip, second stream": gzip.compress(b"") + gzip.compress(EVIL),
+    "gzip, padded": gzip.compress(b"") + bytes(9000) + gzip.compress(EVIL),
+    "gzip, in two streams": gzip.compress(EVIL[:7]) + gzip.compress(EVIL[7:]),
+    "bzip2, second stream": bz2.compress(b"") + bz2.compress(EVIL),
+    "xz, second stream": lzma.compress(b"") + lzma.compress(EVIL),
+    "lzma": lzma.compress(EVIL, lzma.FORMAT_ALONE),
+    "zlib, small window": (lambda made: made.compress(EVIL) + made.flush())(zlib.compressobj(wbits=9)),
+    "tar without magic": V7,
+    "tar without magic, compressed": gzip.compress(V7),
+    "tar, base 256": BASE_256,
+    "tar, long name": tarred(kind=tarfile.PAX_FORMAT, first="R" * 200),
+    "tar in tar": tarred(tarred()),
+    "zlib in tar": tarred(zlib.compress(EVIL)),
+    "zip, data": zipped("x/data/evil.pkl"),
+    "zip, version": zipped("x/version"),
+    "zip behind a pickle": zipped("evil.pkl", before=PLAIN),
+    "zip behind text": zipped("evil.pkl", before=b"a text\n"),
+    "zip in a prefixed zip": zipped("a.zip", zipped("x"), b"#!", zipfile.ZIP_STORED),
+    "tar in a stored member": zipped("a.tar", tarred(), b"#!", zipfile.ZIP_STORED),
+}
+
+
+@pytest.mark.parametrize("form", HIDDEN)
+def test_what_a_library_would_open_is_opened(form: str, tmp_path: Path) -> None:
+    """What Python's own gzip, bz2, lzma, zlib, tarfile and zipfile read, however it is written."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    (tmp_path / "model" / "x").write_bytes(HIDDEN[form])
+    for words in (("check", "model"), ("inspect", "model"), ("inspect", "model/x")):
+        ran = quick(*words, cwd=tmp_path)
+        assert ran.code == 4 and "builtins.print" in ran.out + ran.err, (words, ran)
+
+
+NAMED = {
+    "gzip, long": gzip.compress(bytes(65 << 20) + EVIL),
+    "many pickles": PLAIN * 1001 + EVIL,
+    "behind a pickle": PLAIN + b"\1\2\3" + EVIL,
+    "in a pickle": PLAIN[:-1] + b"\1\2\3" + EVIL,
+    "zip, bzip2": zipped("x", method=zipfile.ZIP_BZIP2),
+    "zstd": b"\x28\xb5\x2f\xfd" + bytes(40),
+}
+
+
+@pytest.mark.parametrize("form", NAMED)
+def test_what_is_not_scanned_to_its_end_is_named(form: str, tmp_path: Path) -> None:
+    made(tmp_path / "model", {}, "model.safetensors")
+    (tmp_path / "model" / "x").write_bytes(NAMED[form])
+    ran = quick("check", "model", cwd=tmp_path)
+    assert "not looked at for pickles: 'x" in " ".join((ran.out + ran.err).split()), ran
+
+
+def test_data_of_onnx_that_is_a_pickle(tmp_path: Path) -> None:
+    """The reader of ONNX takes a few bytes of the file, and others would unpickle it."""
+    onnx = pytest.importorskip("onnx")
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in {"location": "weights.pkl", "offset": "4096", "length": "16"}.items():
+        tensor.external_data.add(key=key, value=value)
+    graph = onnx.helper.make_graph([], "g", [], [], [tensor])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    (tmp_path / "weights.pkl").write_bytes(EVIL.ljust(4096, b"\0") + bytes(16))
+    for command in ("check", "inspect"):
+        ran = quick(command, ".", cwd=tmp_path)
+        assert ran.code == 4 and "weights.pkl" in ran.out + ran.err, ran
 
 
 def test_each_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
