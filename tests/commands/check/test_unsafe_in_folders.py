@@ -427,3 +427,15 @@ def test_what_was_missed(name: str, tmp_path: Path) -> None:
     ran = quick("check", folder, "--format", "json", cwd=tmp_path)
     assert ran.code == 4 and "posix.system" in json.dumps(json.loads(ran.out)), ran
     assert quick("dedup", folder, "-o", "o", cwd=tmp_path).code == 4
+
+
+def test_a_configuration_of_quantisation_that_was_added(tmp_path: Path) -> None:
+    """config.json is no locked file, and changes what the values of the same bytes are, added as well as taken away."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    said = {"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    for first, second in (({}, said), (said, {})):
+        (tmp_path / "model" / "config.json").write_text(json.dumps(first))
+        assert quick("lock", "model", "-o", f"{len(first)}.lock", cwd=tmp_path).code == 0
+        (tmp_path / "model" / "config.json").write_text(json.dumps(second))
+        ran = quick("check", "model", "--lock", f"{len(first)}.lock", cwd=tmp_path)
+        assert ran.code == 1 and "config.json" in ran.out, ran
