@@ -431,8 +431,11 @@ def test_what_was_missed(name: str, tmp_path: Path) -> None:
 
 def test_a_configuration_of_quantisation_that_was_added(tmp_path: Path) -> None:
     """config.json is no locked file, and changes what the values of the same bytes are, added as well as taken away."""
-    made(tmp_path / "model", {}, "model.safetensors")
-    said = {"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    shapes = {"qweight": (8, 64), "qzeros": (2, 8), "g_idx": (64,)}
+    codes = {f"l.{name}": torch.zeros(shape, dtype=torch.int32) for name, shape in shapes.items()}
+    (tmp_path / "model").mkdir()
+    save_file({**codes, "l.scales": torch.ones(2, 64, dtype=torch.float16)}, tmp_path / "model" / "model.safetensors")
+    said = {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}
     for first, second in (({}, said), (said, {})):
         (tmp_path / "model" / "config.json").write_text(json.dumps(first))
         assert quick("lock", "model", "-o", f"{len(first)}.lock", cwd=tmp_path).code == 0
