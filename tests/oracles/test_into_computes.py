@@ -246,6 +246,51 @@ def test_keras_into_keras(suffix: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(by_keras(tmp_path / f"out{suffix}", two, x), one.predict(x, verbose=0), atol=1e-6)
 
 
+class Attention(nn.Module):
+    """Weights that one module has beside its layers, of which an exporter says the module only."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(4, 2, batch_first=True, **more)
+        self.keys, self.values = nn.Linear(4, self.attn.kdim), nn.Linear(4, self.attn.vdim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.attn.in_proj_bias is not None:
+            found: torch.Tensor = self.attn(x, x, x, need_weights=False)[0] + self.keys(x) + self.values(x)
+        else:
+            found = self.attn(x, self.keys(x), self.values(x), need_weights=False)[0]
+        return found
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "dynamo"),
+    [
+        (encoder, True),
+        (lambda: net(one=Attention(), two=Attention()), True),
+        (lambda: net(one=Attention(), two=Attention()), False),
+        (lambda: net(one=Attention(kdim=6, vdim=5, bias=False)), True),
+    ],
+    ids=["encoder", "attention", "attention-traced", "other-sizes"],
+)
+def test_attention_into_its_own_export(make: Any, dynamo: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    one, two, x = make().eval(), filled_with_noise(make()), torch.rand(2, 3, 4)
+    for value in one.parameters():  # exporters store equal values once
+        nn.init.normal_(value)
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    model = exported(one, x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {}))
+    torch.save(two.state_dict(), tmp_path / "s.pt")
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=model)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), two(x).detach().numpy(), atol=ATOL)
+    assert not paramtool.verify(tmp_path / "out.onnx", tmp_path / "s.pt", into=model).differences
+
+
 def saved_state(module: nn.Module, folder: Path) -> nn.Module:
     torch.save(filled_with_noise(module).state_dict(), folder / "s.pt")
     return module

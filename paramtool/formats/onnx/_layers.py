@@ -191,22 +191,20 @@ class Uses:
 
     def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
         """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
-        names = grouped((uses[0].node, name) for name, uses in self.found.items())
-        titles = {node: next(_named(own), path_of(node)) for node, own in names.items()}
+        titles = {uses[0].node: title for name, uses in reversed(self.found.items()) if (title := _named(name))}
+        kinds = {uses[0].node: uses[0].kind for uses in self.found.values()}
+        kinds |= {node: "rnn" for node, _, _ in self.recurrent}
+        alike = grouped(((path_of(node), kind), node) for node, kind in kinds.items() if node not in titles)
+        for (path, _), nodes in alike.items():
+            titles |= {node: f"{path}[{k}]" if len(nodes) > 1 else path for k, node in enumerate(nodes)}
         found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
             name: LayerPart(*(titles[uses[0].node], *uses[0][1:4]), images=self.flow.found.get(uses[0].node, {}))
             for name, uses in self.found.items()
             if not problem(uses)
         }
-        paths = grouped((path_of(node), k) for k, (node, _, _) in enumerate(self.recurrent))
-        for title, numbers in paths.items():
-            for layer, k in enumerate(numbers):
-                node, _, tensors = self.recurrent[k]
-                said = LayerPart(
-                    f"{title}[{layer}]" if len(numbers) > 1 else title, images=self.flow.found.get(node, {})
-                )
-                found |= dict.fromkeys(tensors, said)
+        for node, _, tensors in self.recurrent:
+            found |= dict.fromkeys(tensors, LayerPart(titles[node], images=self.flow.found.get(node, {})))
         return found
 
 
@@ -229,9 +227,7 @@ def path_of(node: str) -> str:
     return node.strip("/").rpartition("/")[0] if "/" in node.strip("/") else node.strip("/")
 
 
-def _named(names: Sequence[str]) -> Iterator[str]:
-    """The layers that names of initializers are of, where they end as the tensors of a library's layers do."""
-    for name in names:
-        layer, dot, own = name.rpartition(".") if "." in name else name.rpartition("/")
-        if dot and own.removesuffix(":0") in conventions.OWN_NAMES:
-            yield layer
+def _named(name: str) -> str:
+    """The layer that an initializer is of, if it is called as the tensors of a library's layers are; else empty."""
+    layer, _, own = name.rpartition("." if "." in name else "/")
+    return layer if own.removesuffix(":0") in conventions.OWN_NAMES else ""

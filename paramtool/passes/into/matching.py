@@ -1,9 +1,10 @@
 """Which layer of a source belongs to which layer of a model: by name, by shape where that is unique, by numbers.
 
-Names are compared piece by piece: `encoder.fc` is `encoder/fc`, and `fc` where no other name ends so.  Names that Keras
-makes (`dense_1`) count only if both sides have the same ones, since Keras numbers through a process.  Then layers
-that fit only one layer of the other side belong to it.  Several that fit several are taken in order if both sides
-number them (`lstm`, `lstm_1` and `rnn.0`, `rnn.2`), in the order of their files.  Anything else is ambiguous.
+Names are compared piece by piece: `encoder.fc` is `encoder/fc`, `fc` where no other name ends so, and `encoder` where
+nothing else that begins so fits.  Names that Keras makes (`dense_1`) count only if both sides have the same ones, since
+Keras numbers through a process.  Then layers that fit only one layer of the other side belong to it.  Several that fit
+several are taken in order if both sides number them (`lstm`, `lstm_1` and `rnn.0`, `rnn.2`), in the order of their
+files.  Anything else is ambiguous.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def matched(
     left, right = list(range(len(sources))), list(range(len(models)))
 
     def take(edges: Sequence[tuple[int, int]], how: str) -> None:
-        """Keep the edges that are the only ones at both ends."""
+        """Keep the edges that are the only ones at both ends, of those that are free."""
+        edges = [(s, m) for s, m in edges if s in left and m in right]
         ones, others = [s for s, _ in edges], [m for _, m in edges]
         for s, m in edges:
             if ones.count(s) == 1 and others.count(m) == 1:
@@ -69,10 +71,14 @@ def matched(
     ours = [tokens(name_of(one)) for one in sources]
     theirs = [tokens(name_of(one)) for one in models]
     loose = _loose(ours, theirs)
-    same = [(s, m) for s in left for m in right if _stem(ours[s]) not in loose or _stem(theirs[m]) not in loose]
-    take([(s, m) for s, m in same if ours[s] and ours[s] == theirs[m]], "name")
-    same = [(s, m) for s, m in same if s in left and m in right]
-    take([(s, m) for s, m in same if _ends(ours[s], theirs[m]) and fits(sources[s], models[m])], "name")
+    named = [(s, m) for s in left for m in right if _stem(ours[s]) not in loose or _stem(theirs[m]) not in loose]
+    inside = [(s, m) for s, m in named if theirs[m] and ours[s][: len(theirs[m])] == theirs[m]]
+    take([(s, m) for s, m in inside if fits(sources[s], models[m])], "name")
+    take([(s, m) for s, m in inside if ours[s] == theirs[m]], "name")
+    ends = [
+        (s, m) for s, m in named if ours[s][-len(theirs[m]) :] == theirs[m] or theirs[m][-len(ours[s]) :] == ours[s]
+    ]
+    take([(s, m) for s, m in ends if fits(sources[s], models[m])], "name")
     edges = [(s, m) for s in left for m in right if fits(sources[s], models[m])]
     unsure: list[Unsure[S, M]] = []
     for mine, other in _components(edges):
@@ -106,12 +112,6 @@ def _loose(ours: Sequence[tuple[str, ...]], theirs: Sequence[tuple[str, ...]]) -
         if mine != other:
             found.add(stem)
     return found
-
-
-def _ends(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether the longer of two names ends with the shorter one."""
-    short, long = sorted((one, other), key=len)
-    return bool(short) and long[-len(short) :] == short
 
 
 def _components(edges: Sequence[tuple[int, int]]) -> Iterator[tuple[list[int], list[int]]]:
