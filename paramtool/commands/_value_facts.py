@@ -34,6 +34,8 @@ HEADER = " (header)"
 """Behind the key of an entry, as a label."""
 MAX_WORDS = 40
 """Characters of a fact that are shown."""
+OF_ADAPTERS = "lora_adapter_metadata"
+"""The entry with the ranks and the scales of adapters (diffusers/loaders/lora_base.py)."""
 OF_KERAS = ("config.json", "model_config")
 """Entries with the configuration of a model of Keras, which names its layers."""
 
@@ -79,7 +81,7 @@ def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     """{key of an entry that names tensors or modules: what it says}."""
     if not holds(checkpoint.format).objects:  # the strings of other formats are no entries of a header
         return {}
-    names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))}
+    names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))} | {OF_ADAPTERS}
     return {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
 
 
