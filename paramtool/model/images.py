@@ -31,6 +31,8 @@ class Image(NamedTuple):
     are the channels of an image, and the steps of a sequence of images."""
     joined: int = 1
     """How many of `dims`, the last ones, are joined in its last axis."""
+    is_input: bool = False
+    """Whether the model takes it, and no convolution made it."""
 
     @property
     def order(self) -> str:
@@ -39,7 +41,7 @@ class Image(NamedTuple):
         rest = [place for place in places if place != CHANNEL]
         if rest != sorted(rest) or STEP in rest:
             return MIXED
-        if not places or self.channels == 1 or places[0] == CHANNEL:
+        if self.channels == 1 or CHANNEL not in places[1:]:
             return FIRST if places else ""
         return LAST if places[-1] == CHANNEL else MIXED
 
@@ -73,6 +75,13 @@ class Flow:
         if not image.makers and (not places or CHANNEL in places or image.order == MIXED):
             self.note(layer, axis, image)
 
+    def dense(self, layer: str, image: Image, units: int) -> Image:
+        """What a dense layer makes of a value along its last axis: of an image that is not flattened, an image."""
+        self.takes(layer, image)
+        if image.is_input or image.makers or image.joined > 1 or not image.dims:
+            return Image(makers=(layer,))
+        return image._replace(channels=units) if image.dims[-1][1] == CHANNEL else image
+
     def is_convolved(self, image: Image, channels: int, at: int) -> None:
         """A convolution takes a value, an image if it was reshaped, with the channels at axis 0 or -1 of it."""
         labels = [*range(max(1, len(image.dims) - 1))]
@@ -96,7 +105,7 @@ def moved(image: Image, axes: Sequence[int]) -> Image:
     return image._replace(dims=tuple(image.dims[k - 1] for k in axes if k))
 
 
-SCRAMBLED = ((0, 1), (0, CHANNEL), (0, 0))
+SCRAMBLED = ((0, STEP),) * 3
 """Axes of which nobody knows the order."""
 
 

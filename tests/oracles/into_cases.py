@@ -31,6 +31,8 @@ class Case(NamedTuple):
     suffix: str = ".keras"
     moves: tuple[int, ...] | None = None
     """How the axes of an input are permuted for Keras; None puts channels last in images of three axes."""
+    suffixes: tuple[str, ...] = (".keras", ".h5")
+    """Of full models that Keras loads again: its `.h5` forgets operations, and axes of norms."""
 
 
 def seq(shape: tuple[int, ...], *layers: Any) -> Any:
@@ -111,7 +113,77 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
+def operation(name: str, does: Callable[[Any], Any], function: Callable[[Any], Any] | None = None) -> Case:
+    """An operation of `keras.ops` between an image and a flattened one, and what it is in PyTorch."""
+
+    def model() -> Any:
+        x = keras.Input((5, 5, 3))
+        y = k.Flatten()(does(k.Conv2D(4, 3, name="c")(x)))
+        return keras.Model(x, k.Dense(2, name="fc")(y))
+
+    return Case(
+        name,
+        lambda: net(c=nn.Conv2d(3, 4, 3), f=Fn(function or flat), fc=nn.Linear(36, 2)),
+        model,
+        (3, 5, 5),
+        suffixes=(".keras",),
+    )
+
+
+def normed(channels: int) -> Case:
+    """A norm over a whole image, whose weights have the axes of one."""
+    return Case(
+        f"a norm over an image of {channels} channels",
+        lambda: net(c=nn.Conv2d(3, channels, 3), n=nn.LayerNorm((channels, 3, 3)), p=Fn(gap)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2D(channels, 3, name="c"),
+            k.LayerNormalization(axis=[1, 2, 3], epsilon=1e-5, name="n"),
+            k.GlobalAveragePooling2D(),
+        ),
+        (3, 5, 5),
+        suffixes=(".keras",),
+    )
+
+
+def on_channels(x: Any) -> Any:
+    return x.permute(0, 2, 3, 1)
+
+
 FILLED = (
+    Case(
+        "slopes of channels",
+        lambda: net(c=nn.Conv2d(3, 4, 3), s=Fn(lambda x: x - 2), p=nn.PReLU(4), g=Fn(gap), fc=nn.Linear(4, 2)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.Rescaling(1.0, offset=-2),
+            k.PReLU(shared_axes=[1, 2], name="p"),
+            k.GlobalAveragePooling2D(),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 5),
+    ),
+    Case(
+        "slopes of channels, in a file of weights alone",
+        lambda: net(c=nn.Conv2d(3, 4, 3), p=nn.PReLU(4), g=Fn(gap), fc=nn.Linear(4, 2)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.PReLU(shared_axes=[1, 2], name="p"),
+            k.GlobalAveragePooling2D(),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 5),
+        suffix=".weights.h5",
+    ),
+    Case(
+        "a dense layer on features that no convolution made",
+        lambda: net(a=nn.Linear(3, 4), f=nn.Flatten(), fc=nn.Linear(80, 2)),
+        lambda: seq((5, 4, 3), k.Dense(4, name="a"), k.Flatten(), k.Dense(2, name="fc")),
+        (5, 4, 3),
+        moves=(0, 1, 2, 3),
+    ),
     Case(
         "a layer scale of ones",
         lambda: net(fc=nn.Linear(4, 3), ls1=zeroed(LayerScale(3), "gamma", value={"gamma": 1})),
@@ -451,6 +523,44 @@ FLATTENED = (
         (3, 5, 4),
         {"flatten": "channels-last"},
     ),
+    operation(
+        "an operation of elements", lambda x: keras.ops.relu(x - 1) * 2, lambda x: (torch.relu(x - 1) * 2).flatten(1)
+    ),
+    operation("an image that an operation reshapes", lambda x: keras.ops.reshape(x, (-1, 36))),
+    normed(3),
+    normed(4),
+    Case(
+        "slopes of a flattened image",
+        lambda: net(c=nn.Conv2d(3, 4, 3), s=Fn(lambda x: x - 2), f=nn.Flatten(), p=nn.PReLU(36), fc=nn.Linear(36, 2)),
+        lambda: seq(
+            (5, 5, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.Rescaling(1.0, offset=-2),
+            k.Flatten(),
+            k.PReLU(name="p"),
+            k.Dense(2, name="fc"),
+        ),
+        (3, 5, 5),
+    ),
+    *(
+        Case(
+            f"a dense layer on the channels of an image{name}",
+            lambda: net(
+                c=nn.Conv2d(3, 4, 3),
+                l=Fn(on_channels),
+                a=nn.Linear(4, 5),
+                b=Fn(lambda x: x.permute(0, 3, 1, 2)),
+                f=nn.Flatten(),
+                fc=nn.Linear(30, 2),
+            ),
+            lambda layer=layer: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), layer(), k.Flatten(), k.Dense(2, name="fc")),
+            (3, 5, 4),
+        )
+        for name, layer in (
+            ("", lambda: k.Dense(5, name="a")),
+            (", each", lambda: k.TimeDistributed(k.Dense(5), name="a")),
+        )
+    ),
     rows("columns as steps", (3, 1, 2), 12, k.Permute((2, 1, 3)), k.Reshape((2, 12))),
     Case(
         "branches of a graph",
@@ -490,12 +600,16 @@ PERMUTED = (
     ),
     through("channels first, reshaped", flat, k.Permute((3, 1, 2)), k.Reshape((4, 9)), k.Reshape((36,))),
     rows("columns as steps, channels before rows", (3, 1, 2), 12, k.Permute((2, 3, 1)), k.Reshape((2, 12))),
+    operation("channels to the front by an operation", lambda x: keras.ops.transpose(x, (0, 3, 1, 2))),
     rows("channels as steps", (1, 2, 3), 6, k.Permute((3, 1, 2)), k.Reshape((4, 6))),
 )
 """What is in PyTorch's order in the model, too: filled without `--flatten`."""
 
 
 MIXED = (
+    operation("an operation of axes", lambda x: keras.ops.moveaxis(x, 3, 1)),
+    operation("an operation that turns", lambda x: keras.ops.flip(x, 1), lambda x: x.flip(2).flatten(1)),
+    operation("axes of which the first two change", lambda x: keras.ops.transpose(x, (0, 2, 1, 3))),
     through("height and width swapped", flat, k.Permute((2, 1, 3)), k.Flatten()),
     through("swapped, and channels to the front", flat, k.Permute((3, 2, 1)), k.Flatten()),
     through("a data format that is not the image's", flat, k.Flatten(data_format="channels_first")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,17 @@ def compare(case: Case, folder: Path, **more: Any) -> None:
     assert not paramtool.verify(output, folder / "s.pt", into=path, **said, **more).differences
 
 
+def both_files(cases: Sequence[Case]) -> list[Any]:
+    """Cases in each file that Keras loads again."""
+    return [pytest.param(one, suffix, id=f"{one.name}-{suffix}") for one in cases for suffix in one.suffixes]
+
+
 @pytest.mark.parametrize("case", FILLED, ids=lambda case: case.name)
 def test_keras_computes_what_torch_computes(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("case", FLATTENED, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "suffix"), both_files(FLATTENED))
 def test_flattened_images(case: Case, suffix: str, tmp_path: Path) -> None:
     """The rows move once `--flatten` says the order of the source, and not before."""
     flatten = case.more.get("flatten", "channels-first")
@@ -92,8 +97,7 @@ def test_flattened_images(case: Case, suffix: str, tmp_path: Path) -> None:
     compare(case, tmp_path, flatten=flatten)
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("case", PERMUTED, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "suffix"), both_files(PERMUTED))
 def test_images_whose_axes_are_moved_back(case: Case, suffix: str, tmp_path: Path) -> None:
     """Nothing has to move, whether `--flatten` says so or not."""
     for flatten in ("", "channels-first"):
@@ -113,8 +117,8 @@ def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:
     """Which of the rows are the image's is not known; what the source has in Keras' order stays."""
     case = Case("", into_cases.Beside, into_cases.beside_model, (3, 5, 4))
     _, _, path, _ = saved_case(case, tmp_path)
-    for flatten, words in (("", "an image beside other values"), ("channels-first", "do not show how")):
-        with pytest.raises(LayoutError, match=words):
+    for flatten in ("", "channels-first"):
+        with pytest.raises(LayoutError, match="do not show how"):
             paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten=flatten)
     paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten="channels-last")
 
@@ -402,6 +406,64 @@ def test_torch_into_a_graph_that_flattens_channels_last(dynamo: bool, tmp_path: 
     two = saved_state(model(), tmp_path)
     paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path, strict=True)
     np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), two(x).detach().numpy(), atol=ATOL)
+
+
+def on_channels() -> nn.Module:
+    """A dense layer on the channels of an image."""
+    permute = into_cases.Fn(lambda x: x.permute(0, 3, 1, 2))
+    layers = {"conv": nn.Conv2d(3, 4, 3), "last": into_cases.Fn(into_cases.on_channels), "a": nn.Linear(4, 5)}
+    return net(**layers, first=permute, flat=nn.Flatten(), fc=nn.Linear(45, 2)).eval()
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+def test_a_dense_layer_on_channels_in_onnx(dynamo: bool, tmp_path: Path) -> None:
+    """What it gives is an image, too: from Keras its rows move once `--flatten` says so."""
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 5, 5)
+    path = exported(on_channels(), x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {}))
+    two = saved_state(on_channels(), tmp_path)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "out.onnx", into=path, strict=True)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), two(x).detach().numpy(), atol=ATOL)
+    source = noisy(
+        seq((5, 5, 3), k.Conv2D(4, 3, name="conv"), k.Dense(5, name="a"), k.Flatten(), k.Dense(2, name="fc"))
+    )
+    saved_model(source, tmp_path / "s.keras")
+    with pytest.raises(LayoutError, match="an image of 5 channels is flattened there"):
+        paramtool.convert(tmp_path / "s.keras", tmp_path / "last.onnx", into=path)
+    paramtool.convert(tmp_path / "s.keras", tmp_path / "last.onnx", into=path, flatten="channels-last")
+    expected = source.predict(x.permute(0, 2, 3, 1).numpy(), verbose=0)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "last.onnx", x), expected, atol=ATOL, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
+def test_a_norm_over_an_image_in_onnx(dynamo: bool, tmp_path: Path) -> None:
+    x = torch.rand(2, 3, 5, 5)
+    path = exported(
+        into_cases.normed(3).source().eval(), x, tmp_path / "m.onnx", **({"dynamo": True} if dynamo else {})
+    )
+    source = noisy(into_cases.normed(3).model())
+    saved_model(source, tmp_path / "s.keras")
+    with pytest.raises(LayoutError, match="an image of 3 channels is flattened there"):
+        paramtool.convert(tmp_path / "s.keras", tmp_path / "out.onnx", into=path)
+    paramtool.convert(tmp_path / "s.keras", tmp_path / "out.onnx", into=path, flatten="channels-last")
+    expected = source.predict(x.permute(0, 2, 3, 1).numpy(), verbose=0)
+    np.testing.assert_allclose(by_onnxruntime(tmp_path / "out.onnx", x), expected, atol=ATOL, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [None, [1, 2], [1, 3]], ids=str)
+def test_slopes_from_keras_into_keras(shared: list[int] | None, tmp_path: Path) -> None:
+    """Also those of every place, which no other library has."""
+
+    def model() -> Any:
+        return noisy(seq((4, 4, 3), k.Rescaling(2.0, offset=-1), k.PReLU(shared_axes=shared, name="p"), k.Flatten()))
+
+    source = model()
+    saved_model(source, tmp_path / "s.keras")
+    source.layers[1].set_weights([source.layers[1].get_weights()[0] + 1])
+    saved_model(source, tmp_path / "m.keras")
+    paramtool.convert(tmp_path / "s.keras", tmp_path / "out.keras", into=tmp_path / "m.keras", strict=True)
+    x = np.random.default_rng(0).random((2, 4, 4, 3)).astype("f4")
+    np.testing.assert_allclose(by_keras(tmp_path / "out.keras", None, x), model().predict(x, verbose=0), atol=1e-6)
 
 
 def test_keras_in_memory(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ CLASSES = {
     "BatchNormalization": "batchnorm",
     "LayerNormalization": "layernorm",
     "GroupNormalization": "groupnorm",
+    "PReLU": "prelu",
     **{f"Conv{k}D": "conv" for k in (1, 2, 3)},
     **{f"Conv{k}DTranspose": "conv_transposed" for k in (1, 2, 3)},
     **{f"DepthwiseConv{k}D": "depthwise" for k in (1, 2)},
@@ -76,6 +77,8 @@ def parts(
         layer = by_path.get(path) if is_vars else by_name.get(path.rpartition("/")[2])
         shapes = [view.shape for name in names.values() if isinstance(view := entries[name].value, View)]
         kind = _kind(path, layer, is_vars=is_vars, is_said=bool(config.source), own=list(names), shapes=shapes)
+        if kind == "prelu" and any(prod(shape) != shape[-1] for shape in shapes):
+            kind = ""
         own = _own(kind, list(names), layer) if is_vars else {key: key for key in names}
         rows = conventions.of_kind(kind, "keras") + conventions.of_kind(kind, "tf_keras")
         title = _title(path, is_vars, titles, by_path)
@@ -177,6 +180,13 @@ RECURRENT = ("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU", "RNN", "Bidire
 NORMS = ("BatchNormalization", "LayerNormalization", "GroupNormalization")
 NO_IMAGE = ("Embedding", "EinsumDense", "MultiHeadAttention", "GroupQueryAttention", "Attention", "AdditiveAttention")
 """Layers whose outputs have their features last in every library."""
+ELEMENTWISE = re.compile(
+    "(Leaky|Hard|Log)?(Relu6?|[SCG]?elu|Silu|Swish|Mish|Sigmoid|Tanh|Softmax|Softplus|Softsign)|Add|Sub(tract)?|"
+    "Mul(tiply)?|(True)?Div(ide)?|Maximum|Minimum|Pow(er)?|Square|R?sqrt|Exp|Log(1p)?|Abs(olute)?|Neg(ative|g)?|Clip|"
+    "Cast|Concatenate|Pad|(Max|Average)Pool|Resize",
+    re.IGNORECASE,
+)
+"""Operations of `keras.ops`, and of TensorFlow in Keras 2, that keep the order of axes."""
 Ref = tuple[str, int]
 """(the name of a layer, which of its calls)"""
 
@@ -235,13 +245,14 @@ class _Walk:
         order = FIRST if isinstance(config, dict) and config.get("data_format") == "channels_first" else LAST
         x = first(given)
         if not given and len(shape) > 3:
-            x = image(shape[-1] or 0, LAST, len(shape) - 1)
+            x = image(shape[-1] or 0, LAST, len(shape) - 1)._replace(is_input=True)
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
             return first(self.model(item, f"{path}/", given or [x]))
         if name == "TimeDistributed":
             inner = x._replace(dims=x.dims[1:], is_sure=x.is_sure and not x.makers)
             y = self.layer(config["layer"], f"{path}/layer", [inner], [*shape[:1], *shape[2:]])
-            return y._replace(dims=((0, STEP), *y.dims)) if y.dims else y
+            step = x.dims[0] if class_of(config["layer"]) == "Dense" and y.dims else (0, STEP)
+            return y._replace(dims=(step, *y.dims)) if y.dims else y
         if kind := CONVOLUTION.fullmatch(name):
             self.convolved(x, order)
             channels = config.get("filters") or x.channels * int(config.get("depth_multiplier", 1))
@@ -254,10 +265,11 @@ class _Walk:
             self.flow.takes(path, x)
             return NOTHING
         if name == "Dense":
-            self.flow.takes(path, x)
-            return Image(makers=(path,))
-        if name in NORMS:
-            self.flow.takes(path, x, "out")
+            return self.flow.dense(path, x, int(config.get("units", 0)))
+        if name in (*NORMS, "PReLU"):
+            axes = config.get("axis")
+            many = len(axes) if isinstance(axes, list) else 1  # the last ones
+            self.flow.takes(path, x._replace(joined=max(x.joined, many)), "out")
             return x._replace(makers=(*x.makers, path)) if x.makers and not x.dims else x
         if name.startswith("Global") or name in NO_IMAGE:
             return NOTHING
@@ -267,18 +279,21 @@ class _Walk:
             return beside(given) if is_channels or x.joined > 1 else x
         if name == "Permute":
             return moved(x, [0, *config["dims"]])
+        if name == "Transpose" and config.get("axes"):
+            return moved(x, config["axes"])
+        target = config.get("target_shape") or config.get("newshape", ())[1:]
         if name in ("Flatten", "Reshape") and x.makers:
-            dims = tuple((size, k) for k, size in enumerate(config.get("target_shape", ())))
+            dims = tuple((size, k) for k, size in enumerate(target))
             is_sure = x.is_sure and [*x.dims] == sorted(x.dims, key=lambda one: one[1])
             return Image(makers=x.makers, dims=dims, is_sure=is_sure)
-        if name == "Flatten":
-            if order == FIRST and len(x.dims) > x.joined:
-                x = moved(x, [0, *range(2, len(x.dims) - x.joined + 2), 1])
-            return x._replace(joined=max(1, len(x.dims)))
-        if name == "Reshape" and x.channels:
-            return _reshaped(x, config["target_shape"], shape[1:])
-        if name == "Lambda" or ">" in name or "." in name:
-            return x._replace(is_sure=False)
+        if name == "Flatten" and order == FIRST and len(x.dims) > x.joined:
+            x = moved(x, [0, *range(2, len(x.dims) - x.joined + 2), 1])
+        if name in ("Flatten", "Reshape") and x.channels:
+            return _reshaped(x, target, shape[1:])
+        called = str(config.get("function") if name.endswith("OpLambda") else name).rpartition(".")[2]
+        is_operation = called != name or ".ops." in str(item.get("module"))
+        if name == "Lambda" or ">" in name or (is_operation and not ELEMENTWISE.fullmatch(called)):
+            return x._replace(dims=SCRAMBLED, joined=1, is_sure=False)
         return x
 
     def convolved(self, x: Image, order: str) -> None:
@@ -291,13 +306,13 @@ class _Walk:
 def _reshaped(x: Image, target: Sequence[int], shape: Sequence[int | None]) -> Image:
     """An image in another shape, both without the batch; elements keep their order."""
     rank, order = len(target), x._replace(joined=1).order
-    if rank == 1:
-        return x._replace(joined=len(x.dims))
-    if order == FIRST and target[0] == x.channels:
-        return image(x.channels, FIRST, rank)._replace(is_sure=x.is_sure)
-    if order == LAST and (target[-1] < 0 or target[-1] % x.channels == 0):
-        is_flat = target[-1] != x.channels
-        return image(x.channels, LAST, rank + is_flat)._replace(is_sure=x.is_sure, joined=1 + is_flat)
+    if rank < 2:
+        return x._replace(joined=max(1, len(x.dims)))
+    is_flat = order == LAST and target[-1] != x.channels
+    if (order == FIRST and target[0] == x.channels) or (
+        order == LAST and (target[-1] < 0 or target[-1] % x.channels == 0)
+    ):
+        return x._replace(dims=image(0, order, rank + is_flat).dims, joined=1 + is_flat)
     old = [one or 0 for one in shape or [size for size, _ in x.dims]]
     old = [*old[: rank - 1], prod(old[rank - 1 :])]
     if x.joined > 1 or len(x.dims) < rank or any(a != b and a > 0 and b for a, b in zip(target, old, strict=True)):

@@ -125,8 +125,7 @@ class Uses:
             self.flow.takes(label, x._replace(joined=len(x.dims) - 1) if is_rows else x)
             x = NOTHING
         elif operator.endswith(("MatMul", "Gemm")) and weight:
-            self.flow.takes(label, x)
-            x = Image(makers=(label,))
+            x = self.flow.dense(label, x, weight[-1])
             if operator == "Gemm" or (operator == "MatMul" and len(weight) == 2):
                 kind, order = "dense", "out in" if numbers.get("transB") else "in out"
                 takes = NO_PART, ("weight", order), conventions.BIAS
@@ -135,7 +134,7 @@ class Uses:
                 if operator == "MatMul":
                     self.products |= dict.fromkeys(outputs, label)
         elif operator in NORMS:
-            self.flow.takes(label, x, "out")
+            self.flow.takes(label, x._replace(joined=max(x.joined, len(weight))), "out")
             x = x._replace(makers=(*x.makers, label)) if x.makers and x.joined == 1 and not x.dims else x
             kind, parts = NORMS[operator]
             takes = [(part, conventions.PER_CHANNEL[kind]) for part in parts]

@@ -176,7 +176,7 @@ class GraphWalk:
         self.sizes |= {prefix + name: shape for name, shape in given_sizes(self.reader, graph).items()}
         for name in (prefix + name for name in given):
             if name not in self.found and len(shape := self.sizes.get(name, ())) > 3 and shape[1]:
-                self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)
+                self.uses.images[name] = image(shape[1], FIRST, len(shape) - 1)._replace(is_input=True)
         self.nodes(graph.get("node", ()), prefix, scope, depth)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:

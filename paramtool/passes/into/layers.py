@@ -56,13 +56,14 @@ class Turn(NamedTuple):
     """`channels-first` or `channels-last`."""
     model: str
 
-    def axes(self, text: str, axis: str, order: str) -> str:
-        """Axes in which one is taken apart.
+    def axes(self, text: str, axis: str, order: str, rank: int) -> str:
+        """Axes in which one is taken apart, or in which those of an image are named, of a tensor with so many.
 
-        >>> Turn(4, "channels-first", "channels-last").axes("out in", "in", "channels-first")
+        >>> Turn(4, "channels-first", "channels-last").axes("out in", "in", "channels-first", 2)
         'out (channel place)'
         """
-        two = "(channel place)" if order == FIRST else "(place channel)"
+        two = "channel place" if order == FIRST else "place channel"
+        two = two.replace("place", "*place") if text == "*n" and rank > 1 else f"({two})"
         return " ".join(two if word == axis else word for word in text.split())
 
 
@@ -234,7 +235,8 @@ def filling(
         mine, theirs = "in out", "out in"
     known = {}
     for axis, turn in (turns or {}).items():
-        mine, theirs = turn.axes(mine, axis, turn.model), turn.axes(theirs, axis, turn.source)
+        mine = turn.axes(mine, axis, turn.model, len(piece.view.shape))
+        theirs = turn.axes(theirs, axis, turn.source, len(source.view.shape))
         known["channel"] = turn.channels
     if mine and theirs:
         windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine, known=known)

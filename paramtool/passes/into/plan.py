@@ -6,6 +6,7 @@ Everything is checked before a byte moves, and everything that is wrong is in on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from shlex import quote
 
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
@@ -293,10 +294,11 @@ class _Planning:
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
-        words = mine.split() if kind in ("dense", *NORMS) else ()
+        words = mine.split() if kind in ("dense", "prelu", *NORMS) else ()
+        sizes = other.view.shape if len(words) > 1 else (prod(other.view.shape),)
         turns = {
             word: turn
-            for word, size in zip(words, other.view.shape, strict=False)
+            for word, size in zip(reversed(words), reversed(sizes), strict=False)
             if (turn := self._turn(one.said, other.said, "in" if word == "in" else "out", size, (one.name, other.name)))
         }
         filled = layer_pass.filling(one, other, kind, force, turns)
@@ -329,9 +331,9 @@ class _Planning:
         """How an axis of a layer is reordered, along which an image is flattened; None if it stays, or is wrong."""
         here, there = ((said.images or {}).get(axis) if said else None for said in (mine, theirs))
         image = there or here
-        if image is None or image.channels == size:
+        if image is None or size in (1, image.channels):
             return None
-        if image.order != MIXED and (image.channels == 1 or size % image.channels):
+        if (image.order != MIXED or not image.is_sure) and (image.channels == 1 or size % image.channels):
             return None
         order = there.order if there else self.usual[1]
         ours = here.order if here else self.flatten or self.usual[0]
@@ -340,15 +342,11 @@ class _Planning:
             self.wrong.append(f"{both}: the source says that its images are {ours}, and --flatten {self.flatten}")
         elif ours == order or not (here or self.flatten or self.usual[0] != self.usual[1]):
             return None
-        elif not self.flatten and order != MIXED:
-            what = f"an image of {image.channels} channels" if image.channels > 0 else "an image beside other values"
-            self._refuse_image(both, f"{what} is flattened there, {order} in the model")
-        elif not image.is_sure or image.channels < 0 or MIXED in (order, ours):
-            how = (
-                "in neither order of --flatten"
-                if MIXED in (order, ours)
-                else "and the layers before it do not show how"
-            )
+        elif image.is_sure and order != MIXED and not self.flatten:
+            what = f"an image of {image.channels} channels is flattened there, {order} in the model"
+            self._refuse_image(both, what)
+        elif not image.is_sure or MIXED in (order, ours):
+            how = "in neither order of --flatten" if image.is_sure else "and the layers before it do not show how"
             self.wrong.append(f"{both}: an image is flattened there, {how}")
             self.decides.append("put its values in order yourself, and --map it ':as-is'")
         else:
