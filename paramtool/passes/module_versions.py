@@ -6,12 +6,14 @@ Programs that make a plain dict of it, or rename its keys, lose the versions or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from paramtool.errors import some
 from paramtool.model.objects import Mapping, Node, map_children, walk
 
 ATTRIBUTE = "_metadata"
+MANY = 5
 DICTS = ("dict", "collections.OrderedDict")
 
 
@@ -31,6 +33,14 @@ def lost_versions(tree: Node) -> Iterator[str]:
     """What an output without objects does not say of modules, for people."""
     if any(_versions(tree)):
         yield f"the versions of modules ({ATTRIBUTE!r}), by which load_state_dict knows older tensors"
+
+
+def renamed_versions(tree: Node, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
+    """What an output says only of modules that its tensors are no more in, for people."""
+    before, after = (" ".join(f".{name}" for name in names) for names in (old, new))
+    keys = (f"{key!s}" for found in _versions(tree) if isinstance(found, Mapping) for key, _ in found.items)
+    if gone := [key for key in keys if key and f".{key}." in before and f".{key}." not in after]:
+        yield f"the versions of modules that were renamed: {ATTRIBUTE!r} has {some(gone, MANY)}"
 
 
 def without_versions(node: Node) -> Node:

@@ -73,3 +73,12 @@ def test_a_whole_training_loses_them_by_name(tmp_path: Path) -> None:
     """Its sections become one list of names, of which none is a module's."""
     torch.save({"model": Transposed().state_dict()}, source := tmp_path / "m.pt")
     assert any("'_metadata'" in one for one in paramtool.export(source, tmp_path / "o.pt", all_names=True).left_out)
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.npz"])
+def test_versions_of_renamed_modules_are_named(name: str, tmp_path: Path) -> None:
+    """They keep the names of the source, under which load_state_dict finds none."""
+    torch.save(nn.ModuleDict({"enc": nn.LSTM(2, 3), "bn": nn.BatchNorm1d(3)}).state_dict(), tmp_path / "a.pt")
+    report = paramtool.convert(tmp_path / "a.pt", tmp_path / name, target="torch", rename={"enc": "encoder"})
+    said = " ".join(report.left_out)
+    assert "_metadata" in said and ("'enc'" in said) == (name != "m.npz"), report

@@ -19,7 +19,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
-from paramtool.passes.module_versions import lost_versions
+from paramtool.passes.module_versions import lost_versions, renamed_versions
 from paramtool.passes.objects_differ import marks
 from paramtool.passes.separate import parted, separate
 
@@ -126,6 +126,7 @@ class Writer:
             named = "; ".join(shared[:MANY])
             more = f" and {plural(len(shared) - MANY, 'more set')}" if len(shared) > MANY else ""
             lost.insert(0, f"which names share memory (their tensors are stored more than once): {named}{more}")
+        unsaid += renamed_versions(plan.objects, checkpoint.entries, plan.names) if self.holds.objects else ()
         if not self.holds.objects:
             if texts := [key for key in plan.metadata if key != "format"]:
                 lost.append(f"metadata {some(texts, MANY)}")
