@@ -305,7 +305,12 @@ def renewed(
     their types in the file, if these are known.  ModelError where a tensor cannot be replaced.
     """
     old = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
-    if strange := [name for name in old if name in found and not is_plain(old[name])]:
+
+    def is_filled(one: torch.Tensor) -> bool:
+        """Whether a sparse tensor can stay, and takes the values of another."""
+        return one.layout is not torch.strided and not one.is_meta and dtype is None and device is None
+
+    if strange := [n for n, one in old.items() if n in found and not is_plain(one) and not is_filled(one)]:
         raise ModelError(
             f"{strange[0]!r} is a {type(old[strange[0]]).__name__}, which only its library can make anew",
             hint="load without assign into a model that has memory",

@@ -224,3 +224,14 @@ def test_new_tensors_that_nobody_fills_keep_their_values(dtype: torch.dtype | No
         model = Dropped()
     loaded = paramtool.torch.load_model(model, tmp_path / "dropped.pt", dtype=dtype)
     assert model.dropped.is_meta and not model.kept.is_meta and loaded.on_meta == ("dropped",)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_sparse_buffer(assign: bool, tmp_path: Path) -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.register_buffer("mask", torch.eye(3).to_sparse())
+    other.register_buffer("mask", torch.ones(3, 3).to_sparse())
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    paramtool.torch.load_model(other, tmp_path / "m.pt", assign=assign)
+    assert torch.equal(other.mask.to_dense(), torch.eye(3)) and torch.equal(other.weight, model.weight)
