@@ -351,9 +351,10 @@ def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -
     """Decompress all streams that follow each other, up to the limit; empty if it is damaged from the start."""
     made = bytearray()
     most = min(MAX_EXPANDED_NBYTES, work.left)
+    last = at + most  # zeros can be streams that hold nothing, without an end
     machine, size = make(), 4096
     try:
-        while len(made) < most:
+        while len(made) < most and at < last:
             step = getattr(machine, "unconsumed_tail", b"")
             if not step and getattr(machine, "needs_input", True):
                 step = data[at : at + size]
@@ -364,7 +365,7 @@ def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -
             size = min(2 * size, STEP)
             if machine.eof:
                 at -= len(machine.unused_data)
-                while (rest := data[at : at + 4096]).startswith(b"\0"):  # gzip pads with zeros
+                while (rest := data[at : at + 4096]).startswith(b"\0") and at < last:  # gzip pads with zeros
                     at += len(rest) - len(rest.lstrip(b"\0"))
                 if not rest or work.left <= 0:
                     break
