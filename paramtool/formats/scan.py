@@ -160,7 +160,8 @@ def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -
         return NOTHING
     stop = sniff.numpy_stop(head) if head.startswith(sniff.NUMPY_MAGIC) else 0
     found = _pickles(data, stop, depth, work)
-    more = [*_walked_tar(data, depth, work), *_scanned(_expanded(data, head, work), depth - 1, work).unknown]
+    walked = _walked_tar(data, depth, work) if _begins_tar(head) else ()
+    more = [*walked, *_scanned(_expanded(data, head, work), depth - 1, work).unknown]
     if zips and (sniff.is_zip(head) or ends_zip(data)):
         more += _walked_zip(data, depth, work)
     return Scanned(policy.merged((*found.unknown, *more)), found.is_pickle and not stop)
@@ -279,6 +280,20 @@ def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
             part = _part(data, start, stop if start < stop <= len(data) else len(data), work)
             yield from _scanned(part, depth - 1, work, zips=False).unknown
     work.ended = False
+
+
+def _begins_tar(head: bytes) -> bool:
+    """Whether Python's tarfile, which takes a while to import, finds a header by its checksum, octal or base 256."""
+    field = head[148:156]
+    try:
+        if field[:1] in (b"\x80", b"\xff"):
+            said = int.from_bytes(field[1:], "big") - (256**7 if field[0] == 255 else 0)
+        else:
+            said = int(field.split(b"\0")[0].decode("ascii").strip() or "0", 8)
+    except ValueError:
+        return False
+    rest = head[:148] + b" " * 8 + head[156:]
+    return said in (sum(rest), sum(rest) - 256 * sum(one > 127 for one in rest))
 
 
 def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
