@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.covering import COVERING  # before the first import of paramtool
 
 # isort: split
-from paramtool import layouts
+from paramtool.layouts.layout import registered
 from tests import recording, sampling
 from tests.examples import examples
 
@@ -123,7 +123,7 @@ def one_process() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def own_layouts() -> Iterator[None]:
     """Layouts that a test registers, or reads from a file, are gone after it."""
-    before = dict(layouts.registered)
+    before = dict(registered)
     yield
-    layouts.registered.clear()
-    layouts.registered.update(before)
+    registered.clear()
+    registered.update(before)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paramtool.commands.verify import Verified
     from paramtool.model.match import Content
     from paramtool.passes.compat.check import Apart
-    from paramtool.passes.parts.groups import SeenGroup, SeenParts
+    from paramtool.passes.parts.seen_groups import SeenGroup, SeenParts
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 MAX_OBJECTS = 10_000

@@ -11,7 +11,7 @@ from paramtool.cli._table import elidable
 from paramtool.cli._text import plural
 
 if TYPE_CHECKING:
-    from paramtool.passes.parts.groups import SeenParts
+    from paramtool.passes.parts.seen_groups import SeenParts
 
 MANY = 8
 """How many towers a report lists."""

@@ -16,7 +16,7 @@ from paramtool.passes.parts.fused_names import joined
 if TYPE_CHECKING:
     from paramtool.passes.parts.find import FusedGroup
     from paramtool.passes.parts.fuse import Joint, KnownParts
-    from paramtool.passes.parts.groups import SeenGroup
+    from paramtool.passes.parts.seen_groups import SeenGroup
 
 
 class SeenApart(NamedTuple):

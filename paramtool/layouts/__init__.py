@@ -7,29 +7,12 @@ Each library has one file with a table; `find` looks a layout up by its name.  C
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from importlib import import_module
 
 from paramtool.errors import UsageError, nearest
-from paramtool.layouts.layout import Layout
+from paramtool.layouts.layout import FILES, Layout, built_in, registered
 
-FILES = (
-    "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
-    "chainer", "coreml", "tensorrt", "cntk", "lasagne", "allennlp",
-)  # fmt: skip
-"""Modules of `tables`, each with a tuple LAYOUTS."""
-registered: dict[str, Layout] = {}
-"""{name: layout} of the layouts that this process registered, see `own.register_layout`."""
-
-
-@lru_cache(maxsize=1)
-def built_in() -> dict[str, Layout]:
-    """{name: layout} of the layouts that come with paramtool."""
-    found: dict[str, Layout] = {}
-    for file in FILES:
-        for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS:
-            found[layout.name] = layout
-    return found
+__all__ = ["all_layouts", "built_in", "family", "find", "parse", "registered"]
 
 
 def all_layouts() -> Iterator[Layout]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
+from functools import lru_cache
+from importlib import import_module
 from itertools import accumulate
 from math import isfinite, prod
 from typing import NamedTuple
@@ -427,3 +429,22 @@ def _position(element: int, shape: tuple[int, ...]) -> list[int]:
         element, k = divmod(element, size)
         found.append(k)
     return found[::-1]
+
+
+FILES = (
+    "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
+    "chainer", "coreml", "tensorrt", "cntk", "lasagne", "allennlp",
+)  # fmt: skip
+"""Modules of `tables`, each with a tuple LAYOUTS."""
+registered: dict[str, Layout] = {}
+"""{name: layout} of the layouts that this process registered, see `own.register_layout`."""
+
+
+@lru_cache(maxsize=1)
+def built_in() -> dict[str, Layout]:
+    """{name: layout} of the layouts that come with paramtool."""
+    found: dict[str, Layout] = {}
+    for file in FILES:
+        for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS:
+            found[layout.name] = layout
+    return found

@@ -20,9 +20,8 @@ from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, message_of
-from paramtool.layouts.layout import Form, Layout, Option, TensorRule
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule, built_in, registered
 from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
 from paramtool.toml_text import parsed
@@ -48,15 +47,15 @@ def register_layout(declared: Declared) -> Declared:
         raise UsageError(f"register_layout: {made!r} is not a Layout; expected one, or a function that returns one")
     check_layout(made)
     _refuse_clash(made)
-    layouts.registered[made.name] = made
+    registered[made.name] = made
     return declared
 
 
 def _refuse_clash(layout: Layout) -> None:
     """UsageError if another layout has that name; the same layout may be registered twice, as by a notebook's cell."""
-    if layout.name in layouts.built_in():
+    if layout.name in built_in():
         raise UsageError(f"layout {layout.name!r} comes with paramtool; choose another name")
-    if layouts.registered.get(layout.name, layout) != layout:
+    if registered.get(layout.name, layout) != layout:
         raise UsageError(f"another layout {layout.name!r} is registered; choose another name")
 
 

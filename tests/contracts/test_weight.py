@@ -76,17 +76,18 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found[module] = {one for one in _imported(tree) if one in modules} - {module}
+        found[module] = {own if own in modules else of for of, own in _imported(tree) if of in modules} - {module}
     return found
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
+def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, what it is if the name that is taken from it is a module, too)"""
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         return
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
+        yield from ((alias.name, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module:
-        yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        yield from ((node.module, f"{node.module}.{alias.name}") for alias in node.names)
     for child in ast.iter_child_nodes(node):
         yield from _imported(child)
 

@@ -36,7 +36,7 @@ def with_rows(*rows: TensorRule, gates: str = "ifgo", **said: Any) -> Layout:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is registered, and packages are looked up anew."""
-    monkeypatch.setattr(layouts, "registered", {})
+    layouts.registered.clear()
     own.installed.cache_clear()
     yield
     own.installed.cache_clear()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import paramtool
-from paramtool import layouts
+from paramtool.layouts.layout import registered
 from tests.library import sample, surface
 
 SAMPLE = Path(sample.__file__)
@@ -46,7 +46,7 @@ def test_the_sample_runs(tmp_path: Path) -> None:
     try:
         sample.main(tmp_path)
     finally:
-        layouts.registered.pop("sample", None)
+        registered.pop("sample", None)
 
 
 @pytest.mark.slow
