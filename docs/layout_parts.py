@@ -183,7 +183,7 @@ def _dialects() -> Iterator[str]:
         yield from ("", f"### {one.name}", "", f"{one.title[:1].upper()}{one.title[1:]}.  Version: {one.version}.")
         if one.models:
             yield from _wrapped("Models: " + ", ".join(f"`{model}`" for model in one.models) + ".")
-        for why, names in _by_reason(one.refused or {}).items():
+        for why, names in _by_reason(one.refused).items():
             yield from _wrapped(f"Refused, as {why}: " + ", ".join(f"`{name}`" for name in names) + ".")
         yield from (f"- {text}" for text in one.caveats)
 

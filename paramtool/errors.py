@@ -146,11 +146,14 @@ class ParamtoolError(Exception):
     """The base of every error that is the input's or the user's, never a bug of ours."""
 
     exit_code = 2
+    hint: str
+    """What to do next; shown on a line of its own."""
+    _schema = "error/1"
+    _members = "exit_code message hint"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(bounded(_with_printable_place(message)))
         self.hint = bounded(hint)
-        """What to do next; shown on a line of its own."""
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
         self.below: Any = None

@@ -61,7 +61,7 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, *
             _render.rows(_evidence(table))
         raise
     if as_json:
-        _render.json_text(found)
+        _render.json_document(found)
     else:
         _render.rows(_rows(found, output, library))
     return 1 if found["findings_count"] or _empty(found) else 0

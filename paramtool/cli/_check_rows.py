@@ -11,8 +11,9 @@ from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT
 from paramtool.commands.check.report import Checked
 from paramtool.errors import MAX_LISTED, ParamtoolError, plural, some
-from paramtool.model.finding import ERROR, Finding
+from paramtool.model.finding import Finding
 from paramtool.model.rule_ids import BY_ID
+from paramtool.model.severity import ERROR
 
 MANY_NAMES = 4
 """The most tensors that a row names."""

@@ -11,19 +11,10 @@ from paramtool.errors import leading, plural
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH
 from paramtool.model.diff import (
-    ADDED,
-    CAST,
-    CHANGED,
-    DEQUANTISED,
     KINDS,
     LABELS,
-    LAYOUT,
-    REMOVED,
     RENAMED,
-    ROUNDED,
     SAME,
-    SAME_BYTES,
-    UNDECIDED,
     Distance,
     TensorDiff,
     counts,
@@ -44,7 +35,7 @@ def rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Iter
 
     What gives exit code 1 is among them in any case: ties and objects, with `strict` also metadata.
     """
-    yield "verdict", verdict(found)
+    yield "verdict", found.verdict
     for kind, count in counts(found.tensors).items():
         if stat or kind == SAME:
             yield LABELS[kind], plural(count, "tensor")
@@ -55,36 +46,6 @@ def rows(found: Diffed, *, stat: bool, rows: bool, strict: bool = False) -> Iter
     if strict or not stat:
         yield from (("metadata", text.removeprefix("metadata ")) for text in found.metadata)
     yield "note", whole(f"read {size(found.nbytes_read)} in {found.seconds:.1f} s")
-
-
-def verdict(found: Diffed) -> str:
-    """What two checkpoints are to each other, in a few words."""
-    kinds = set(counts(found.tensors))
-    if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
-        return "different weights"
-    if UNDECIDED in kinds:  # what only A has may be what is undecided
-        of_bytes = all(one.how.startswith(SAME_BYTES) for one in found.tensors if one.kind in (UNDECIDED, REMOVED))
-        return "same bytes, undecided values" if of_bytes else "undecided"
-    more = [text for text, holds in _said(found) if holds]
-    is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in found.tensors)
-    others = [", tied otherwise"] if found.ties or is_untied else []
-    others += [", other objects"] if found.objects else []
-    return "".join([" ".join(["same weights", ", ".join(more)]).rstrip(), *others])
-
-
-def _said(found: Diffed) -> Iterator[tuple[str, bool]]:
-    """What is not alike about the same weights, and whether it is so; a cast can have another name or a map, too."""
-    kinds = {one.kind for one in found.tensors}
-    casts = [one for one in found.tensors if one.kind in (CAST, ROUNDED)]
-    renamed = any(one.kind == RENAMED and one.a and one.b for one in found.tensors)
-    yield "under other names", renamed or any(one.a != one.b and not one.how for one in casts)
-    yield "in another layout", LAYOUT in kinds or any(one.how for one in casts)
-    exact, rounded = (sum(one.kind == kind for one in casts) for kind in (CAST, ROUNDED))
-    both = f"in another type ({plural(exact, 'tensor')} without loss, {rounded} rounded)"
-    yield both, bool(exact and rounded)
-    yield "dequantised", DEQUANTISED in kinds
-    yield "in another type, without loss", bool(exact and not rounded)
-    yield "rounded to another type", bool(rounded and not exact)
 
 
 def _tensors(found: Iterable[TensorDiff], rows: bool) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +26,6 @@ FORMAT = click.option("--format", type=click.Choice(["safetensors", "dcp"]),
 def report(
     found: Each[R],
     as_json: bool,
-    document: Callable[[R], dict[str, Any]],
     rows: Callable[[R], Iterable[_render.Row]],
     *,
     flag: Callable[[R], str],
@@ -34,17 +33,7 @@ def report(
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
     _render.warn(*(text for one in found.members for text in one.warnings), *found.warnings)
     if as_json:
-        _render.json_text(
-            {
-                "schema": "paramtool.each/1",
-                "input": found.input,
-                "output": found.output,
-                "written": found.written,
-                "members": [document(one) for one in found.members],
-                "companions": list(found.sidecars),
-                "left_out": list(found.left_out),
-            }
-        )
+        _render.json_document(found)
     else:
         _render.rows(_rows(found, rows, flag))
 

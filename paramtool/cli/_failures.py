@@ -7,7 +7,6 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import Any
 
 import click
 
@@ -48,14 +47,8 @@ class Failure:
     text: str = ""
     """What a terminal shows instead of message and hint: click's own words for a wrong command line."""
 
-    def document(self) -> dict[str, Any]:
-        """`paramtool.error/1` of docs/json.md."""
-        return {
-            "schema": "paramtool.error/1",
-            "exit_code": self.code,
-            "message": self.message,
-            "hint": self.hint,
-        }
+    _schema = "error/1"
+    _members = "exit_code=code message hint"
 
     def complain(self) -> None:
         """Say it on standard error."""

@@ -22,9 +22,7 @@ def run(inputs: Sequence[str], output: str, options: DedupOptions, share_renamed
     found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.family(found))
+        _render.json_document(found)
     else:
         _render.rows(_rows(found))
 

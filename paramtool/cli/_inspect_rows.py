@@ -28,21 +28,16 @@ MANY_BLOCKS = 4
 """How many fused blocks a report lists: each has many parts."""
 
 
-def rows(
-    found: Inspection, notes: list[str], tensors: bool, *, tree: bool = False, depth: int | None = None
-) -> Iterator[_render.Row]:
-    """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
+def rows(found: Inspection, tensors: bool, *, tree: bool = False, depth: int | None = None) -> Iterator[_render.Row]:
+    """All rows of a checkpoint."""
     parameters = found.parameters
-    from paramtool.cli._json import dtypes, sections
-
     checkpoint = found.checkpoint
-    nbytes = sum(file.nbytes for file in checkpoint.files)
     facts = [
         checkpoint.format,
-        size(nbytes),
+        size(checkpoint.nbytes),
         f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
         f"{count(parameters)} parameter{'' if parameters == 1 else 's'}",
-        ", ".join(dtypes(checkpoint)),
+        ", ".join(checkpoint.dtypes()),
     ]
     yield ("file", whole(found.path), " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
@@ -56,8 +51,8 @@ def rows(
         )
     if found.section is not None:
         yield ("only", found.section, "this section alone, its prefix stripped from every name")
-    for section in sections(checkpoint):
-        yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
+    for section in checkpoint.counted_sections():
+        yield ("section", section.name, f"{plural(section.tensors, 'tensor')}, {section.role}")
     # How the parameters of quantised weights are counted.
     weights = found.quantised
     known = sum(bool(one) for one in weights.values())
@@ -100,13 +95,13 @@ def rows(
     yield from _optimizers(found)
     if not parameters:
         # What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's.
-        from paramtool.cli._objects import outline
+        from paramtool.model.outline import outline
 
         lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
         yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
         if len(lines) > MANY_OBJECTS:
             yield ("object", "and more", ALL_LISTED)
-    yield from (("note", note) for note in (*found.checkpoint.said(), *notes))
+    yield from (("note", note) for note in (*found.checkpoint.said(), *found.assumed))
     if tree:
         yield from _tree(found, depth)
     if tensors:
@@ -459,4 +454,4 @@ def _stored(found: Inspection, kept: list[str]) -> int:
     needed: Iterable[str] = owners
     if len(kept) < len(found.checkpoint.entries):
         needed = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
-    return max(0, sum(owners[owner].nbytes for owner in needed) - found.duplicate_nbytes)
+    return max(0, sum(owners[owner].nbytes for owner in needed) - (found.duplicate_nbytes or 0))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from paramtool.errors import OutputError
+from paramtool.model.document import document as document
 
 CHUNK_CHARACTERS = 1 << 16
 MAX_KEPT_NBYTES = 8 << 20
@@ -71,16 +71,6 @@ def _key(key: object) -> str:
     return _encoded(key) if isinstance(key, str) else f'"{_encoded(key)}"'
 
 
-def members(value: object, *names: str) -> dict[str, Any]:
-    """The members of a document that are called as the attributes of a report are."""
-    return {name: getattr(value, name) for name in names}
-
-
-def given(value: object, *names: str) -> dict[str, Any]:
-    """Those of the members that hold something."""
-    return {name: one for name, one in members(value, *names).items() if one}
-
-
 def chunks(found: Iterable[str]) -> Iterator[str]:
     """The same text in fewer and longer pieces."""
     waiting: list[str] = []
@@ -116,7 +106,7 @@ class Kept:
         inner = self._line + _STEP
         try:
             self._file.write(self._before + inner)
-            self._file.writelines(chunks(pieces(item, inner)))
+            self._file.writelines(chunks(pieces(document(item), inner)))
             self._before = ","
         except OSError as error:
             raise OutputError(

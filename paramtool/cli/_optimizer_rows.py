@@ -1,20 +1,17 @@
-"""Optimizers as rows of `inspect --optimizer`, and as JSON."""
+"""Optimizers as rows of `inspect --optimizer`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._json_text import members
-from paramtool.cli._objects import outline
 from paramtool.cli._table import elidable
 from paramtool.cli._text import named, plural
 from paramtool.errors import leading
-from paramtool.model.objects import Leaf, Mapping, Node
-from paramtool.model.objects import Sequence as Listed
 from paramtool.model.optimizer import Binding, Group
+from paramtool.model.outline import outline
 
 if TYPE_CHECKING:
     from paramtool.commands.optimizers import BoundFile
@@ -66,43 +63,3 @@ def _settings(group: Group) -> str:
     """The settings of a group that tell it from others."""
     lines = dict(outline(group.settings))
     return ", ".join(f"{key} {lines[key]}" for key in _SHOWN if key in lines)
-
-
-def documents(found: Sequence[BoundFile]) -> Iterator[dict[str, Any]]:
-    """Each optimizer as JSON."""
-    for file in found:
-        yield from (_document(file.file, binding) for binding in file.bindings)
-
-
-def _document(file: str, binding: Binding) -> dict[str, Any]:
-    state = binding.optimizer
-    return {
-        "file": file,
-        **members(state, "at", "section", "form", "algorithm", "refused"),
-        "entries": len(state.entries),
-        "groups": [{"entries": len(group.keys), "settings": _plain(group.settings)} for group in state.groups],
-        "bound": {**members(binding, "how", "source"), "unique": binding.is_unique, "words": binding.words},
-        "parameters": (
-            {
-                "name": binding.names.get(entry.key),
-                **members(entry, "key", "group"),
-                "slots": [slot.key for slot in entry.slots],
-            }
-            for entry in state.entries
-        ),
-        **members(binding, "ambiguous", "unbound", "defects"),
-    }
-
-
-def _plain(node: Node) -> Any:
-    """Settings as JSON: numbers, strings and lists; anything else as its text."""
-    match node:
-        case Leaf(bool() | int() | str() | None as value):
-            return value
-        case Leaf(float() as number):
-            return number if number - number == 0 else str(number)  # JSON has no infinity
-        case Listed(_, items):
-            return [_plain(item) for item in items]
-        case Mapping(_, pairs):
-            return {str(key): _plain(child) for key, child in pairs}
-    return next((value for _, value in outline(node)), "a tensor")

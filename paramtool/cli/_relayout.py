@@ -237,17 +237,13 @@ def run(
     if each:
         from functools import partial
 
-        from paramtool.cli import _json_layouts
-
         together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
-        _each.report(together, as_json, _json_layouts.relayouted, partial(_rows, command=command), flag=_flag)
+        _each.report(together, as_json, partial(_rows, command=command), flag=_flag)
         return
     found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json_layouts
-
-        _render.json_text(_json_layouts.relayouted(found))
+        _render.json_document(found)
     elif found.into is not None:
         from paramtool.cli import _into
 

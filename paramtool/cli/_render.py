@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paramtool.cli._display import current, is_colored, styled
 from paramtool.cli._table import TableCell, laid_out
@@ -89,11 +89,11 @@ def _clean(text: str) -> str:
     return TableCell(long if current.verbose and text.kind == "text" else shown(text), text.kind, long)
 
 
-def json_text(data: dict[str, Any]) -> None:
-    """Print one JSON document, piece by piece where it has iterators."""
-    from paramtool.cli._json_text import pieces
+def json_document(report: object) -> None:
+    """Print the JSON document of a report, piece by piece."""
+    from paramtool.cli._json_text import document, pieces
 
-    text(pieces(data))
+    text(pieces(document(report)))
 
 
 def text(pieces: Iterable[str]) -> None:

@@ -65,13 +65,9 @@ def _rows(found: Result) -> Iterator[str]:
 
 
 def _json(found: Result) -> Iterator[str]:
-    from paramtool.cli._json_check import checked
-    from paramtool.cli._json_text import pieces
+    from paramtool.cli._json_text import document, pieces
 
-    if isinstance(found, Checked):
-        return pieces(checked(found))
-    failed = failure(found.error)
-    return pieces(failed.document() if failed is not None else {})
+    return pieces(document(found if isinstance(found, Checked) else found.error))
 
 
 def _github(found: Result) -> Iterator[str]:

@@ -145,17 +145,13 @@ def command(
     if options.share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
-        from paramtool.cli import _json
-
         together = dedup_command.dedup_each(ckpt[0], output, options, progress=_render.progress)
-        _each.report(together, as_json, _json.deduped, _rows, flag=_flag)
+        _each.report(together, as_json, _rows, flag=_flag)
         return
     found = dedup_command.dedup(ckpt[0], output, options, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.deduped(found))
+        _render.json_document(found)
     else:
         _render.rows(_rows(found))
 

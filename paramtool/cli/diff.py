@@ -72,9 +72,7 @@ def command(
     found = diff_command.diff(*paths, progress=_render.progress, **options)
     _render.warn(*found.notes)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.diffed(found))
+        _render.json_document(found)
     else:
         _render.rows(_diff_rows.rows(found, stat=stat, rows=rows, strict=strict))
     return 1 if exit_code and not found.judge(strict=strict, tolerance=tolerance) else 0
@@ -104,9 +102,7 @@ def _find_base(
     options.pop("memory")
     found = find_base(path, candidates, progress=_render.counted, **options)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.base_found(found))
+        _render.json_document(found)
     else:
         _render.rows(_diff_rows.base_rows(found))
     return first_of([*(one.exit_code for one in found.candidates), int(exit_code and not found.base)])

@@ -116,8 +116,6 @@ def command(
             )
         if options.pop("ties"):
             raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--ties")
-        from paramtool.cli import _json
-
         if options.pop("format") is not None:
             raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--format")
         del options["like_only"]
@@ -127,7 +125,6 @@ def command(
                 path, output, options=export_command.ExportOptions(**options), progress=progress
             ),
             as_json,
-            _json.exported,
             partial(_rows, like=None),
             flag=lambda found: "--subset",
         )
@@ -145,9 +142,7 @@ def command(
     )
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.exported(found))
+        _render.json_document(found)
     else:
         _render.rows(_rows(found, like))
 

@@ -76,9 +76,7 @@ def command(
         return 0
     found = guess_command.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.guessed(found, at))
+        _render.json_document(found)
     elif current.quiet:
         _render.lines(found.commands)
     else:

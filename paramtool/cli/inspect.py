@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,7 @@ from paramtool.cli._text import FILES, plural
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
-from paramtool.commands.progress import MIN_EQUAL_NBYTES
-from paramtool.commands.rules import KINDS, Rule
+from paramtool.commands.rules import KINDS
 from paramtool.errors import MAX_LISTED, Defects, UnsafeError, UsageError, exit_code, printable
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
@@ -29,6 +28,7 @@ from paramtool.model.finding import Finding
 
 if TYPE_CHECKING:
     from paramtool.cli._json_text import Kept
+    from paramtool.commands.listed import Listing
 
 MANY_NAMES = 3
 """How many names a group of findings shows."""
@@ -40,11 +40,13 @@ EPILOG = (
 )  # fmt: skip
 
 
-def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[Rule]:
+def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
-        return [ruling.parse(text) for text in texts]
+        for text in texts:
+            ruling.parse(text)
     except UsageError as error:
         raise click.BadParameter(error.message, ctx, param) from None
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,23 @@ class _Seen:
     """One of the paths, and what became of it."""
 
     path: str
-    found: Inspection | None
+    how: _Printing
+    found: Inspection | None = None
     """None where it cannot be described."""
-    findings: list[Finding]
-    notes: list[str]
-    """What the rules assume."""
     failure: Failure | None = None
+    _members = "path exit_code=code inspection error=failure"
+
+    @property
+    def inspection(self) -> Listing | None:
+        """Its document."""
+        from paramtool.commands.listed import Listing
+
+        return Listing(self.found, self.how.tensors, self.how.tree, self.how.depth) if self.found is not None else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What rules found."""
+        return self.found.findings if self.found is not None else ()
 
     @property
     def code(self) -> int:
@@ -91,7 +104,7 @@ class _Seen:
 @_display.options
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
-    config: str | None, rules: list[Rule], allow_unknown: bool, **options: Any,
+    rules: tuple[str, ...], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
     --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
@@ -110,22 +123,17 @@ def command(
         raise UsageError("--quiet prints lines of text and --json one document", hint="give one of the two")
     if depth is not None and not tree:
         raise UsageError("--depth needs --tree", hint="--tree --depth 2")
-    if config is None and any(rule.kind.needs_config for rule in rules):
-        config = ""
-    equal = any(rule.kind.needs_content for rule in rules)
-    smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
+
+    how = _Printing(as_json, tensors or digest, tree, depth, len(rules))
 
     def look(path: str) -> _Seen:
         check(path, "inspect")
         found = inspect_command.inspect(
-            path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config,
-            allow_unknown=allow_unknown, progress=_render.progress, **options,
-        )  # fmt: skip
-        notes = [text for rule in rules for text in rule.assumptions(found)]
+            path, digest=digest, fail_on=rules, allow_unknown=allow_unknown, progress=_render.progress, **options
+        )
         unsafe = None if allow_unknown else _refused(found)
-        return _Seen(path, found, ruling.judged(rules, found), notes, unsafe or _contradicted(found))
+        return _Seen(path, how, found, unsafe or _contradicted(found))
 
-    how = _Printing(as_json, tensors or digest, tree, depth, len(rules))
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
 
 
@@ -162,21 +170,12 @@ class _Printing:
     rules: int
     """How many rules there are."""
 
-    def document(self, seen: _Seen) -> dict[str, Any] | None:
-        """`paramtool.inspect/4`; None for a file that cannot be described."""
-        from paramtool.cli import _json
-
-        if seen.found is None:
-            return None
-        findings = [{"rule": finding.rule, "finding": finding.message} for finding in seen.findings]
-        return _json.inspection(seen.found, findings, seen.notes, self.tensors, tree=self.tree, depth=self.depth)
-
     def text(self, seen: _Seen, where: str = "") -> None:
         """The listing, the findings, which say `where` if that is not plain, and the verdict."""
         if seen.found is not None and not current.quiet:
             from paramtool.cli._inspect_rows import rows
 
-            _render.rows(rows(seen.found, seen.notes, self.tensors, tree=self.tree, depth=self.depth))
+            _render.rows(rows(seen.found, self.tensors, tree=self.tree, depth=self.depth))
         if _render.is_table() and not current.verbose:
             _render.rows(_grouped(seen.findings, where))
         else:
@@ -185,7 +184,7 @@ class _Printing:
             _render.rows([_verdict(seen.findings, self.rules)])
 
 
-def _capped(findings: list[Finding]) -> Iterator[str]:
+def _capped(findings: Sequence[Finding]) -> Iterator[str]:
     """The lines of findings, one each; of one rule the first, and how many more there are."""
     most = _display.most(MAX_LISTED)
     for rule, group in groupby(findings, key=lambda finding: finding.rule):
@@ -195,7 +194,7 @@ def _capped(findings: list[Finding]) -> Iterator[str]:
             yield f"{rule}: and {more} more; --verbose and --json list them"
 
 
-def _grouped(findings: list[Finding], where: str) -> Iterator[_render.Row]:
+def _grouped(findings: Sequence[Finding], where: str) -> Iterator[_render.Row]:
     """A row for what a rule finds, with the first names of those of which it finds the same."""
     groups = grouped(((finding.rule, finding.what or finding.message), finding) for finding in findings)
     for (rule, what), group in groups.items():
@@ -210,7 +209,7 @@ def _grouped(findings: list[Finding], where: str) -> Iterator[_render.Row]:
             yield ("", "", f"  and {more} more; --verbose and --json list them")
 
 
-def _verdict(findings: list[Finding], rules: int) -> _render.Row:
+def _verdict(findings: Sequence[Finding], rules: int) -> _render.Row:
     """The last line of a file that rules were asked about."""
     broken = len({finding.rule for finding in findings})
     if not findings:
@@ -221,7 +220,7 @@ def _verdict(findings: list[Finding], rules: int) -> _render.Row:
 def _one(seen: _Seen, how: _Printing) -> int:
     """One path: its document or its listing, and then why it is unsafe, if it is."""
     if how.as_json:
-        _render.json_text(how.document(seen) or {})
+        _render.json_document(seen.inspection)
     else:
         how.text(seen)
     _complain(seen)
@@ -233,18 +232,10 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) 
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
         for path in paths:
-            seen = _looked(path, look)
+            seen = _looked(path, look, how)
             codes.append(seen.code)
             if kept is not None:
-                # One of `files` of the document of several paths.
-                kept.add(
-                    {
-                        "path": seen.path,
-                        "exit_code": seen.code,
-                        "inspection": how.document(seen),
-                        "error": seen.failure and seen.failure.document(),
-                    }
-                )
+                kept.add(seen)
             else:
                 # The listing of one of several, with an empty line after it.
                 if seen.found is None and not current.quiet:
@@ -270,7 +261,7 @@ def _kept() -> Kept:
     return Kept()
 
 
-def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
+def _looked(path: str, look: Callable[[str], _Seen], how: _Printing) -> _Seen:
     """One of several paths; an error of its own stays with it, and says which path it is of."""
     try:
         return look(path)
@@ -280,7 +271,7 @@ def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
             raise
         if not failed.message.startswith((path, printable(path))):
             failed = Failure(failed.code, f"{printable(path)}: {failed.message}", failed.hint)
-        return _Seen(path, None, [], [], failed)
+        return _Seen(path, how, None, failed)
 
 
 def _complain(seen: _Seen) -> None:

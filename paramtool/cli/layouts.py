@@ -51,9 +51,7 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
     found = layouts_command.every_layout(name, layout_files=layout_file)
     _render.warn(*evidence.broken())
     if as_json:
-        from paramtool.cli import _json_layouts
-
-        _render.json_text(_json_layouts.layouts(found))
+        _render.json_document(found)
     elif current.quiet:
         _render.lines(found.names())
     elif name is None:
@@ -163,7 +161,7 @@ def show_dialect(one: DialectSummary) -> Iterator[_render.Row]:
         yield ("layouts", ", ".join(one.layouts))
     yield ("models", _count(one), brief(_few(one.models), ", ".join(one.models)))
     reasons: dict[str, dict[str, str]] = {}
-    for name, why in (one.refused or {}).items():
+    for name, why in one.refused.items():
         reasons.setdefault(why.partition(": ")[0], {})[name] = why
     for head, names in reasons.items():
         yield ("refused", _few(names), head if len(names) > 1 else next(iter(names.values())))

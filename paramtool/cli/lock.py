@@ -43,9 +43,7 @@ def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: An
     found = lock_command.lock(paths, output, progress=_render.progress, **options)
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli._json_lock import locked
-
-        _render.json_text(locked(found))
+        _render.json_document(found)
     elif output == "-":
         _render.text([found.text.removesuffix("\n")])
     else:

@@ -215,7 +215,7 @@ def _code_of(error: BaseException) -> int:
             from paramtool.cli import _render
 
             try:
-                _render.json_text(failed.document())
+                _render.json_document(failed)
                 _render.flush()
             except (OSError, ValueError):
                 _silence()

@@ -57,15 +57,7 @@ def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> N
     found = report(path, other, progress=_render.progress, **options)
     _render.warn(*found.warnings)
     if as_json:
-        _render.json_text(
-            {
-                "schema": "paramtool.report/1",
-                "output": found.output,
-                "nbytes": found.nbytes,
-                "sections": list(found.sections),
-                "warnings": found.warnings,
-            }
-        )
+        _render.json_document(found)
     else:
         _render.rows(_rows(found))
 

@@ -50,9 +50,9 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     """
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     if as_json:
-        from paramtool.cli import _json
+        from paramtool.commands.variants import Variants
 
-        _render.json_text(_json.variants(path, found))
+        _render.json_document(Variants(path, found))
     elif current.quiet:
         _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:

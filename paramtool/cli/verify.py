@@ -62,9 +62,7 @@ def command(
     )  # fmt: skip
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json
-
-        _render.json_text(_json.verified(found))
+        _render.json_document(found)
     elif found.differences:
         _render.lines(found.differences, "difference")
     else:

@@ -36,6 +36,7 @@ class DeclaredTies:
     path: str
     """The config."""
     rows: tuple[Declared, ...]
+    _members = "path ties=rows"
 
     @property
     def broken(self) -> Iterator[Declared]:

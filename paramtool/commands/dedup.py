@@ -39,7 +39,6 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
@@ -68,17 +67,17 @@ class Deduped(WholeReport):
     tied: tuple[tuple[str, ...], ...] = ()
     """Names with equal bytes that are stored once because the model of the folder's config ties them."""
 
+    _schema = "dedup/2"
+    _members = (
+        "input output written verified nbytes_before nbytes_after names=plan.names.__len__ stored=plan.targets.__len__ "
+        "groups=graph.shared_groups unused_nbytes repeated_nbytes equal constants=content.constants "
+        "matches=content.matches derived=plan.derived_names left_out warnings files seconds needs+ cloned_nbytes+"
+    )
+
     @property
     def equal(self) -> tuple[Equal, ...] | None:
         """Classes of equal windows; None where content was not looked at."""
         return None if self.content is None else self.content.equal
-
-    def _more(self, most: int) -> Iterator[Row]:
-        if self.unused_nbytes:
-            yield "unused", f"{size(self.unused_nbytes)} that no tensor uses, not copied"
-        if self.repeated_nbytes:
-            yield "equal", f"{size(self.repeated_nbytes)} stored more than once"
-        yield from some_rows(most, "shared", alias.shared(self.graph), what="groups")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,6 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
@@ -74,6 +73,7 @@ class FamilyMember:
     """What its folder does not hold, each with the reason."""
     wrapper: str = ""
     """What all its names begin with because a module stood around the model when it was saved."""
+    _members = "input folder names nbytes_before nbytes_after shared_by_all shared_by_some own files section left_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,11 @@ class Family(Report):
     linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Where the folders are, the sizes, and each input."""
-        yield "output", f"{self.output} ({self._outcome()})"
-        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {plural(len(self.shards), 'shard')}"
-        for one in self.members:
-            yield "input", f"{one.input}: {size(one.nbytes_before)}, of which {size(one.own)} are its own"
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _schema = "dedup-family/1"
+    _members = (
+        "output written verified nbytes_before nbytes_after members shards(files inputs nbytes) renamed_nbytes "
+        "share_renamed linked warnings seconds cloned_nbytes"
+    )
 
 
 @limiting

@@ -36,7 +36,6 @@ from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
@@ -63,14 +62,11 @@ class Exported(CheckpointReport):
     tied: Mapping[str, str] = field(default_factory=dict)
     """{name that the input lacks: the name in it that it is tied to}"""
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """From where to where, and the names."""
-        yield "input", self.input
-        yield "output", f"{self.output} ({self._outcome()})"
-        yield "names", f"{plural(len(self.names), 'name')} of {size(self.nbytes)}: {few(self.names)}"
-        yield from some_rows(most, "renamed", (f"{old} -> {new}" for new, old in self.renamed.items()))
-        yield from some_rows(most, "left out", self.left_out)
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _schema = "export/2"
+    _members = (
+        "input output written verified nbytes names renamed tied+ files section like_section cloned_nbytes+ left_out "
+        "warnings"
+    )
 
 
 AS_SAVED = (

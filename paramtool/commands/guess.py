@@ -30,7 +30,7 @@ from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Module
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.parts.facts import KINDS, from_spec
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.engine.read.source import Source
     from paramtool.formats.folder.weight_names import Weights
+    from paramtool.guessing.part_layouts import LayoutGuess
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
     from paramtool.passes.parts.seen_groups import SeenGroup, SeenParts
 
@@ -79,6 +80,30 @@ class Considered:
     """What has to be known before one of its networks can be taken; empty where one fits and nothing is assumed."""
     is_refused: bool = False
     """Whether `decide` says why no line can take it."""
+    _members = "at what tensors fits looked decide"
+
+
+class GuessedPlace(NamedTuple):
+    """A place with its candidates."""
+
+    place: Considered
+    candidates: tuple[Guess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGuess:
+    """A fused tensor of attention, a gated MLP or experts, with the layouts that it could have."""
+
+    group: SeenGroup
+    candidates: list[LayoutGuess]
+    _members = "at=group.at modules=group.modules kind=group.kind names=group.names decide=group.decides candidates"
+
+
+class Refusal(NamedTuple):
+    """A module of parts, and why no line can fuse them or take them apart."""
+
+    at: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,6 +124,8 @@ class Guessed(Displayed):
     """Attention, gated MLPs and experts, as `inspect` finds them; None if there are none."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """{module of parts: why no line can fuse them or take them apart}"""
+    at: str | None = None
+    """The module or the tensor that was asked about; None for all."""
 
     _facts = "`candidates`"
 
@@ -108,11 +135,21 @@ class Guessed(Displayed):
         groups = self.parts.groups if self.parts is not None else ()
         return tuple(one for one in groups if one.form == "fused")
 
-    def places(self) -> Iterator[tuple[Considered, tuple[Guess, ...]]]:
+    def fused_guesses(self) -> list[FusedGuess]:
+        """The same, each with its candidates."""
+        from paramtool.guessing.part_layouts import part_layouts
+
+        return [FusedGuess(one, part_layouts(one)) for one in self.fused]
+
+    def refusals(self) -> list[Refusal]:
+        """`refused`, one by one."""
+        return [Refusal(*one) for one in self.refused.items()]
+
+    def places(self) -> Iterator[GuessedPlace]:
         """Each place with its candidates."""
         start = 0
         for place in self.considered:
-            yield place, self.candidates[start : start + place.listed]
+            yield GuessedPlace(place, self.candidates[start : start + place.listed])
             start += place.listed
 
     def toml(self, layout: str) -> str:
@@ -125,17 +162,11 @@ class Guessed(Displayed):
             raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
         return as_toml(own)
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Each place with its first candidates, and the lines to type."""
-        yield "file", f"{self.path} ({self.checkpoint.format})"
-        yield from some_rows(most, "command", self.commands)
-        for place, found in self.places():
-            yield place.what, f"{place.at or '(top)'}: {place.fits} fit"
-            yield from (("", f"{one.layout}: {one.spec}") for one in found[:FEW_CANDIDATES])
-        if self.parts is not None:
-            from paramtool.passes.parts.groups import words
-
-            yield from some_rows(most, "parts", [f"{one.at}: {words(one)}" for one in self.parts.towers])
+    _schema = "guess/2"
+    _members = (
+        "path format=checkpoint.format at commands places(*place candidates) parts? fused=fused_guesses+ "
+        "refused=refusals+(at why)"
+    )
 
 
 @limiting
@@ -175,7 +206,7 @@ def guess(
 
     of_parts = PartsTries(on if is_of_parts else replace(on, spec=""), weights).all(parts, at)
     if is_of_parts or (at is not None and parts is not None):
-        return Guessed(os.fspath(path), checkpoint, (), (), of_parts.lines, parts, of_parts.refused)
+        return Guessed(os.fspath(path), checkpoint, (), (), of_parts.lines, parts, of_parts.refused, at)
     facts = parse(spec)
     seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read
     places = _ranked(seen, _places(seen, at, facts), values, progress)
@@ -187,7 +218,7 @@ def guess(
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
     lines = (*(line.text(os.fspath(path), on.flags) for line in tried.lines), *of_parts.lines)
-    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused)
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines, parts, of_parts.refused, at)
 
 
 def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:

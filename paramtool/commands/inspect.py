@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
-from paramtool.errors import plural, refuse_string
+from paramtool.errors import refuse_string
 from paramtool.formats import hf_config, policy
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, judged_files, pending
-from paramtool.model.display import Displayed, Row, few, size, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
@@ -81,8 +81,8 @@ class Inspection(Displayed):
     """The section that was asked for: `checkpoint` holds it alone, without its prefix, and `unknown` of the whole."""
     settings: Config | None = None
     """The config that was asked for."""
-    findings: tuple[Finding, ...] | None = None
-    """What the rules of `fail_on` found, in their order; None where no rule was given."""
+    findings: tuple[Finding, ...] = ()
+    """What the rules of `fail_on` found, in their order."""
     assumed: tuple[str, ...] = ()
     """What the file itself does not show, of rules that found nothing."""
     networks: tuple[NamedNetwork, ...] = ()
@@ -96,6 +96,11 @@ class Inspection(Displayed):
     asked for."""
 
     _facts = "`findings` and `unsafe`"
+    _members = (
+        "path format=checkpoint.format producer=checkpoint.producer+ unsafe(path) findings(rule message) "
+        "tensors=checkpoint.entries.__len__ distinct parameters nbytes=checkpoint.nbytes unused_nbytes "
+        "duplicate_nbytes? groups=graph.shared_groups networks+(at layout spec) sections=checkpoint.sections+(name)"
+    )
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -174,10 +179,10 @@ class Inspection(Displayed):
         return sum(self.graph.unused.values())
 
     @property
-    def duplicate_nbytes(self) -> int:
-        """Bytes that are stored more than once, as far as content was looked at."""
+    def duplicate_nbytes(self) -> int | None:
+        """Bytes that are stored more than once; None where content was not looked at."""
         if self.content is None:
-            return 0
+            return None
         members = self.graph.names
         equal = sum(
             (len({members[n].window for n in found.names}) - 1) * members[found.names[0]].window.nbytes
@@ -194,29 +199,6 @@ class Inspection(Displayed):
 
         root = tree(stored(self), separator_of(self.checkpoint.entries))
         return small_treemap(root, f"bytes by module: {root.words}")
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """What the terminal shows first: the file, parameters, what is unsafe, found, shared and unused."""
-        checkpoint = self.checkpoint
-        files = sum(file.nbytes for file in checkpoint.files)
-        yield "file", f"{self.path} ({checkpoint.format}{f', {checkpoint.producer}' * bool(checkpoint.producer)})"
-        yield (
-            "tensors",
-            f"{plural(len(checkpoint.entries), 'name')}, {self.distinct} distinct, in files of {size(files)}",
-        )
-        yield "params", f"{self.parameters:,}"
-        for one in self.unsafe:
-            yield "unsafe", f"{one.path} is {'called' if one.called else 'named'} by the file"
-        yield from some_rows(
-            most, "finding", (f"{one.rule}: {one.message}" for one in self.findings or ()), what="findings"
-        )
-        if checkpoint.sections:
-            yield "sections", few([section.name for section in checkpoint.sections], 8)
-        if self.unused_nbytes:
-            yield "unused", f"{size(self.unused_nbytes)} that no tensor uses"
-        if self.content is not None:
-            yield "equal", f"{size(self.duplicate_nbytes)} stored more than once"
-        yield from some_rows(most, "shared", alias.shared(self.graph), what="groups")
 
 
 def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:

@@ -10,6 +10,7 @@ from paramtool import dialects
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
+from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
 from paramtool.lazy_dataclass import dataclass
 from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layout
@@ -17,9 +18,52 @@ from paramtool.parts.layout import PartLayout, all_part_layouts, find_part_layou
 if TYPE_CHECKING:
     from paramtool.commands.relayout_options import RelayoutOptions
     from paramtool.dialects.listing import DialectSummary
+    from paramtool.layouts.evidence import Record
     from paramtool.layouts.own import TypesTable
 
 MAX_LAYOUT_FILE_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLayout:
+    """A layout of recurrent networks, and the evidence for it."""
+
+    layout: Layout
+    _members = (
+        "name=layout.name title=layout.title holds=layout.holds separator=layout.separator "
+        "directions=layout.max_directions always_biases=layout.always_biases unsaid=layout.assumed "
+        "must_say=layout.required options=layout.options(name default what shown values) "
+        "forms=layout.forms(kind gates reset when says tensors(name content along)) source=layout.source proof gpu "
+        "note=layout.note"
+    )
+
+    @property
+    def proof(self) -> tuple[str, ...]:
+        """All evidence."""
+        return evidence.evidence(self.layout)
+
+    @property
+    def gpu(self) -> GpuProof | None:
+        """What GPUs and their libraries said; None for a layout that does not involve them."""
+        return GpuProof(self.layout) if self.layout.gpu else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProof:
+    """What is known of a layout on GPUs."""
+
+    layout: Layout
+    _members = "verified records(name date on_gpu=is_of_a_gpu machine)"
+
+    @property
+    def verified(self) -> str:
+        """Whether it was verified on one."""
+        return evidence.on_gpu(self.layout)
+
+    @property
+    def records(self) -> Iterator[Record]:
+        """The records that prove it."""
+        return evidence.speaking(self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +75,12 @@ class EveryLayout:
     parts: tuple[PartLayout, ...] = ()
     """Of attention, gated MLPs and experts."""
     dialects: tuple[DialectSummary, ...] = ()
+    _schema = "layouts/2"
+    _members = "layouts parts dialects(name title version models layouts refused notes=caveats)"
+
+    def layouts(self) -> Iterator[ListedLayout]:
+        """Those of recurrent networks, with the evidence for them."""
+        return map(ListedLayout, self.networks)
 
     def names(self) -> Iterator[str]:
         """Their names, in the order of the documents."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool.commands.into import planned
@@ -12,11 +12,11 @@ from paramtool.commands.progress import Path, silent
 from paramtool.commands.relayout_options import RelayoutOptions
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import computed, prove
-from paramtool.errors import LayoutError, plural
+from paramtool.errors import LayoutError
 from paramtool.layouts.networks import Network
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, LayerPart
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import check_made
 from paramtool.model.storage import ByteRange, SourceFile, Storage
@@ -44,13 +44,7 @@ class LoadedInto(Displayed):
     """What was assumed."""
 
     _facts = "`unfilled` and `unused`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Counts, and what was left on both sides."""
-        yield "filled", f"{plural(len(self.filled), 'tensor')} of the model"
-        yield from some_rows(most, "not filled", self.unfilled, what="tensors")
-        yield from some_rows(most, "not used", self.unused, what="tensors")
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _members = "filled=filled.keys unfilled unused warnings"
 
 
 def options(said: Mapping[str, Any]) -> RelayoutOptions:

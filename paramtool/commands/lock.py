@@ -18,7 +18,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
 from paramtool.lockfile.read import parse, read
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 
 
@@ -36,11 +36,8 @@ class Locked(Displayed):
     """What was done about the leftovers of runs that were killed, and what of a folder is not locked."""
 
     _facts = "`models` and `warnings`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        yield "lock", self.output
-        yield from some_rows(most, "model", (f"{one.path}: {one.content}" for one in self.models), what="models")
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _schema = "lock/1"
+    _members = "output models warnings"
 
 
 @limiting

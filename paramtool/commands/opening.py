@@ -22,7 +22,7 @@ from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Ordered
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
@@ -48,14 +48,8 @@ class Each(Displayed, Generic[R]):
     """Of those other files."""
 
     _facts = "`members` and `written`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """From where to where, and the output of each set."""
-        yield "input", self.input
-        yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"
-        yield from some_rows(most, "set", (one.output for one in self.members), what="sets")
-        yield from some_rows(most, "left out", self.left_out)
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _schema = "each/1"
+    _members = "input output written members companions=sidecars left_out"
 
 
 class Allowing(Protocol):

@@ -51,7 +51,7 @@ from paramtool.commands.relayout_networks import (
 from paramtool.commands.relayout_options import DEFAULT, RelayoutOptions
 from paramtool.commands.sections import section_of
 from paramtool.engine.write.casting import Counts, Losses
-from paramtool.errors import LayoutError, UsageError, plural, some
+from paramtool.errors import LayoutError, UsageError, some
 from paramtool.formats import hf_config
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights
@@ -63,7 +63,6 @@ from paramtool.formats.record.moved import with_tensors
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
-from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.optimizer import Move, StateChoice
 from paramtool.model.plan import Plan, check
@@ -107,6 +106,26 @@ class Relayouted(WholeReport):
     """What became of the optimizers in it."""
 
     @property
+    def changed_ties(self) -> RecordedTies | None:
+        """`ties`; None where none were changed."""
+        return self.ties if self.ties.untied or self.ties.tied else None
+
+    @property
+    def changed_state(self) -> StateReport | None:
+        """`optimizer`; None where there is none, or it stays as it is."""
+        return self.optimizer if self.optimizer.moved or self.optimizer.dropped else None
+
+    @property
+    def cast_report(self) -> CastReport | None:
+        """What was cast and what stays; None where nobody asked for types."""
+        return None if self.typed is None else CastReport(self, self.typed)
+
+    @property
+    def filled(self) -> FilledModel | None:
+        """What went into a given model."""
+        return None if self.into is None else FilledModel(self.model, self.into)
+
+    @property
     def ties(self) -> RecordedTies:
         """The names that became tensors of their own, and those that became names of other tensors."""
         before, after = (ties_record.decode(self.input, one.metadata) for one in (self.checkpoint, self.plan))
@@ -132,13 +151,67 @@ class Relayouted(WholeReport):
             return {name for name in found if any(is_of(name, module) for module in self.plan.modules)}
         return found
 
-    def _more(self, most: int) -> Iterator[Row]:
-        names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
-        networks = (f"{at}: {old} -> {one.layout.name}, {one.spec}" for at, old, one in names)
-        yield from some_rows(most, "network", networks, what="networks")
-        if self.typed is not None:
-            yield "cast", f"{plural(len(self.typed.names), 'tensor')}; {len(self.typed.kept)} stay in float32"
-        yield "untouched", f"{self.untouched} other tensors"
+    _schema = "relayout/1"
+    _members = (
+        "input output written verified nbytes_before nbytes_after names=plan.names.__len__ untouched "
+        "networks=converted types=cast_report? "
+        "parts=rearranged?(from=source to=target is_dialect renamed split joined facts said+) "
+        "ties=changed_ties?(untied tied state) "
+        "optimizer=changed_state?(moved(at algorithm before after words) dropped training) left_out warnings files "
+        "seconds into=filled? cloned_nbytes+"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CastTensor:
+    """A tensor that was cast, with what that lost."""
+
+    name: str
+    before: str
+    after: str
+    losses: Losses | None
+    _members = "name from=before to=after *losses"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptType:
+    """A tensor that is float32 in the output, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CastReport:
+    """Which tensors were cast, and which were not."""
+
+    report: Relayouted
+    typed: Typed
+    _members = "cast float32 unchanged=typed.left dequantised=typed.dequantised+"
+
+    @property
+    def cast(self) -> Iterator[CastTensor]:
+        """Those that were."""
+        after = {target.name: target.dtype.name for target in self.report.plan.targets}
+        losses = self.report.losses
+        return (CastTensor(name, old, after[name], losses.get(name)) for name, old in self.typed.casts.items())
+
+    @property
+    def float32(self) -> Iterator[KeptType]:
+        """Those that are float32."""
+        return (KeptType(*one) for one in self.typed.kept.items())
+
+
+@dataclass(frozen=True, slots=True)
+class FilledModel:
+    """What went into which model."""
+
+    model: str
+    into: Into
+    _members = (
+        "model networks=into.networks(source=pair.source.name model=pair.model.name how=pair.how notes) "
+        "layers=into.layers filled=into.targets.keys unfilled=into.unfilled unused=into.unused"
+    )
 
 
 @limiting

@@ -162,7 +162,7 @@ def _pattern_and_dtype(text: str) -> tuple[str, str]:
 
 
 def _duplicate(found: Inspection, limit: int | Share) -> Iterator[Judged]:
-    return _over("duplicate bytes", found.duplicate_nbytes, _of_files(limit, found))
+    return _over("duplicate bytes", found.duplicate_nbytes or 0, _of_files(limit, found))
 
 
 def _unused(found: Inspection, limit: int | Share) -> Iterator[Judged]:

@@ -13,10 +13,10 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError, plural, refuse_string
+from paramtool.errors import UsageError, refuse_string
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.display import Displayed, Row, few
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
@@ -46,19 +46,19 @@ class Variant(Displayed, Verdict):
             return "cannot load"
         return "loads through aliases" if self.through else "loads"
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """The verdict, and what is in the way."""
-        yield "variant", f"{self.against} ({self.kind})"
-        yield "verdict", f"{self.verdict}: {plural(self.names, 'name')}"
-        found = (("lacks", self.lacks), ("through", self.through), ("filled", self.filled), ("shapes", self.shapes),
-                 ("types", self.types), ("rows", self.rows), ("apart", self.apart),
-                 ("unused", self.unused))  # fmt: skip
-        for label, items in found:
-            if items:
-                names = [one if isinstance(one, str) else one.name for one in items]
-                yield label, f"{len(names)}: {few(names)}"
-        if self.advice:
-            yield "hint", self.advice
+    _members = (
+        "against kind section verdict names lacks shapes types rows apart(name other difference=shown) through filled "
+        "unused advice convert_to"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The document of `variants`."""
+
+    path: str
+    variants: tuple[Variant, ...]
+    _schema = "variants/1"
 
 
 @limiting

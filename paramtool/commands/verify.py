@@ -35,7 +35,7 @@ from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 
 
@@ -65,19 +65,8 @@ class Verified(Displayed):
     """Tensors that were codes in the source, and are what these and their scales stand for."""
 
     _facts = "`differences`, which is empty where nothing differs"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """What was compared, and every difference."""
-        yield "output", self.output
-        yield "against", self.against
-        equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
-        cast = f", {plural(self.rounded, 'tensor')} rounded as recorded" if self.rounded else ""
-        cast += f", {plural(self.dequantised, 'tensor')} dequantised as recorded" if self.dequantised else ""
-        cast += f", {plural(self.remade, 'converted tensor')} converted again" if self.remade else ""
-        left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
-        yield "verdict", f"{equal}: {plural(self.names, 'name')}{cast}{left}; compared: {', '.join(self.compared)}"
-        yield from some_rows(most, "differs", self.differences, what="differences")
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _schema = "verify/2"
+    _members = "output against differences names compared remade+ rounded+ dequantised+ converted+ warnings+"
 
 
 @dataclass(frozen=True, slots=True)

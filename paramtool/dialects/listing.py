@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from importlib import import_module
 
 from paramtool.dialects import HUB, MEMORY, NAMES, TABLES
@@ -25,7 +26,7 @@ class DialectSummary:
     """Classes or model types that have their own names; empty for the hub, which has every model."""
     layouts: tuple[str, ...] = ()
     """The layouts of its fused tensors."""
-    refused: Mapping[str, str] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     """{class: why it has no names}"""
     caveats: tuple[str, ...] = ()
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from paramtool.errors import plural
 from paramtool.findings.report import ORDER, CheckReport, kind, one_line
-from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
+from paramtool.model.finding import FileLine, Finding
+from paramtool.model.severity import ERROR, NOTE, WARNING
 
 MOST = 10
 """Annotations of one severity that GitHub shows for a step; it drops the others."""

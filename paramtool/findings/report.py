@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
+from paramtool.model.finding import FileLine, Finding
+from paramtool.model.severity import ERROR, NOTE, WARNING
 
 ORDER = (ERROR, WARNING, NOTE)
 """Severities that are reported, the worst first."""

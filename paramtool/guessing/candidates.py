@@ -49,6 +49,12 @@ class Guess:
     """If the names belong to no layout: the number of the network in its module, from 1."""
     unshown: tuple[str, ...] = ()
     """Assumptions that no tensor shows, each with the option that sets it; empty if everything is known."""
+    _members = "layout alike spec sure score reasons tensors own_names"
+
+    @property
+    def own_names(self) -> bool:
+        """Whether its names belong to no layout."""
+        return bool(self.cell)
 
 
 def spec_of(text: str) -> Spec:

@@ -172,6 +172,11 @@ class Record:
         return str(self.data["layout"])
 
     @property
+    def date(self) -> str:
+        """When it was made."""
+        return str(self.data["date"])
+
+    @property
     def table(self) -> str:
         """The digest of the table that the record applies to."""
         return str(self.data["table"])

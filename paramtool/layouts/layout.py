@@ -83,6 +83,11 @@ class Form:
     expresses: frozenset[str] = frozenset()
     """Facts other than tensors that the library can express, out of `CAN_BE_SAID`."""
 
+    @property
+    def says(self) -> list[str]:
+        """The same in order."""
+        return sorted(self.expresses)
+
     def kinds(self) -> frozenset[str]:
         """The kinds of cells that have a place."""
         return frozenset().union(*(row.kinds() for row in self.tensors))

@@ -59,6 +59,16 @@ class LockedTensor(NamedTuple):
     """blake3 of its elements in row-major order, in hexadecimal, or with `span:` before it; or UNREAD, or NO_DATA."""
     line: int = 0
 
+    @property
+    def data(self) -> str:
+        """Whether its numbers were `read`, are `unread`, or there are `none`."""
+        return {UNREAD: "unread", NO_DATA: "none"}.get(self.digest, "read")
+
+    @property
+    def known(self) -> str | None:
+        """Its digest, if its numbers were read."""
+        return self.digest if self.data == "read" else None
+
 
 class LockedTie(NamedTuple):
     """Names that share memory, or that a config ties."""
@@ -123,6 +133,11 @@ class LockedModel:
     """That of the lock that it was read from."""
     left_out: tuple[str, ...] = ()
     """Notes on what its files hold and no line is about, such as strings; never in a lock file."""
+    _members = (
+        "path content files(name nbytes sha256!) unnamed dialect! ties(names kind) "
+        "views=views.values(name offset strides) objects=objects.values(key digest words) "
+        "tensors=tensors.values(name dtype shape digest=known data)"
+    )
 
     @property
     def unreadable(self) -> tuple[str, ...]:

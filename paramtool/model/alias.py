@@ -24,11 +24,10 @@ from fnmatch import fnmatchcase
 from math import lcm
 from typing import NamedTuple
 
-from paramtool.errors import plural
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
-from paramtool.model.display import Displayed, Row, few, short, size, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Assembled, Cast, Constant, Ranges, Storage, nbytes_of
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
@@ -77,6 +76,15 @@ class Alias(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FusedPart:
+    """One of the disjoint views of a storage, in bytes."""
+
+    name: str
+    byte_start: int
+    byte_stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class FusedBlock:
     """Disjoint views of one storage, in the order of their bytes."""
 
@@ -89,6 +97,10 @@ class FusedBlock:
     tail: int
     """Bytes after the last view; cuDNN leaves them for biases that a network does not have."""
 
+    def spans(self) -> Iterator[FusedPart]:
+        """The parts, as documents have them."""
+        return (FusedPart(*part) for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -100,6 +112,48 @@ class Derived:
     """The element that a constant repeats."""
     lossless: bool = True
     """Whether casting back gives the bytes of the other owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedName:
+    """A name that is calculated when a file is loaded."""
+
+    alias: Alias
+    how: Derived
+    _members = (
+        "name=alias.name dtype=alias.window.dtype.name shape=alias.window.shape nbytes=alias.window.nbytes constant? "
+        "cast_of=how.window.storage?"
+    )
+
+    @property
+    def constant(self) -> bytes | None:
+        """Its one element, where it is calculated from that."""
+        return self.how.element if self.how.window is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A name that uses the bytes of an owner."""
+
+    alias: Alias
+    relation: str
+    """`same`, `slice`, `transpose`, `view`, or `overlap` on a span."""
+    _members = (
+        "name=alias.name relation evidence=alias.evidence memory=alias.alias_set memory_evidence=alias.set_evidence "
+        "dtype=alias.window.dtype.name shape=alias.window.shape strides=alias.window.strides "
+        "offset=alias.window.offset"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AliasGroup:
+    """The names that use the bytes of one owner."""
+
+    owner: str
+    members: Iterator[GroupMember]
+    anonymous: bool
+    """Whether the owner is a span of bytes that no name covers."""
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,6 +176,8 @@ class AliasGraph(Displayed):
     """{conjugated or negated tensor: the owner of the copy in which that is carried out}; one copy for each view and
     sign."""
 
+    _members = "names=names.__len__ owners=owners.__len__ stored_nbytes unused+ groups=shared_groups fused"
+
     @property
     def stored_nbytes(self) -> int:
         """Bytes of the owners that have to be stored."""
@@ -133,31 +189,17 @@ class AliasGraph(Displayed):
         by_owner = grouped((owner, member) for member in self.names.values() if (owner := member.owner) in shared)
         yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
+    def shared_groups(self) -> Iterator[AliasGroup]:
+        """The same, as documents have them."""
+        for owner, aliases in self.groups():
+            members = (GroupMember(one, self.relation(one)) for one in aliases)
+            yield AliasGroup(owner, members, owner in self.anonymous, self.owners[owner].nbytes)
+
     def relation(self, member: Alias) -> str:
         """How a name's view relates to its owner; see the function `relation`."""
         if member.owner in self.anonymous:
             return "overlap"
         return relation(member.window, self.owners[member.owner])
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Counts, then the groups of names that share bytes, the largest first."""
-        yield (
-            "names",
-            f"{plural(len(self.names), 'name')} on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}",
-        )
-        if self.unused:
-            yield "unused", f"{size(sum(self.unused.values()))} that no name uses"
-        yield from some_rows(most, "shared", shared(self), what="groups")
-        for block in self.fused[:most]:
-            yield "fused", f"{few([name for name, _, _ in block.parts])} in one storage of {size(block.nbytes)}"
-
-
-def shared(graph: AliasGraph) -> Iterator[str]:
-    """A line for each group of names that share bytes, the largest first."""
-    groups = sorted(graph.groups(), key=lambda group: -graph.owners[group[0]].nbytes)
-    for owner, members in groups:
-        others = [f"{short(one.name)} ({graph.relation(one)})" for one in members if one.name != owner]
-        yield f"{short(owner)} {size(graph.owners[owner].nbytes)}: {few(others, 3)}"
 
 
 def relation(window: View, owner: View) -> str:

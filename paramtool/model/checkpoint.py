@@ -16,9 +16,9 @@ from dataclasses import field
 from itertools import islice
 from typing import NamedTuple
 
-from paramtool.errors import plural
+from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.display import Displayed, Row, few, short, size, some_rows
+from paramtool.model.display import Displayed, short
 from paramtool.model.dtype import DType
 from paramtool.model.images import Image
 from paramtool.model.objects import EMPTY, Node
@@ -66,6 +66,7 @@ class NoData:
     dtype: DType
     shape: tuple[int, ...]
     why: str = "meta"
+    _members = "dtype=dtype.name shape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,15 @@ class Section:
     prefix: str
     """The prefix of the names of its tensors."""
     role: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSection:
+    """A section in a report."""
+
+    name: str
+    role: str
+    tensors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +247,31 @@ class Checkpoint(Displayed):
     sealed: tuple[ByteRange, ...] = ()
     """Ranges that hold several storages and have one CRC in the container, such as a file inside a zip."""
 
+    _members = (
+        "files(path) nbytes format producer+ names=entries.__len__ stored_nbytes sections+(name) modules+(at) "
+        "unknown+(path) tensors=described"
+    )
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its files."""
+        return sum(file.nbytes for file in self.files)
+
+    @property
+    def stored_nbytes(self) -> int:
+        """What its storages hold."""
+        return sum(one.nbytes for one in self.storages.values() if not isinstance(one.backing, Assembled))
+
+    def dtypes(self) -> Mapping[str, int]:
+        """{dtype: windows}, most first."""
+        counted = grouped((view.dtype.name, name) for name, view in self.windows())
+        return {dtype: len(names) for dtype, names in sorted(counted.items(), key=lambda item: -len(item[1]))}
+
+    def counted_sections(self) -> Iterator[CountedSection]:
+        """The sections, each with how many tensors it has."""
+        names = Ordered(self.entries if self.sections else ())
+        return (CountedSection(one.name, one.role, names.count(one.prefix)) for one in self.sections)
+
     def windows(self) -> Iterator[tuple[str, View]]:
         """Every view in file order: `(name, view)`, and `(name/part, view)` for compounds."""
         for name, entry in self.entries.items():
@@ -254,27 +289,17 @@ class Checkpoint(Displayed):
         """{name: view} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """The files, the tensors, and what else is known of it."""
-        yield "file", f"{few([file.path for file in self.files], 2)} ({size(sum(file.nbytes for file in self.files))})"
-        yield "format", self.format + (f", written by {self.producer}" if self.producer else "")
-        stored = [one.nbytes for one in self.storages.values() if not isinstance(one.backing, Assembled)]
-        what = f"{plural(len(stored), 'storage')} of {size(sum(stored))}"
-        yield "tensors", f"{plural(len(self.entries), 'name')} on {what}"
-        if self.sections:
-            yield "sections", few([section.name for section in self.sections], 8)
-        if self.modules:
-            yield "networks", few([module.at or "(top)" for module in self.modules])
-        if self.unknown:
-            yield "unknown", few([one.path for one in self.unknown])
-        yield from some_rows(most, "tensor", (_described(*item) for item in self.entries.items()), what="tensors")
-
-
-def _described(name: str, entry: Entry) -> str:
-    value = entry.value
-    if isinstance(value, (View, NoData)):
-        return f"{short(name)}  {value.dtype.name} {list(value.shape)}" + (" without data" * isinstance(value, NoData))
-    return f"{short(name)}  {value.kind}" if isinstance(value, Compound) else f"{short(name)}  needs {value.needs}"
+    def described(self) -> Iterator[str]:
+        """Each tensor in a few words, for people."""
+        for name, entry in self.entries.items():
+            match entry.value:
+                case View(dtype=dtype, shape=shape) | NoData(dtype, shape):
+                    what = f"{dtype.name} {list(shape)}" + " without data" * isinstance(entry.value, NoData)
+                case Compound(kind=what):
+                    pass
+                case Unreadable(needs):
+                    what = f"needs {needs}"
+            yield f"{short(name)}  {what}"
 
 
 def judged_files(checkpoint: Checkpoint) -> list[str]:

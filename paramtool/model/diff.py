@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from paramtool.errors import plural
@@ -100,6 +101,29 @@ class Distance(NamedTuple):
     nan_only_b: int = 0
     """How many elements are NaN in the second tensor only."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the largest difference is a number."""
+        return self.largest is None or isfinite(self.largest)
+
+    @property
+    def finite(self) -> Distance:
+        """The same without the numbers that are infinite or NaN."""
+        largest, mean, relative = (
+            one if one is not None and isfinite(one) else None for one in (self.largest, self.mean, self.relative)
+        )
+        return self._replace(largest=largest, mean=mean, relative=relative)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlaces:
+    """Where the numbers of a tensor are found, as documents have it."""
+
+    map: str
+    layout: str
+    unique: bool
+    _members = "map layout! unique"
+
 
 @dataclass(frozen=True, slots=True)
 class TensorDiff:
@@ -127,6 +151,21 @@ class TensorDiff:
     """
     nbytes: int = 0
     """Of the tensors of the second checkpoint; of the first for what was removed."""
+    _members = (
+        "kind a b dtypes=known_dtypes shapes *places change?(elements numel finite=is_finite largest=finite.largest "
+        "mean=finite.mean relative=finite.relative rows row_count nan_only_a nan_only_b)"
+    )
+
+    @property
+    def known_dtypes(self) -> tuple[str | None, str | None]:
+        """The types, None for a side that has no such tensor."""
+        a, b = self.dtypes
+        return a or None, b or None
+
+    @property
+    def places(self) -> FoundPlaces | None:
+        """Where its numbers are, if it has a map."""
+        return FoundPlaces(self.how, self.layout, self.is_unique) if self.how else None
 
 
 def counts(found: Iterable[TensorDiff]) -> Mapping[str, int]:

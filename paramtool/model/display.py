@@ -1,15 +1,20 @@
 """What our values show of themselves: at most ten lines as text, and the same rows as a table in a notebook.
 
-A class says its `_rows`, labels and texts; names of files and of tensors are strangers' words, so line breaks, control
-characters and tags in them are shown as escapes, and long ones without their middle.
+The rows are the members that a class says (`model.document`) and that hold something.  Names of files and of tensors
+are strangers' words, so line breaks, control characters and tags in them are shown as escapes, and long ones without
+their middle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from paramtool.errors import leading
+
+if TYPE_CHECKING:
+    from paramtool.model.document import Member
 
 MAX_LINES = 10
 """The most lines of a value as text, its first line included."""
@@ -17,6 +22,8 @@ FEW, MANY = 4, 50
 """How many things of one kind are shown, as text and in a table."""
 MAX_CELL = 160
 """Characters of one row."""
+MAX_JOINED = 100
+"""Things of one kind are in one row up to this many characters."""
 
 Row = tuple[str, str]
 """A label, and what it is about."""
@@ -42,6 +49,10 @@ class Displayed:
     __slots__ = ()
     _facts = ""
     """Of a report, the members that say what it found."""
+    _members = ""
+    """What it shows and what its JSON document holds, the most important first; see `model.document`."""
+    _schema = ""
+    """The name and the version of the document: `inspect/4`."""
 
     def __bool__(self) -> bool:
         """TypeError for a report: it is always there, so that `if report:` would pass whatever it says."""
@@ -51,13 +62,24 @@ class Displayed:
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What it shows, the most important first; of many things of one kind the first `most`."""
-        raise NotImplementedError
+        from paramtool.model.document import members, taken
+
+        for one, value in taken(self, members(self._members)):
+            items = _items(value)
+            texts = [_text(item, one.inside, "nbytes" in one.name) for item in items[:MANY]]
+            if len(items) > MANY or (len(joined := ", ".join(texts)) > MAX_JOINED and len(texts) > 1):
+                yield from ((one.name, text) for text in texts[:most])
+                if more := len(items[most:]):
+                    yield one.name, f"and {more} more"
+            elif joined or f"`{one.name}`" in self._facts:
+                yield one.name, joined or "none"
 
     def __repr__(self) -> str:
         rows = list(self._rows(FEW))
         most = MAX_LINES - 1
         shown = rows if len(rows) <= most else rows[: most - 1]
-        lines = [f"  {label:<9} {visible(text)}" for label, text in shown]
+        width = max((len(label) for label, _ in shown), default=0)
+        lines = [f"  {label:<{width}}  {visible(text)}" for label, text in shown]
         lines += [f"  ... and {len(rows) - len(shown)} more rows"] if len(shown) < len(rows) else []
         return "\n".join([f"<{type(self).__name__}>", *lines])
 
@@ -74,6 +96,30 @@ class Displayed:
         return ""
 
 
+def _items(value: Any) -> list[Any]:
+    """The things that a value is: the items of a list, the pairs of a mapping, nothing, or itself."""
+    from paramtool.model.document import LISTS
+
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, LISTS) and not hasattr(value, "_fields"):
+        return list(value)
+    return [] if value is None or value == "" else [value]
+
+
+def _text(value: Any, inside: tuple[Member, ...], is_size: bool = False) -> str:
+    """The first words that are said of one thing."""
+    from paramtool.model.document import members_of, taken
+
+    if isinstance(value, int) and not isinstance(value, bool):
+        return size(value) if is_size else f"{value:,}"
+    if found := inside or members_of(type(value)):
+        words = ((one, part) for one, part in taken(value, found) if not isinstance(part, (int, bytes)))
+        parts = (few([_text(item, one.inside) for item in _items(part)]) for one, part in words)
+        return ": ".join(islice(filter(None, parts), 3))
+    return ": ".join(_text(part, ()) for part in value) if isinstance(value, tuple) else str(value)
+
+
 def visible(text: str) -> str:
     """A text on one line, without characters that would move a cursor, and without its middle where it is long.
 
@@ -83,14 +129,6 @@ def visible(text: str) -> str:
     if len(text) > MAX_CELL:
         text = f"{text[: (MAX_CELL - 3) // 2]}...{text[-((MAX_CELL - 2) // 2) :]}"
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def some_rows(most: int, label: str, texts: Iterable[str], what: str = "") -> Iterator[Row]:
-    """A row for each of the first texts, and one that counts the others."""
-    texts = iter(texts)
-    yield from ((label, text) for text in islice(texts, most))
-    if more := sum(1 for _ in texts):
-        yield label, f"and {more} more{f' {what}' if what else ''}"
 
 
 def few(names: Sequence[str], most: int = 4) -> str:

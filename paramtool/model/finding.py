@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
-
-ERROR, WARNING, NOTE, OFF = SEVERITIES = ("error", "warning", "note", "off")
-"""How much a finding matters: an error fails a check, a warning and a note do not, and `off` is not looked for."""
+from paramtool.model.severity import ERROR
 
 
 class FileLine(NamedTuple):
@@ -42,6 +40,14 @@ class Finding:
     """The line of the lock or of the configuration that it contradicts."""
     allowed: str = ""
     """Why it is allowed, and until when: a finding with this fails nothing; empty otherwise."""
+    _members = "id name severity rule message names place(path line column) allowed!"
+
+    @property
+    def name(self) -> str:
+        """The name of the rule that its id stands for."""
+        from paramtool.model.rule_ids import BY_ID
+
+        return BY_ID[self.id].name
 
     @property
     def fails(self) -> bool:

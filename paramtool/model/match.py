@@ -38,6 +38,7 @@ class Match:
     """`view` (the same elements in another shape), `slice`, `transpose` or `cast`."""
     lossless: bool = True
     """For a cast: whether casting back gives the same bytes; if not, `name` is `owner` rounded to nearest even."""
+    _members = "name owner relation lossless shape=window.shape strides=window.strides offset=window.offset"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import prod
 
-from paramtool.errors import PlanError, plural
+from paramtool.errors import PlanError
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.alias import Alias, Derived, relation
+from paramtool.model.alias import Alias, Derived, DerivedName, relation
 from paramtool.model.checkpoint import Checkpoint, Module
-from paramtool.model.display import Displayed, Row, few, short, size, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
 from paramtool.model.objects import EMPTY, Node
@@ -169,6 +169,8 @@ class Plan(Displayed):
     is_bare: bool = False
     """Whether safetensors gets no `format` in its metadata, as the file had none that is restored."""
 
+    _members = "source+ names=names.__len__ targets=targets.__len__ nbytes derived=derived.keys aliases(name owner)"
+
     @property
     def nbytes(self) -> int:
         """Tensor bytes in the output."""
@@ -183,6 +185,10 @@ class Plan(Displayed):
     def aliases(self) -> tuple[Alias, ...]:
         """The names whose bytes are stored under another name or as a span."""
         return tuple(one for one in self.names.values() if not one.is_owner)
+
+    def derived_names(self) -> Iterator[DerivedName]:
+        """The derived names, as documents have them."""
+        return (DerivedName(self.names[name], how) for name, how in self.derived.items())
 
     def dtypes(self) -> dict[str, str]:
         """{name: its dtype}, of every name and of spans."""
@@ -204,18 +210,6 @@ class Plan(Displayed):
         """The plan without facts that only torch files hold: which tensors are parameters and require gradients."""
         plain = {name: one._replace(requires_grad=False, kind="") for name, one in self.names.items()}
         return replace(self, names=plain)
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Counts, what is derived, and the aliases."""
-        if self.source:
-            yield "source", self.source
-        yield "names", f"{plural(len(self.names), 'name')} on {len(self.targets)} stored tensors of {size(self.nbytes)}"
-        if self.derived:
-            yield "derived", f"{few(list(self.derived))}: calculated when the file is loaded"
-        if self.requires:
-            yield "requires", f"{len(self.requires)} conditions on the source's bytes"
-        aliases = (f"{short(one.name)} is a view of {short(one.owner)}" for one in self.aliases)
-        yield from some_rows(most, "alias", aliases, what="aliases")
 
 
 def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:

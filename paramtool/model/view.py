@@ -52,6 +52,7 @@ class View:
     """The length of each axis."""
     strides: tuple[int, ...]
     """How many elements one step along each axis moves."""
+    _members = "dtype=dtype.name shape strides offset storage nbytes"
 
     def __init__(
         self, storage: StorageId, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]

@@ -89,6 +89,19 @@ class PartLayout:
     """Where the facts are from."""
     like: tuple[str, ...] = ()
     """Layouts whose tensors have the same shapes and other rows: no shape tells them apart."""
+    _members = "name title group parts=part_names tensors(name content along) facts models source proof=evidence like"
+
+    @property
+    def part_names(self) -> Mapping[str, str]:
+        """{part: what it is called}."""
+        return group(self.group).parts
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """Who ran tensors of it."""
+        from paramtool.parts.proofs import proofs
+
+        return proofs(self.name)
 
     def facts(self) -> tuple[str, ...]:
         """The sizes that unfusing needs and no shape of the fused tensors shows, found by asking for a sample."""

@@ -20,7 +20,7 @@ from paramtool.errors import ModelError, TieError, UsageError, listed, plural, s
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.display import Displayed, Row, few
+from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
@@ -54,12 +54,7 @@ class Loaded(Displayed):
         """`missing, unexpected = load_model(...)`, as torch and safetensors have it."""
         return iter((self.missing, self.unexpected))
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """What was not found, and what was left over."""
-        if self.section:
-            yield "section", self.section
-        for label, names in (("missing", self.missing), ("left over", self.unexpected), ("on meta", self.on_meta)):
-            yield label, f"{len(names)}: {few(names)}" if names else "nothing"
+    _members = "section missing unexpected on_meta"
 
 
 @limiting

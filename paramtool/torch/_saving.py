@@ -24,7 +24,7 @@ from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.write.places import check_place
 from paramtool.errors import OutputError, ParamtoolError, PlanError, UsageError, listed, plural
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.display import Displayed, Row, short, size, some_rows
+from paramtool.model.display import Displayed
 
 OPEN_FILES = "/proc/self/fd"
 
@@ -47,14 +47,7 @@ class Saved(Displayed):
     """What was assumed, or is not in the output."""
 
     _facts = "`names` and `warnings`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Where it is, its size, and which names are stored under others."""
-        yield "path", f"{self.path} ({size(self.nbytes)})"
-        yield "names", f"{plural(len(self.names), 'name')} on {len(self.names) - len(self.aliases)} stored tensors"
-        aliases = (f"{short(name)} is a view of {short(owner)}" for name, owner in self.aliases.items())
-        yield from some_rows(most, "alias", aliases, what="aliases")
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
+    _members = "path nbytes names aliases files warnings"
 
 
 def save_model(

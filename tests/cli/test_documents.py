@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,17 @@ SCHEMAS = [
     "inspect", "variants", "dedup", "dedup-family", "export", "diff", "find-base", "check", "lock", "report", "verify",
     "guess", "relayout", "layouts", "layout-record", "each", "inspect-files", "error",
 ]  # fmt: skip
+
+
+def test_the_schemas_are_written_from_the_types_of_reports() -> None:
+    """`python docs/make_schemas.py` would change nothing."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        from make_schemas import documents
+    finally:
+        sys.path.remove(str(DOCS))
+    for file, text in documents().items():
+        assert (DOCS / "schema" / file).read_text() == text, "run: python docs/make_schemas.py"
 
 
 @pytest.mark.parametrize("command", SCHEMAS)

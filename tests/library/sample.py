@@ -42,7 +42,7 @@ def look(path: Path) -> None:
     alias: paramtool.Alias = graph.names["head.weight"]
     assert alias.owner == "emb.weight"
     found: paramtool.Inspection = paramtool.inspect(path, digest=True, fail_on=["untied:head.weight=emb.weight"])
-    findings: tuple[paramtool.Finding, ...] = found.findings or ()
+    findings: tuple[paramtool.Finding, ...] = found.findings
     assert not findings, [(one.rule, one.names, one.message) for one in findings]
     guessed: paramtool.Guessed = paramtool.guess(path, limit=3, values=False)
     networks: tuple[paramtool.Guess, ...] = guessed.candidates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -127,14 +128,15 @@ def test_the_text_of_very_many_names_is_as_short() -> None:
     graph = paramtool.alias_graph(checkpoint)
     for text in (repr(checkpoint), repr(graph)):
         assert text.count("\n") < 10 and len(text) < 1500
-        assert f"{count} names" in text
-    assert f"and {count // 2 - 4} more groups" in repr(graph)
+        assert re.search(rf"names +{count:,}\n", text)
+    assert f"and {count // 2 - 4} more" in repr(graph)
     assert len(checkpoint._repr_html_()) < 20_000
 
 
 def test_what_it_shows_is_what_it_is(folder: Path) -> None:
     text = repr(paramtool.dedup(folder / "b.pt", dry_run=True))
-    assert "dry run: nothing was written" in text and "36 names on" in text and "b.dedup.safetensors" in text
+    said = dict(line.split(maxsplit=1) for line in text.splitlines()[1:])
+    assert said["written"] == "False" and said["names"] == "36" and said["output"].endswith("b.dedup.safetensors")
     text = repr(paramtool.inspect(folder / "a.pt", fail_on=["missing:q"]))
     assert "missing:q: 'q' is not in the file" in text
     assert dataclasses.is_dataclass(paramtool.read(folder / "a.pt"))

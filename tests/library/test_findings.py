@@ -70,7 +70,7 @@ def test_all_findings_are_those_of_the_command_line(path: Path) -> None:
 
 
 def test_no_rule_no_findings(path: Path) -> None:
-    assert paramtool.inspect(path).findings is None
+    assert paramtool.inspect(path).findings == ()
     assert paramtool.inspect(path, fail_on=["unsafe"]).findings == ()
 
 

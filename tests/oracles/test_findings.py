@@ -13,7 +13,8 @@ import pytest
 
 from paramtool.findings import github, sarif
 from paramtool.findings.report import CheckReport, kind, one_line
-from paramtool.model.finding import ERROR, NOTE, WARNING, FileLine, Finding
+from paramtool.model.finding import FileLine, Finding
+from paramtool.model.severity import ERROR, NOTE, WARNING
 from tests.findings.samples import HOSTILE
 from tests.oracles.test_ci import reports
 

@@ -36,9 +36,10 @@ from paramtool.formats.folder import weight_sets
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
-from paramtool.model.finding import ERROR, OFF, FileLine, Finding
+from paramtool.model.finding import FileLine, Finding
 from paramtool.model.inflating import limiting
 from paramtool.model.rule_ids import BY_ID, BY_NAME
+from paramtool.model.severity import ERROR, OFF
 
 if TYPE_CHECKING:
     from datetime import date

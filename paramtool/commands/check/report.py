@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from paramtool.errors import ParamtoolError, UsageError, exit_code
 from paramtool.findings.report import counts, summary
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.finding import Finding
 from paramtool.model.rule_ids import BY_NAME
 
@@ -35,6 +33,7 @@ class CheckedFile:
     """The model of the lock that it was compared with; empty where it was not."""
     notes: tuple[str, ...] = ()
     """What the rules assume."""
+    _members = "path exit_code findings error locked! notes"
 
     @property
     def exit_code(self) -> int:
@@ -78,9 +77,5 @@ class Checked(Displayed):
         """The last line: how many of what."""
         return summary(self.findings, len(self.files), sum(1 for file in self.files if file.error))
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """The summary, and the findings."""
-        yield "verdict", f"{self.summary}, exit code {self.exit_code}"
-        lines = (f"{one.path} {one.id}: {one.message}" for one in self.findings)
-        yield from some_rows(most, "finding", lines, what="findings")
-        yield from some_rows(most, "error", (file.error.message for file in self.files if file.error), what="errors")
+    _schema = "check/1"
+    _members = "exit_code counts general files lock! config! notes"

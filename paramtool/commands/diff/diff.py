@@ -42,20 +42,24 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
 from paramtool.model.diff import (
+    ADDED,
     CAST,
     CHANGED,
     DEQUANTISED,
     LAYOUT,
     LED_BACK,
     RECORD,
+    REMOVED,
     RENAMED,
     ROUNDED,
     SAME,
+    SAME_BYTES,
+    UNDECIDED,
     WORDS,
     TensorDiff,
     counts,
 )
-from paramtool.model.display import Displayed, Row, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.diff.exchanges import exchanged
@@ -101,6 +105,39 @@ class Diffed(Displayed):
         """Whether they are the same weights, as `--exit-code` asks."""
         return self.judge()
 
+    def counts(self) -> Mapping[str, int]:
+        """{verdict: how many tensors}."""
+        return counts(self.tensors)
+
+    @property
+    def verdict(self) -> str:
+        """What two checkpoints are to each other, in a few words."""
+        kinds = set(self.counts())
+        if kinds & {CHANGED, ADDED} or (REMOVED in kinds and UNDECIDED not in kinds):
+            return "different weights"
+        if UNDECIDED in kinds:  # what only A has may be what is undecided
+            of_bytes = all(one.how.startswith(SAME_BYTES) for one in self.tensors if one.kind in (UNDECIDED, REMOVED))
+            return "same bytes, undecided values" if of_bytes else "undecided"
+        more = [text for text, holds in self._said() if holds]
+        is_untied = any(one.kind == RENAMED and not (one.a and one.b) for one in self.tensors)
+        others = [", tied otherwise"] if self.ties or is_untied else []
+        others += [", other objects"] if self.objects else []
+        return "".join([" ".join(["same weights", ", ".join(more)]).rstrip(), *others])
+
+    def _said(self) -> Iterator[tuple[str, bool]]:
+        """What is not alike about the same weights, and whether it is so; a cast can have another name or map, too."""
+        kinds = {one.kind for one in self.tensors}
+        casts = [one for one in self.tensors if one.kind in (CAST, ROUNDED)]
+        renamed = any(one.kind == RENAMED and one.a and one.b for one in self.tensors)
+        yield "under other names", renamed or any(one.a != one.b and not one.how for one in casts)
+        yield "in another layout", LAYOUT in kinds or any(one.how for one in casts)
+        exact, rounded = (sum(one.kind == kind for one in casts) for kind in (CAST, ROUNDED))
+        both = f"in another type ({plural(exact, 'tensor')} without loss, {rounded} rounded)"
+        yield both, bool(exact and rounded)
+        yield "dequantised", DEQUANTISED in kinds
+        yield "in another type, without loss", bool(exact and not rounded)
+        yield "rounded to another type", bool(rounded and not exact)
+
     def judge(self, *, strict: bool = False, tolerance: float | None = None) -> bool:
         """Whether they are the same weights, as `--exit-code` with `--strict` and `--tolerance` asks."""
         kinds = {SAME} if strict else {SAME, RENAMED, LAYOUT, CAST, DEQUANTISED, GRAPH}
@@ -122,15 +159,8 @@ class Diffed(Displayed):
         parts = stacked((WORDS[kind], count, TINTS[kind], "", plural(count, "tensor")) for kind, count in many.items())
         return small_bar(parts, "tensors by verdict") if parts else ""
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """The verdict, and each tensor that differs."""
-        yield "a", self.a
-        yield "b", self.b
-        yield "verdict", ", ".join(f"{count} {kind}" for kind, count in counts(self.tensors).items()) or "no tensors"
-        others = (one for one in self.tensors if one.kind != SAME)
-        yield from some_rows(most, "differs", (f"{one.kind}: {', '.join(one.b or one.a)}" for one in others))
-        yield from some_rows(most, "ties", self.ties)
-        yield from some_rows(most, "objects", self.objects)
+    _schema = "diff/1"
+    _members = "a b verdict same=is_same counts ties objects metadata tensors notes nbytes_read"
 
 
 @limiting

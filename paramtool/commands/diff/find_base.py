@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from math import inf, sqrt
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.commands.diff.same_places import NEAR, is_matrix, same_places
@@ -17,7 +17,7 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import FIRST, ParamtoolError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.display import Displayed, Row
+from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
@@ -51,6 +51,11 @@ class BaseCandidate(NamedTuple):
     how: str = ""
     """How its tensors were found where their names differ: `'' -> 'model.' in front of names`, or a dialect."""
 
+    @property
+    def shown(self) -> float | None:
+        """The distance as JSON has it, which has no infinity."""
+        return self.distance if isfinite(self.distance) else None
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BaseFound(Displayed):
@@ -79,12 +84,8 @@ class BaseFound(Displayed):
             return self.base or "none of the candidates is clearly the base"
         return f"none of the candidates is clearly the base: {' and '.join(near)} are about as near"
 
-    def _rows(self, most: int) -> Iterator[Row]:
-        """The answer, and the distance of each candidate."""
-        yield "of", self.path
-        yield "base", self.answer
-        for one in self.candidates[:most]:
-            yield "distance", f"{one.distance:.3g}  {one.path}"
+    _schema = "find-base/1"
+    _members = "path base! candidates(path distance=shown sampled same why how)"
 
 
 @limiting

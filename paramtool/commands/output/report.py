@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.display import Displayed, Row, size, some_rows
+from paramtool.model.display import Displayed
 from paramtool.model.plan import Plan
 
 
@@ -29,16 +26,6 @@ class Report(Displayed):
     """Bytes of the output that share their blocks with the input."""
 
     _facts = "`written` and `verified`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """Where the output is, and the warnings."""
-        yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
-
-    def _outcome(self) -> str:
-        """Whether it was written and proved."""
-        how = "read back and equal" if self.verified else "not verified"
-        return f"{how}, {self.seconds:.1f} s" if self.written else "dry run: nothing was written"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,17 +64,3 @@ class WholeReport(CheckpointReport):
     """Whether the output says which names share memory, as the input does."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """From where to where, the sizes, and what became of names."""
-        yield "input", self.input
-        yield "output", f"{self.output} ({self._outcome()})"
-        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)}"
-        yield "names", f"{plural(len(self.plan.names), 'name')} on {len(self.plan.targets)} stored tensors"
-        yield from self._more(most)
-        yield from some_rows(most, "left out", self.left_out)
-        yield from some_rows(most, "warning", self.warnings, what="warnings")
-
-    def _more(self, most: int) -> Iterator[Row]:
-        """What only the report of one command shows."""
-        yield from ()

@@ -291,7 +291,7 @@ def _rows(found: Inspection) -> Iterator[Row]:
             f"{', '.join(allowed[:6])}{' and more' * (len(allowed) > 6)}: data of classes that are "
             "not known, none of them imported",
         )
-    for broken in found.findings or ():
+    for broken in found.findings:
         finding = shown(broken)
         yield finding.severity if finding.severity in (ERROR, WARNING) else NOTE, finding.kind, finding.sentence
     if found.unused_nbytes:
@@ -301,7 +301,7 @@ def _rows(found: Inspection) -> Iterator[Row]:
         yield NOTE, "not compared", "equal bytes in separate storages were not searched for: --equal reads all tensors"
     elif found.duplicate_nbytes:
         yield WARNING, "equal", f"{size(found.duplicate_nbytes)} are stored more than once: dedup stores them once"
-    if found.config is not None and not any(one.rule == "config-ties" for one in found.findings or ()):
+    if found.config is not None and not any(one.rule == "config-ties" for one in found.findings):
         from paramtool.commands.config_ties import text
 
         yield from ((WARNING, "config-ties", text(row)) for row in found.config.broken)

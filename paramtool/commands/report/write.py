@@ -21,7 +21,7 @@ from paramtool.drawing.markup import Markup, joined, tag
 from paramtool.errors import OutputError, all_of, plural
 from paramtool.formats.files import watching
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.display import Displayed, Row, size
+from paramtool.model.display import Displayed, size
 from paramtool.model.inflating import limiting
 
 
@@ -43,12 +43,8 @@ class PageReport(Displayed):
     """What was done about the leftovers of runs that were killed."""
 
     _facts = "`sections`"
-
-    def _rows(self, most: int) -> Iterator[Row]:
-        """What it is of, where it is and what is in it."""
-        yield "of", self.a.path + (f" and {self.other}" if self.other else "")
-        yield "output", f"{self.output} ({size(self.nbytes)})"
-        yield "sections", ", ".join(self.sections)
+    _schema = "report/1"
+    _members = "output nbytes sections warnings"
 
 
 @limiting
@@ -96,7 +92,7 @@ def report(
         for file in checked.files:
             if file.error is not None:
                 raise file.error
-        found = replace(found, findings=(*(found.findings or ()), *checked.findings))
+        found = replace(found, findings=(*found.findings, *checked.findings))
     second = next(iter(others), None)
     inputs = inputs_of(one for one in (path, other, lock) if one is not None)
     # OutputError if the page cannot be written there; checked before anything is compared.
@@ -225,7 +221,7 @@ def facts(found: Inspection) -> list[Fact]:
     nbytes = sum(file.nbytes for file in checkpoint.files)
     dtypes = dict.fromkeys(view.dtype.name for _, view in checkpoint.windows())
     shared = sum(len(members) - 1 for _, members in found.graph.groups())
-    equal = "not compared" if found.content is None else size(found.duplicate_nbytes)
+    equal = "not compared" if found.duplicate_nbytes is None else size(found.duplicate_nbytes)
     return [
         Fact("Size", size(nbytes), plural(len(checkpoint.files), "file")),
         Fact("Parameters", f"{found.parameters:,}", "shared ones once"),

@@ -14,6 +14,7 @@ overlap are tied: they will hold one value, so the checkpoint must not hold two.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import isfinite
 
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
@@ -85,6 +86,11 @@ class Apart:
     other: str
     difference: float | None
     """The largest absolute difference of their elements; None where it was not measured."""
+
+    @property
+    def shown(self) -> float | str | None:
+        """The difference as JSON has it, which has no infinity."""
+        return self.difference if self.difference is None or isfinite(self.difference) else "infinity"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
@@ -83,6 +84,12 @@ class Declared:
     """The two shapes or dtypes that differ, or why nothing was compared."""
     by_name: bool = True
     """Whether the tie was recognised by name only; otherwise the model's class says it."""
+    _members = "kind=tie.kind names=tie.names says because=why file detail apart! largest_difference=difference result"
+
+    @property
+    def difference(self) -> float | str | None:
+        """`largest` as JSON has it, which has no infinity."""
+        return "infinite" if self.largest == inf else self.largest
 
     @property
     def why(self) -> str:

@@ -80,6 +80,7 @@ class Filling:
     """Empty for a tensor that is taken as it is."""
     is_asked: bool = False
     """Whether a person said the order of its axes."""
+    _members = "source model=piece.name axes source_axes transposed=is_moved widened_from=widened+"
 
     @property
     def is_moved(self) -> bool:

@@ -39,6 +39,7 @@ class FilledLayer:
     how: str
     """`name`, `shape`, `order` or `map`."""
     fillings: tuple[Filling, ...]
+    _members = "source model kind how tensors=fillings"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class SeenGroup:
     """Where nothing says the layout: those that fit by shape, or that dialects of the same names have."""
     pattern: str = ""
     """The rows that a dialect has, where no layout has them."""
+    _members = "at modules kind form names experts layout source fits decide=decides"
 
     @property
     def decides(self) -> str:
@@ -81,6 +82,7 @@ class SeenParts:
     towers: tuple[SeenTower, ...] = ()
     dialect: str = ""
     """Whose names these are; empty where that cannot be told."""
+    _members = "dialect towers"
 
     @property
     def groups(self) -> Iterator[SeenGroup]:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, plural
+from paramtool.layouts import evidence
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
@@ -109,6 +110,25 @@ class Converted:
     """What its bytes must show, such as zeros in a place that the new layout does not have."""
     changes: tuple[Change, ...] = ()
     """What is kept as a function and not as bytes, such as summed biases."""
+    _members = (
+        "at=source.at to_at=at from=source.layout.name to=layout.name spec exact=is_exact one_run=is_run "
+        "tensors=made kept=names_kept changes options proof"
+    )
+
+    @property
+    def made(self) -> list[str]:
+        """The names of its tensors."""
+        return [target.name for target in self.targets]
+
+    @property
+    def names_kept(self) -> list[str]:
+        """The names of what is kept."""
+        return [target.name for target in self.kept]
+
+    @property
+    def proof(self) -> tuple[str, ...]:
+        """The evidence for its new layout."""
+        return evidence.evidence(self.layout)
 
     @property
     def is_exact(self) -> bool:
