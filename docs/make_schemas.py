@@ -15,6 +15,7 @@ import os
 import textwrap
 import types
 import typing
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -36,7 +37,13 @@ from paramtool.commands.report.write import PageReport
 from paramtool.commands.variants import Variants
 from paramtool.commands.verify import Verified
 from paramtool.errors import ParamtoolError
+from paramtool.guessing.candidates import SURE
+from paramtool.lockfile.lock import TIES
+from paramtool.model.checkpoint import ROLES
+from paramtool.model.diff import KINDS
 from paramtool.model.document import Member, members_of
+from paramtool.model.severity import SEVERITIES
+from paramtool.passes.config_ties.declared import RESULTS
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "schema")
 TITLES: dict[type, str] = {
@@ -64,6 +71,39 @@ PRIMITIVE = {str: "string", bool: "boolean", float: "number", type(None): "null"
 COUNT = {"type": "integer", "minimum": 0}
 """No number that a report has is negative."""
 NONE = type(None)
+EVIDENCE = ("storage", "declared", "content")
+ONE_OF: dict[str, Sequence[str]] = {
+    "Alias.evidence": EVIDENCE,
+    "Alias.set_evidence": EVIDENCE,
+    "Change.kind": ("summed", "shifted", "negated", "split", "made", "dropped", "kept", "taken", "stacked", "shaped",
+                    "needs", "unproved"),
+    "Considered.what": ("vector", "module"),
+    "CountedSection.role": ROLES,
+    "Declared.file": sorted({file for _, file in RESULTS}),
+    "Declared.result": sorted(set(RESULTS.values())),
+    "Entry.role": ROLES,
+    "FilledLayer.how": ("name", "shape", "order", "map"),
+    "Finding.severity": SEVERITIES[:3],
+    "Form.kind": ("lstm", "gru", "rnn"),
+    "Form.reset": ("", "after", "before"),
+    "GroupMember.relation": ("same", "slice", "transpose", "view", "overlap", "cast"),
+    "Guess.sure": SURE,
+    "LayoutGuess.sure": ("said", "possible"),
+    "LockedTensor.data": ("read", "unread", "none"),
+    "LockedTie.kind": TIES,
+    "Match.relation": ("slice", "transpose", "view", "cast"),
+    "MatchedPair.how": ("name", "shape", "order", "map"),
+    "NamedTie.kind": ("head", "entities", "sides", "bias", "layers", "other"),
+    "OptimizerState.form": ("torch", "dcp", "dcp-flat", "deepspeed", "keras", "keras-h5", "optax", "gluon"),
+    "SeenGroup.form": ("apart", "list", "fused"),
+    "SeenGroup.kind": ("qkv", "kv", "gate-up", "experts"),
+    "TensorDiff.kind": KINDS,
+    "Through.relation": ("same", "slice", "transpose", "view", "overlap", "cast", "constant"),
+    "Variant.kind": ("names", "checkpoint", "config"),
+    "Variant.verdict": ("loads", "loads through aliases", "cannot load"),
+    "Verified.compared": ("tensors", "ties", "objects", "gradients", "files", "all other bytes"),
+}  # fmt: skip
+"""{text of a report: the values that it has}"""
 
 
 def document(kind: type, title: str) -> dict[str, Any]:
@@ -89,7 +129,7 @@ def _object(kind: Any, found: tuple[Member, ...]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required = []
     for one in found:
-        kinds, words = _followed(kind, one.path)
+        kinds, words, key = _followed(kind, one.path)
         if not one.name:
             parts = [_object(each, members_of(each)) for each in kinds if each is not NONE]
             properties |= {name: schema for part in parts for name, schema in part["properties"].items()}
@@ -100,6 +140,7 @@ def _object(kind: Any, found: tuple[Member, ...]) -> dict[str, Any]:
         else:
             required.append(one.name)
         said = _union([_schema(each, one.inside) for each in (*kinds, *([NONE] if one.mark == "!" else []))])
+        said = _limited(said, ONE_OF.get(key, ()))
         properties[one.name] = said | ({"description": words} if words and "$ref" not in said else {})
     return {"type": "object", "required": required, "properties": properties}
 
@@ -137,6 +178,13 @@ def _schema(kind: Any, inside: tuple[Member, ...]) -> dict[str, Any]:
     return {"type": "string"}
 
 
+def _limited(said: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
+    """A text, or a list of texts, of these values."""
+    if "items" in said:
+        return said | {"items": _limited(said["items"], values)}
+    return {"enum": list(values)} if values and said == {"type": "string"} else said
+
+
 def _union(found: list[dict[str, Any]]) -> dict[str, Any]:
     """One of several schemas."""
     different = [one for k, one in enumerate(found) if one not in found[:k]]
@@ -147,38 +195,39 @@ def _union(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"anyOf": different}
 
 
-def _followed(kind: Any, path: tuple[str, ...]) -> tuple[list[Any], str]:
-    """The types of what is at a path, and what is said of it."""
-    kinds, words, is_null = [kind], "", False
+def _followed(kind: Any, path: tuple[str, ...]) -> tuple[list[Any], str, str]:
+    """The types of what is at a path, what is said of it, and its class and name."""
+    kinds, words, key, is_null = [kind], "", "", False
     for name in path:
         pairs = [_type(one, name) for one in kinds if one is not NONE]
         is_null |= NONE in kinds
-        kinds = [one for found, _ in pairs for one in found]
-        words = pairs[0][1]
-    return [*dict.fromkeys([*kinds, *([NONE] if is_null else [])])], words
+        kinds = [one for found, _, _ in pairs for one in found]
+        _, words, key = pairs[0]
+    return [*dict.fromkeys([*kinds, *([NONE] if is_null else [])])], words, key
 
 
-def _type(kind: Any, name: str) -> tuple[list[Any], str]:
-    """The types of an attribute, property or method, and the words of its string."""
+def _type(kind: Any, name: str) -> tuple[list[Any], str, str]:
+    """The types of an attribute, property or method, the words of its string, and its class and name."""
     if name == "__len__":
-        return [int], ""
+        return [int], "", ""
     if typing.get_origin(kind) in (dict, abc.Mapping):
-        key, value = typing.get_args(kind)
-        return [abc.Iterator[key] if name == "keys" else abc.Iterator[value]], ""
+        keys, values = typing.get_args(kind)
+        return [abc.Iterator[keys] if name == "keys" else abc.Iterator[values]], "", ""
     if isinstance(origin := typing.get_origin(kind), type):
-        found, words = _type(origin, name)
+        found, words, key = _type(origin, name)
         chosen = dict(zip(origin.__parameters__, typing.get_args(kind), strict=True))  # type: ignore[attr-defined]
-        return [chosen.get(one, one) for one in found], words
+        return [chosen.get(one, one) for one in found], words, key
     for base in kind.__mro__:
+        key = f"{base.__name__}.{name}"
         if name in (said := inspect.get_annotations(base)):
-            return _kinds(said[name], base.__module__), _strings(base).get(name, "")
+            return _kinds(said[name], base.__module__), _strings(base).get(name, ""), key
         if name in base.__dict__:
             found = base.__dict__[name]
             found = found.fget if isinstance(found, property) else found
             if inspect.isfunction(found):
                 words = " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split())
-                return _kinds(found.__annotations__["return"], base.__module__), words
-            return [type(found)], ""
+                return _kinds(found.__annotations__["return"], base.__module__), words, key
+            return [type(found)], "", key
     raise AttributeError(f"{kind} has no annotation of {name}")
 
 

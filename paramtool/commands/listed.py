@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramtool.commands.inspect import Inspection
 from paramtool.commands.tree import TreeNode, tree
@@ -18,7 +18,9 @@ from paramtool.model.objects import Sequence as Items
 from paramtool.model.optimizer import Binding, StateEntry
 from paramtool.model.outline import outline
 from paramtool.model.view import View
-from paramtool.passes.rnn.buffers import FusedNetwork
+
+if TYPE_CHECKING:
+    from paramtool.passes.rnn.buffers import FusedNetwork
 
 MAX_OBJECTS = 10_000
 
