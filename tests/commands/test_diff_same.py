@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 import paramtool
-from paramtool.cli._diff_rows import verdict
 from paramtool.commands.diff.diff import Diffed, diff
 from paramtool.passes.rnn import find as finding
 
@@ -24,7 +23,7 @@ def test_a_name_that_one_side_does_not_store(findings: Path) -> None:
     at = findings / "field" / "diff-tied-name"
     for found in both(at / "tied.pt", at / "tied.safetensors"):
         assert found.is_same and not found.judge(strict=True)
-        assert verdict(found) == "same weights, tied otherwise" and not found.ties
+        assert found.verdict == "same weights, tied otherwise" and not found.ties
 
 
 BIG = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
@@ -46,7 +45,7 @@ def test_what_a_tie_leaves_out(case: str, tmp_path: Path) -> None:
     torch.save({key: value.clone() for key, value in state.items() if key != name}, tmp_path / "b.pt")
     for found in both(tmp_path / "a.pt", tmp_path / "b.pt"):
         assert found.is_same is is_same, found.tensors
-        assert (verdict(found) == "same weights, tied otherwise") is is_same
+        assert (found.verdict == "same weights, tied otherwise") is is_same
 
 
 def test_a_tie_of_a_tensor_that_changed(tmp_path: Path) -> None:
@@ -54,7 +53,7 @@ def test_a_tie_of_a_tensor_that_changed(tmp_path: Path) -> None:
     torch.save({"x": BIG, "y": BIG}, tmp_path / "a.pt")
     save_file({"x": BIG + 1}, tmp_path / "b.safetensors")
     for found in both(tmp_path / "a.pt", tmp_path / "b.safetensors"):
-        assert not found.is_same and verdict(found) == "different weights"
+        assert not found.is_same and found.verdict == "different weights"
 
 
 def test_names_that_only_one_side_shares(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_names_that_only_one_side_shares(tmp_path: Path) -> None:
     torch.save({"x": BIG, "y": BIG}, tmp_path / "a.pt")
     save_file({"x": BIG, "y": BIG.clone()}, tmp_path / "b.safetensors")
     for found in both(tmp_path / "a.pt", tmp_path / "b.safetensors"):
-        assert not found.is_same and verdict(found) == "same weights, tied otherwise" and found.ties
+        assert not found.is_same and found.verdict == "same weights, tied otherwise" and found.ties
 
 
 def test_equal_tensors_that_a_record_stores_once(findings: Path, tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_equal_tensors_that_a_record_stores_once(findings: Path, tmp_path: Path)
     paramtool.dedup(at / "two_equal.safetensors", tmp_path / "d.safetensors")
     for path in (at / "d.safetensors", tmp_path / "d.safetensors"):
         for found in both(at / "two_equal.safetensors", path):
-            assert found.judge(strict=True) and verdict(found) == "same weights"
+            assert found.judge(strict=True) and found.verdict == "same weights"
 
 
 @pytest.mark.parametrize("layers", [1, 6])

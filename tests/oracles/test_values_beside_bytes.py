@@ -174,7 +174,6 @@ def test_a_layer_that_a_header_names(tmp_path: Path) -> None:
 
 def test_bytes_whose_meaning_is_in_one_of_the_two(tmp_path: Path) -> None:
     """The parts of a quantised tensor, and beside them nothing that says what they are."""
-    from paramtool.cli._diff_rows import verdict
 
     weight = quantised()["Int8WeightOnlyConfig"]
     torch.save({"w": weight}, tmp_path / "a.pt")
@@ -183,7 +182,7 @@ def test_bytes_whose_meaning_is_in_one_of_the_two(tmp_path: Path) -> None:
     for pair in (("a.pt", "b.safetensors"), ("b.safetensors", "a.pt")):
         found = diff(*(tmp_path / name for name in pair))
         assert not found.is_same and UNDECIDED in {one.kind for one in found.tensors}
-        assert verdict(found) == "same bytes, undecided values"
+        assert found.verdict == "same bytes, undecided values"
 
 
 def test_a_compound_under_another_name(tmp_path: Path) -> None:
