@@ -86,7 +86,7 @@ class Flow:
         """A convolution takes a value, an image if it was reshaped, with the channels at axis 0 or -1 of it."""
         labels = [*range(max(1, len(image.dims) - 1))]
         labels.insert(0 if at == 0 else len(labels), CHANNEL)
-        places = [place for _, place in image.dims] or [*range(len(labels))]
+        places = [place for _, place in image.dims] if len(image.dims) > 1 else [*range(len(labels))]
         dims = tuple((0, label) for _, label in sorted(zip(places, labels, strict=True)))
         for maker in image.makers:
             self.note(maker, "out", Image(channels, image.is_sure, dims=dims))
@@ -100,7 +100,7 @@ def moved(image: Image, axes: Sequence[int]) -> Image:
     """
     if image.joined > 1 and axes[-1] == len(axes) - 1 and len(axes) < 4:
         return image
-    if image.joined > 1 or len(axes) != len(image.dims) + 1:
+    if image.joined > 1 or sorted(axes) != [*range(len(image.dims) + 1)]:
         return image._replace(dims=SCRAMBLED, joined=1)
     return image._replace(dims=tuple(image.dims[k - 1] for k in axes if k))
 

@@ -417,3 +417,24 @@ def test_a_product_without_an_output(tmp_path: Path) -> None:
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], [])], "g", [x], [], [weight])
     onnx.save(helper.make_model(graph), tmp_path / "x.onnx")
     assert list(paramtool.read(tmp_path / "x.onnx").views()) == ["w"]
+
+
+PRODUCT, CONVOLUTION = ("Gemm", ["x", "w"], ["a"], {}), ("Conv", ["x", "c"], ["a"], {})
+ODD = {
+    "one axis": (PRODUCT, ("Transpose", ["a"], ["b"], {"perm": [1, 0]}), ("Conv", ["b", "c"], ["y"], {})),
+    "no order": (CONVOLUTION, ("Transpose", ["a"], ["b"], {"perm": [9, 1, 2, -9]}), ("Gemm", ["b", "w"], ["y"], {})),
+    "no image": (PRODUCT, ("Reshape", ["a", "s"], ["b"], {}), ("LSTM", ["b", "r", "r"], ["y"], {"hidden_size": 2})),
+}
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_axes_that_fit_no_image(key: str, tmp_path: Path) -> None:
+    """What nodes do to the axes of a value need not fit what it is: the tensors are read all the same."""
+    shapes = {"w": (4, 4), "c": (2, 4, 3, 3), "r": (1, 8, 4), "s": (3,)}
+    held = [
+        numpy_helper.from_array(np.ones(shape, "i8" if name == "s" else "f4"), name) for name, shape in shapes.items()
+    ]
+    nodes = [helper.make_node(kind, inputs, outputs, **more) for kind, inputs, outputs, more in ODD[key]]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [], held)), tmp_path / "x.onnx")
+    assert list(paramtool.read(tmp_path / "x.onnx").views()) == [*shapes]

@@ -20,7 +20,8 @@ import types
 import uuid
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,14 +194,14 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("torch|record|folder", r"Unsupported (global|operand)|Can only (build|SETITEMS|extend|set)|not an allowed global",
      "weights_only=True takes few classes and not every opcode; paramtool describes whatever any pickle says"),
     ("torch|record|folder", r"argument|expected dict|not understood|unhashable|without setting an exception|maxlen|"
-     r"touch x|interpreted as|descriptor|must be|unpack|values|can't take|Fraction|DecimalException|badly formed",
+     r"touch x|interpreted as|descriptor|must be|unpack|values|can't take|Fraction|[dD]ecimal|badly formed",
      "torch.load makes the objects, and their classes refuse what they are made of; paramtool only describes them"),
     ("torch|record", r"invalid literal for int|codec can't decode",
      "the members .storage_alignment and .data/serialization_id are not looked at: they say nothing of tensors"),
     ("torch|record", r"not in a subdirectory", "a member that nothing refers to is not looked at"),
     ("onnx", r"Wire format was corrupt", "what is inside of fields that say nothing of tensors is not looked at"),
     ("onnx", r"cannot reshape array", "external data without a length end where the shape says"),
-    ("keras", r"Object visitation failed|Unable to allocate",
+    ("keras", r"Object visitation failed|Unable to allocate|Can't iterate over symbol table",
      "h5py visits everything and reads it whole; paramtool visits what Keras does, and leaves out what has no data"),
     ("pickle", r"", "Python makes the objects, and their classes refuse what they are made of; here they are told"),
     ("npz", r"Cannot parse header.*\|[sS]\d", "MXNet 2 writes such headers for the kind of a sparse array"),
@@ -236,6 +237,21 @@ SAFE = (
 """Classes of data that torch.load takes here beside its own: without them it refuses most training checkpoints."""
 
 
+KINDS = {np.dtype(kind): (np.dtype(kind).itemsize, np.dtype(kind).alignment, np.dtype(kind).flags) for kind in (
+    one for one in vars(ml_dtypes).values() if isinstance(one, type) and issubclass(one, np.generic)
+)}  # fmt: skip
+
+
+@contextmanager
+def types_kept() -> Iterator[None]:
+    """NumPy lets a pickle set the size and the flags of the types that ml_dtypes adds, in the whole process."""
+    try:
+        yield
+    finally:
+        for kind, said in KINDS.items():
+            kind.__setstate__((3, "<", None, None, None, *said))
+
+
 def torch_tensors(path: Path, trusted: bool = False) -> dict[str, torch.Tensor]:
     """Every tensor that torch.load gives, by its path; a name that two have is left out."""
     found: dict[str, torch.Tensor] = {}
@@ -263,7 +279,7 @@ def torch_tensors(path: Path, trusted: bool = False) -> dict[str, torch.Tensor]:
             for k, child in enumerate(value):
                 walk(child, (*way, str(k)))
 
-    with torch.serialization.safe_globals(list(SAFE)):
+    with torch.serialization.safe_globals(list(SAFE)), types_kept():
         walk(torch.load(path, weights_only=not trusted, map_location="cpu"), ())
     return {
         n: t
@@ -352,7 +368,7 @@ ARRAYS = (np._core.numeric._frombuffer, _codecs.encode, collections.OrderedDict,
 
 
 def _pickle(path: Path) -> Tensors:
-    with path.open("rb") as file:
+    with path.open("rb") as file, types_kept():
         held = _Arrays(file, encoding="latin1").load()
     return {"": held} if not isinstance(held, dict) else {}  # the values are compared in tests/formats
 

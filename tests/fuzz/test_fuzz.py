@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from tests.examples import IS_HARD
-from tests.fuzz import minimise
+from tests.fuzz import judges, minimise
 from tests.patience import PATIENCE
 
 CORPUS = sorted(path.parent for path in minimise.CORPUS.rglob("case.json"))
@@ -58,3 +60,11 @@ def test_a_defect_is_found(found: dict[str, Found]) -> None:
     """With a defect planted in paramtool, the judge of its kind says so; without one, none does."""
     kinds = {name: {key.split(": ")[0] for key in keys} for name, keys in found["planted"].items()}
     assert kinds == {"nothing": set(), **{name: {kind} for name, kind in PLANTED.items()}}
+
+
+def test_types_stay_what_they_are(tmp_path: Path) -> None:
+    """A judge that unpickles a file changes no type of NumPy's that the cases after it use."""
+    kind = np.dtype(ml_dtypes.bfloat16)
+    (tmp_path / "x.pkl").write_bytes(b"cnumpy\ndtype\n(cml_dtypes\nbfloat16\nI00\nI01\ntR(I3\nV<\nNNNI24\nI4\nI63\ntb.")
+    judges.JUDGES["pickle"](tmp_path / "x.pkl")
+    assert (kind.itemsize, kind.flags) == (2, 64)

@@ -121,7 +121,9 @@ class Uses:
                         f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
                     )
         elif operator in RECURRENT:
-            is_rows = x.joined > 1 and x.dims[0][1] != CHANNEL  # the graph does not show how many axes are joined
+            is_rows = (
+                x.joined > 1 < len(x.dims) and x.dims[0][1] != CHANNEL
+            )  # the graph does not show how many axes are joined
             self.flow.takes(label, x._replace(joined=len(x.dims) - 1) if is_rows else x)
             x = NOTHING
         elif operator.endswith(("MatMul", "Gemm")) and weight:
