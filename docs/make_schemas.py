@@ -100,7 +100,7 @@ ONE_OF: dict[str, Sequence[str]] = {
     "TensorDiff.kind": KINDS,
     "Through.relation": ("same", "slice", "transpose", "view", "overlap", "cast", "constant"),
     "Variant.kind": ("names", "checkpoint", "config"),
-    "Variant.verdict": ("loads", "loads through aliases", "cannot load"),
+    "Variant.verdict": ("loads", "loads through aliases", "cannot load", "not judged"),
     "Verified.compared": ("tensors", "ties", "objects", "gradients", "files", "all other bytes"),
 }  # fmt: skip
 """{text of a report: the values that it has}"""

@@ -11,10 +11,12 @@ import paramtool
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._display import current, most
+from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
+from paramtool.errors import exit_code
 
 if TYPE_CHECKING:
     from paramtool.commands.variants import Variant
@@ -57,7 +59,11 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
         _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:
         _render.rows(_rows(path, found))
-    return 0 if all(variant.loads for variant in found) else 1
+    _render.flush()
+    failed = [failure(one.error) for one in found if one.error]
+    for one in filter(None, failed):
+        one.complain()
+    return exit_code([0 if all(one.loads for one in found) else 1, *(one.code for one in failed if one)])
 
 
 def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:

@@ -13,7 +13,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError, refuse_string
+from paramtool.errors import ParamtoolError, UsageError, refuse_string
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed
@@ -36,19 +36,21 @@ class Variant(Displayed, Verdict):
     """The section of the checkpoint that the variant would load; None for the whole."""
     convert_to: str = ""
     """The dialect that `convert` gives the checkpoint so that the variant loads it; empty if it is none."""
+    warnings: tuple[str, ...] = ()
+    """What is told of the folder of the checkpoint."""
 
     _facts = "`loads`"
 
     @property
     def verdict(self) -> str:
-        """`loads`, `loads through aliases` or `cannot load`."""
+        """`loads`, `loads through aliases`, `cannot load`; `not judged` of one with an `error`."""
         if not self.loads:
-            return "cannot load"
+            return "not judged" if self.error else "cannot load"
         return "loads through aliases" if self.through else "loads"
 
     _members = (
         "against kind section verdict names lacks shapes types rows apart(name other difference=shown) through filled "
-        "unused advice convert_to"
+        "unused advice convert_to warnings+ error?"
     )
 
 
@@ -78,19 +80,32 @@ def variants(
     A variant is a list of names (one a line), any checkpoint, or a config.json of transformers, for which `build` is
     needed; a folder is the checkpoint in it, or the config where it holds no weights.  `only` names the section of the
     checkpoint to load; without it, each variant takes the one whose names it wants.
-    UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.
+    UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.  Of several variants
+    the others are judged all the same, and such an error is in `Variant.error`.
     """
     refuse_string("against", against)
     if isinstance(against, os.PathLike):
         raise UsageError("against is one path", hint="a list: against=[...]")
     if not against:
         raise UsageError("no variant is given; expected one or more of against (--against NAMES|CKPT|config.json)")
-    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
-    for one in asked:
-        if not one.wanted and one.judge is None:
-            raise UsageError(f"{one.against}: lists no tensor names; expected a checkpoint or a list of names")
-    judged = [_with_command(_best(whole, one, only), one) for one in asked]
+
+    def judged_by(one: Path | Asked) -> Judged:
+        asked = one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown)
+        if not asked.wanted and asked.judge is None:
+            raise UsageError(f"{asked.against}: lists no tensor names; expected a checkpoint or a list of names")
+        return _with_command(_best(whole, asked, only), asked)
+
+    opened = formats.opened(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    whole = opened.checkpoint
+    judged: list[Judged] = []
+    for one in against:
+        try:
+            judged.append(judged_by(one))
+        except ParamtoolError as error:
+            if len(against) == 1:
+                raise
+            label = one.against if isinstance(one, Asked) else os.fspath(one)
+            judged.append((Variant(0, against=label, error=error), whole, ()))
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []
     with progress("compare", total) as advance:
@@ -98,7 +113,7 @@ def variants(
             if questions:
                 with Source(part) as source:
                     variant = replace(variant, apart=tuple(answered(source, questions, advance)))
-            found.append(variant)
+            found.append(replace(variant, warnings=opened.told))
     return tuple(found)
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
 from paramtool.formats import sniff, table
-from paramtool.formats.files import is_folder, open_source, unreadable
+from paramtool.formats.files import is_folder, open_source, read_bytes, unreadable
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.zip import directory as zip_directory
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
 
@@ -138,9 +139,10 @@ def looked_at(
 @contextmanager
 def _below(folder: str) -> Iterator[FolderReading]:
     """Reads the weights of a folder and then scans its other files, also where there are no weights."""
+    from paramtool.formats.folder import roots
     from paramtool.formats.folder.below import FolderReading
 
-    reading = FolderReading(folder, read_file)
+    reading = FolderReading(folder, roots.through(read_file))
     try:
         yield reading
     except ParamtoolError as error:
@@ -212,11 +214,15 @@ def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
     if path.endswith(sniff.DISTRIBUTED):
+        from paramtool.formats import scan
+
         folder = os.path.dirname(path) or os.curdir
-        raise FormatError(
+        error = FormatError(
             f"{path}: has the parts of tensors that one rank saved with torch.distributed.checkpoint",
             hint=f"name its folder, whose `.metadata` says what they are: {quote(folder)}",
         )
+        error.asked = scan.scan(path)
+        raise error
     if not weight_names.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
     from paramtool.formats.safetensors import sharded
@@ -263,7 +269,8 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     try:
         for row in table.rows():
             if row.recognises(head, nbytes, path):
-                return row.read(path)
+                found = row.read(path)
+                return found if sniff.is_zip(head) or not _ends_zip(path, nbytes) else _with_archive(found, path)
     except (FormatError, UnsafeError) as error:
         from paramtool.formats import scan
 
@@ -272,6 +279,23 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or path), error) from None
     raise _foreign(path, head, nbytes)
+
+
+def _ends_zip(path: str, nbytes: int) -> bool:
+    """Whether a zip archive stands behind what its reader reads of a file."""
+    file, _ = open_source(path)
+    with file:
+        tail = min(nbytes, zip_directory.MAX_TAIL)
+        return zip_directory.END_SIGNATURE in read_bytes(file, nbytes - tail, tail)
+
+
+def _with_archive(found: Checkpoint, path: str) -> Checkpoint:
+    from paramtool.formats import policy, scan
+
+    scanned = scan.scan_file(path)
+    note = "an archive is behind other data of the file, and not scanned to its end for pickles"
+    notes = found.notes if scanned.ended else (*found.notes, note)
+    return replace(found, unknown=policy.merged((*found.unknown, *scanned.unknown)), notes=notes)
 
 
 def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:

@@ -4,7 +4,8 @@
     a zip archive, even one that its own reader refuses           every member that is a pickle
     a zip archive behind other bytes                              every member, as Python's zipfile finds it
     a tar archive, with or without a magic number                 every member, as Python's tarfile finds it
-    a NumPy array of objects                                      the pickle after its header
+    NumPy arrays, one behind the other                            pickles behind them, and behind headers of objects
+    a configuration of Keras, of JSON                             whether a layer holds code
     gzip, zlib, bzip2, xz, lzma, also several streams             the decompressed data, up to a limit
 
 All that a file can be is tried, as one file can be several of them.  What a limit stops, and what begins as one of
@@ -19,9 +20,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from paramtool.errors import ParamtoolError
@@ -136,6 +138,14 @@ def scan_bytes(data: Buffer) -> Scanned:
     return found._replace(ended=work.ended, has_tensors=work.has_tensors)
 
 
+def scan_parts(file: BinaryIO, source: SourceFile, places: Iterable[tuple[int, int]]) -> Scanned:
+    """Scan some ranges of a file, each as if it were one, with one budget."""
+    work = ScanBudget.of(source.nbytes)
+    whole = Contents(file, source.nbytes)
+    found = [one for place in places for one in _scanned(whole.part(*place), MAX_DEPTH, work).unknown]
+    return Scanned(policy.merged(found), False, work.ended)
+
+
 def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
     """The unknown names in a member of a valid archive; none if it cannot be read, or not within the budget."""
     if member.method == zip_directory.STORED:
@@ -158,13 +168,27 @@ def _scanned(data: Buffer, depth: int, work: ScanBudget, *, zips: bool = True) -
         work.ended = False
     if not head or not depth:
         return NOTHING
-    stop = sniff.numpy_stop(head) if head.startswith(sniff.NUMPY_MAGIC) else 0
-    found = _pickles(data, stop, depth, work)
+    found = _pickles(data, depth, work)
     walked = _walked_tar(data, depth, work) if _begins_tar(head) else ()
-    more = [*walked, *_scanned(_expanded(data, head, work), depth - 1, work).unknown]
+    more = [*walked, *_scanned(_expanded(data, head, work), depth - 1, work).unknown, *_keras(data, head, work)]
     if zips and (sniff.is_zip(head) or ends_zip(data)):
         more += _walked_zip(data, depth, work)
-    return Scanned(policy.merged((*found.unknown, *more)), found.is_pickle and not stop)
+    return Scanned(policy.merged((*found.unknown, *more)), found.is_pickle)
+
+
+def _keras(data: Buffer, head: bytes, work: ScanBudget) -> Iterator[Unknown]:
+    """The code in a configuration of Keras, which it unmarshals."""
+    if not head.lstrip().startswith(b"{"):
+        return
+    work.ended &= len(data) <= MAX_EXPANDED_NBYTES
+    if len(data) <= MAX_EXPANDED_NBYTES and LAMBDA.search(whole := data[:]):
+        from paramtool.formats.hdf5.keras_config import marshalled
+
+        yield from marshalled({"the configuration": whole})
+
+
+LAMBDA = re.compile(rb"ambda|\\u006")
+"""What JSON with the word "lambda" has, however it is escaped."""
 
 
 def ends_zip(data: Buffer) -> bool:
@@ -175,13 +199,17 @@ def ends_zip(data: Buffer) -> bool:
 # --- pickles ------------------------------------------------------------------------------------------------------
 
 
-def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
-    """Scan consecutive pickles."""
+def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
+    """Scan consecutive pickles, and those behind NumPy arrays and their headers."""
     found: list[Unknown] = []
-    first = stop = -1
+    at, first, stop = 0, -1, -1
     for number in range(MAX_PICKLES):
-        if work.left <= 0:
+        if work.left <= 0 or at >= len(data):
             break
+        if data[at : at + len(sniff.NUMPY_MAGIC)] == sniff.NUMPY_MAGIC:
+            at = _array_stop(data, at)
+            work.spend(SPENT_EACH)
+            continue
         inner: list[Unknown] = []
         limits = replace(DEFAULT_LIMITS, max_nbytes=min(DEFAULT_LIMITS.max_nbytes, work.left))
         uses, stop, ran = attempt(
@@ -202,6 +230,18 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
     else:
         work.ended = False
     return Scanned(policy.merged(found), first > 0)
+
+
+def _array_stop(data: Buffer, at: int) -> int:
+    """Where a NumPy array ends; of one of objects, and of one that cannot be read, where its header does."""
+    from paramtool.formats.numpy import _npy
+
+    stop = at + sniff.numpy_stop(data[at : at + 12])
+    try:
+        found = _npy.header(data[at : min(stop, at + 2 * _npy.MAX_HEADER_NBYTES)])
+        return stop + prod(found.shape) * _npy.element(found.descr, 0, 0).nbytes
+    except (ValueError, LookupError):
+        return stop
 
 
 SPENT_EACH = 32

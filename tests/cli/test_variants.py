@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+import paramtool
 from tests.cli.test_documents import run
 from tests.hostile.command import Ran, command, quick, refused
 
@@ -166,3 +168,25 @@ def test_a_terminal_cannot_be_tricked(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_bytes("w\u009b31m\n".encode())
     ran = quick("variants", "m.pt", "--against", "names.txt", cwd=tmp_path)
     assert ran.code == 1 and "w\\x9b31m" in ran.out and "\x9b" not in ran.out, ran
+
+
+def test_one_bad_file_hides_no_other(folder: Path) -> None:
+    """Each that can be read has its verdict, each other its error, and the exit code is the one that counts."""
+    (folder / "bad.pt").write_bytes(b"PK\3\4" + bytes(99))
+    (folder / "evil.pt").write_bytes(b"\x80\x02cos\nsystem\nU\x01x\x85R.")
+    words = [
+        "variants",
+        "m.safetensors",
+        *(f"--against={one}" for one in ("bad.pt", "names.txt", "evil.pt", "gone.pt")),
+    ]
+    ran = quick(*words, cwd=folder)
+    assert ran.code == 4 and ran.err.count("error: ") == 3, ran
+    assert all(f"error: {name}: " in ran.err for name in ("bad.pt", "evil.pt", "gone.pt")), ran
+    verdicts = [line.split("  ")[1:3] for line in ran.out.splitlines() if line.startswith("variant")]
+    assert verdicts == [["bad.pt", "not judged"], ["names.txt", "loads through aliases"],
+                        ["evil.pt", "not judged"], ["gone.pt", "not judged"]]  # fmt: skip
+    found = json.loads(quick(*words, "--json", cwd=folder).out)
+    assert [one.get("error", {}).get("exit_code") for one in found["variants"]] == [3, None, 4, 3]
+    assert [
+        one.loads for one in paramtool.variants(folder / "m.safetensors", [folder / "bad.pt", folder / "names.txt"])
+    ] == [False, True]

@@ -17,7 +17,7 @@ from math import prod
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError, MissingFileError, UnsafeError, plural, some
-from paramtool.formats import object_tree
+from paramtool.formats import object_tree, scan
 from paramtool.formats.dcp import record
 from paramtool.formats.dcp.metadata import (
     NAME,
@@ -50,8 +50,6 @@ def read(path: str) -> Checkpoint:
     try:
         return _read(folder, metadata, asked)
     except (FormatError, UnsafeError) as error:
-        from paramtool.formats import scan
-
         error.asked = (*scan.scan(metadata), *asked)
         raise
 
@@ -78,8 +76,11 @@ def _notes(folder: str, pieces: _Pieces) -> tuple[str, ...]:
     except OSError as error:
         raise unreadable(folder, error) from None
     if not left:
-        return ()
-    return (f"{plural(len(left), 'file')} that `{NAME}` does not name, as of another save; not read: {some(left, 3)}",)
+        return tuple(pieces.notes)
+    return (
+        *pieces.notes,
+        f"{plural(len(left), 'file')} that `{NAME}` does not name, as of another save; not read: {some(left, 3)}",
+    )
 
 
 class _Pieces:
@@ -99,6 +100,7 @@ class _Pieces:
         self.files: list[SourceFile] = []
         self.found: dict[SavedPiece, Checkpoint] = {}
         self.unknown: list[Unknown] = []
+        self.notes: list[str] = []
         self.defects: list[str] = []
 
     def read(self) -> None:
@@ -120,6 +122,7 @@ class _Pieces:
         self.files.append(source)
         with file:
             beyond = [piece for piece in pieces if piece.start + piece.nbytes > source.nbytes]
+            damaged = list(beyond)
             if beyond:
                 last = max(piece.start + piece.nbytes for piece in beyond)
                 names = [self._names[piece] for piece in beyond]
@@ -132,9 +135,19 @@ class _Pieces:
                     found = reader.read(file, source, piece.start, piece.nbytes)
                 except FormatError as error:
                     self.defects.append(self._damage(piece, path, error))
+                    damaged.append(piece)
                     continue
                 self.found[piece] = found
                 self.unknown += found.unknown
+            places = [(piece.start, piece.start + piece.nbytes) for piece in damaged]  # torch unpickles any
+            at = 0
+            for piece in pieces:
+                places += [(at, piece.start)] * (at < piece.start)
+                at = max(at, piece.start + piece.nbytes)
+            scanned = scan.scan_parts(file, source, (*places, (at, source.nbytes)))
+            self.unknown += scanned.unknown
+            if not scanned.ended:
+                self.notes.append(f"the bytes of {name!r} beside its parts are not scanned to the end for pickles")
 
     def _damage(self, piece: SavedPiece, path: str, error: FormatError) -> str:
         """The line for an archive that cannot be read."""

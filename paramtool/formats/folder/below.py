@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
-from paramtool.formats import policy, scan, sniff, table
-from paramtool.formats.files import Contents, open_source, watchers, watching
+from paramtool.formats import policy, scan, table
+from paramtool.formats.files import open_source, watchers, watching
 from paramtool.formats.folder.copies import MAIN, holds_weights
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import of_file
@@ -26,7 +26,7 @@ from paramtool.model.checkpoint import Checkpoint, Unknown, judged_files
 
 UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
-READ = ("torch", "dcp", "npz", "keras", "pickle")
+READ = ("torch", "dcp", "npz", "keras", "pickle", "tensorflow")
 """Formats whose readers say more of a file's pickles than a scan: which tensors need a call."""
 PARTITIONED = "_optim_states.pt"
 """The end of the names under which DeepSpeed keeps weights with the state of optimizers."""
@@ -110,29 +110,26 @@ class FolderReading:
 
     def _asked(self, path: str) -> tuple[tuple[Unknown, ...], bool]:
         """What the pickles of a file ask for, and whether it holds weights."""
+        asked: tuple[Unknown, ...] = ()
         try:
             file, source = open_source(path)
             with file:
                 head = file.read(table.HEAD_NBYTES)
-                also = not sniff.is_zip(head) and scan.ends_zip(Contents(file, source.nbytes))
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
             if next((row.name for row in rows), "") in READ:
                 found = self._read(path)
-                if also:
-                    self._skip(path, ", an archive behind other data")
                 return found.unknown, holds_weights(found)
         except UnreadableError:
             self._skip(path, ", which cannot be read")
             return (), False
-        except UnsafeError as error:
-            if not error.asked:
+        except ParamtoolError as error:
+            if isinstance(error, UnsafeError) and not error.asked:
                 raise
-        except ParamtoolError:
-            pass
+            asked = error.asked
         scanned = scan.scan_file(path)
         if not scanned.ended:
             self._skip(path)
-        return scanned.unknown, scanned.has_tensors
+        return policy.merged((*asked, *scanned.unknown)), scanned.has_tensors
 
     def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """The regular files below the folder, each with what it is on the disk, whatever it is called."""
@@ -143,10 +140,16 @@ class FolderReading:
             self._unlooked += (name for name in UNLOOKED if name in inner and name not in self._unlooked)
             inner[:] = sorted(name for name in inner if name not in UNLOOKED)
             for path in (os.path.join(place, name) for name in inner):
-                if os.path.islink(path) and not os.path.join(os.path.realpath(path), "").startswith(top):
+                real = os.path.join(os.path.realpath(path), "") if os.path.islink(path) else top
+                if not real.startswith(top) or not set(UNLOOKED).isdisjoint(real[len(top) :].split(os.sep)):
                     self._skip(path, ", a link out of the folder")
             for path in (os.path.join(place, name) for name in sorted(names)):
-                with suppress(OSError):
+                try:
                     status = os.stat(path)
-                    if stat.S_ISREG(status.st_mode):
-                        yield path, (status.st_dev, status.st_ino)
+                except FileNotFoundError:  # a link to nothing
+                    continue
+                except OSError:
+                    self._skip(path, ", which cannot be read")
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    yield path, (status.st_dev, status.st_ino)

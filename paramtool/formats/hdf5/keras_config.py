@@ -73,7 +73,7 @@ class KerasConfig:
         version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
         model = _table(texts[source], source, notes) if source else {}
         layers = tuple(_layers(model, ""))
-        code = tuple(Unknown("marshal.loads", True, f"(the code of {where})") for where in _marshalled(texts))
+        code = tuple(marshalled(texts))
         return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes), code, model)
 
     def by_path(self) -> dict[str, Layer]:
@@ -101,7 +101,7 @@ def _table(text: str, where: str, notes: list[str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _marshalled(texts: Mapping[str, str]) -> Iterator[str]:
+def marshalled(texts: Mapping[str, str | bytes]) -> Iterator[Unknown]:
     """Whose Python functions stand in a configuration as marshalled code, which Keras loads and runs.
 
     Keras 3 writes `{"class_name": "__lambda__", ...}` (serialize_keras_object, keras/src/saving/serialization_lib.py),
@@ -118,9 +118,10 @@ def _marshalled(texts: Mapping[str, str]) -> Iterator[str]:
             value, where = waiting.pop()
             if isinstance(value, dict):
                 where = f"{value['name']!r:.200}" if isinstance(value.get("name"), str) else where
-                is_type = (key.endswith("_type") and found == "lambda" for key, found in value.items())
+                pairs = value.items()
+                is_type = (key.endswith("_type") and found == "lambda" and key[:-5] in value for key, found in pairs)
                 if value.get("class_name") == "__lambda__" or any(is_type):
-                    yield where
+                    yield Unknown("marshal.loads", True, f"(the code of {where})")
                 waiting += [(inner, where) for inner in value.values()]
             elif isinstance(value, list):
                 waiting += [(inner, where) for inner in value]

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from paramtool.errors import FormatError
 from paramtool.formats.files import Contents
-from paramtool.formats.pickle.values import Result
+from paramtool.formats.pickle.values import Result, Use
 from paramtool.formats.torch._storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
@@ -34,7 +34,13 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)
-    notes = [f"{len(data) - end} bytes follow the last storage"] if end < len(data) else []
+    notes = []
+    if end < len(data):
+        from paramtool.formats import scan
+
+        notes = [f"{len(data) - end} bytes follow the last storage"]
+        more = scan.scan_parts(file, source, [(end, source.nbytes)])
+        storages.uses += (Use(one.path, one.called, one.arguments) for one in more.unknown)
     return checkpoint_of(
         "stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes=notes
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isfinite
 
+from paramtool.errors import ParamtoolError
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
@@ -113,11 +114,13 @@ class Verdict:
     """Names of the file that the variant does not want and that are in no alias set of a wanted name."""
     advice: str = ""
     """A hint where names are missing, or an empty string."""
+    error: ParamtoolError | None = None
+    """Why one of several was not judged: its file cannot be read, or is unsafe."""
 
     @property
     def loads(self) -> bool:
         """Whether every name of the variant gets exactly one value."""
-        return not (self.lacks or self.shapes or self.types or self.rows or self.apart)
+        return not (self.error or self.lacks or self.shapes or self.types or self.rows or self.apart)
 
 
 def judge(

@@ -11,6 +11,7 @@ import os
 import pickle
 import shutil
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 import paramtool
 from paramtool.errors import UnsafeError
@@ -226,6 +227,7 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
     evil(tmp_path / "elsewhere" / "x.pt", dict(WEIGHTS))
     (model / "link").symlink_to(tmp_path / "elsewhere")
     (model / "loop").symlink_to(".")
+    (model / "inner").symlink_to(".git")
     (model / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
     deep = tmp_path / "deep"
     deep.write_bytes(b"\x80\x02}.")
@@ -240,7 +242,7 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
         assert ran.code == 0 and "not looked at for pickles: " in said, ran
     found = paramtool.inspect(model).checkpoint.notes[-1]
     said = json.loads(quick("check", "model", "--format", "json", cwd=tmp_path).out)["files"][0]["notes"][-1]
-    assert said == found and "and 2 more" in found and "'.git', '.venv'" in found, found
+    assert said == found and "and 3 more" in found and "'.git', '.venv'" in found, found
 
 
 @pytest.mark.parametrize("form", ["snapshot", "training", "onnx"])
@@ -304,7 +306,34 @@ def rewritten(archive: bytes, place: slice, new: Callable[[int], bytes]) -> byte
 
 V7 = rewritten(tarred(), slice(257, 265), lambda nbytes: bytes(8))
 BASE_256 = rewritten(tarred(), slice(124, 136), lambda nbytes: b"\x80" + nbytes.to_bytes(11, "big"))
+
+
+def arrays(*held: object) -> bytes:
+    """Arrays one behind the other in a file, as np.save writes them when it is called again, and bytes behind."""
+    made = io.BytesIO()
+    for one in held:
+        made.write(one) if isinstance(one, bytes) else np.save(made, one, allow_pickle=True)
+    return made.getvalue()
+
+
+def stacked(held: object) -> bytes:
+    made = io.BytesIO()
+    torch.save(held, made, _use_new_zipfile_serialization=False)
+    return made.getvalue()
+
+
+NUMBERS, OBJECTS = np.ones(3), np.array([Calls()], dtype=object)
+CODE = {"class_name": "Lambda", "config": {"function": ["4wEAAA==", None, None], "function_type": "lambda"}}
+KERAS = json.dumps({"class_name": "Sequential", "config": {"layers": [CODE]}}).encode()
 HIDDEN = {
+    "array behind an array": arrays(NUMBERS, NUMBERS, OBJECTS),
+    "pickle behind an array": arrays(NUMBERS, EVIL),
+    "arrays in npz": zipped("w.npy", arrays(NUMBERS, OBJECTS)),
+    "pickle behind storages": stacked(WEIGHTS) + EVIL,
+    "zip in a tensor": save({**WEIGHTS, "z": torch.frombuffer(bytearray(zipped("evil.pkl")), dtype=torch.uint8)}),
+    "Keras": KERAS,
+    "Keras, escaped": KERAS.replace(b'"lambda"', b'"\\u006cambda"'),
+    "Keras without weights": zipped("config.json", KERAS),
     "gzip, second stream": gzip.compress(b"") + gzip.compress(EVIL),
     "gzip, padded": gzip.compress(b"") + bytes(9000) + gzip.compress(EVIL),
     "gzip, in two streams": gzip.compress(EVIL[:7]) + gzip.compress(EVIL[7:]),
@@ -334,7 +363,8 @@ def test_what_a_library_would_open_is_opened(form: str, tmp_path: Path) -> None:
     (tmp_path / "model" / "x").write_bytes(HIDDEN[form])
     for words in (("check", "model"), ("inspect", "model"), ("inspect", "model/x")):
         ran = quick(*words, cwd=tmp_path)
-        assert ran.code == 4 and "builtins.print" in ran.out + ran.err, (words, ran)
+        said = "marshal.loads" if "Keras" in form else "builtins.print"
+        assert ran.code == 4 and said in ran.out + ran.err, (words, ran)
 
 
 NAMED = {
@@ -353,6 +383,42 @@ def test_what_is_not_scanned_to_its_end_is_named(form: str, tmp_path: Path) -> N
     (tmp_path / "model" / "x").write_bytes(NAMED[form])
     ran = quick("check", "model", cwd=tmp_path)
     assert "not looked at for pickles: 'x" in " ".join((ran.out + ran.err).split()), ran
+
+
+PART = io.BytesIO()
+torch.save("x", PART)
+PARTS = {
+    "a pickle": EVIL, "a pickle before the archive": EVIL + PART.getvalue(), "stacked": stacked(Calls()),
+    "an archive before the archive": zipped("archive/data.pkl") + PART.getvalue(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["part", "first", "last", "another rank", "nowhere"])
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_distributed_checkpoints(part: str, place: str, tmp_path: Path) -> None:
+    """torch unpickles what `.metadata` points to, whatever it is; what it does not point to is a file's, too."""
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"m": {"w": torch.ones(3)}, "c": {"a": "x" * 9}}, checkpoint_id=tmp_path / "model", no_dist=True)
+    file, metadata = tmp_path / "model" / "__0_0.distcp", tmp_path / "model" / ".metadata"
+    raw, said = file.read_bytes(), pickle.loads(metadata.read_bytes())
+    if place == "another rank":
+        file.with_name("__1_0.distcp").write_bytes(PARTS[part])
+    else:
+        file.write_bytes(PARTS[part] + raw if place in ("first", "nowhere") else raw + PARTS[part])
+    for index, info in said.storage_data.items():
+        info.offset += len(PARTS[part]) * (place == "first")
+        if place == "part" and index.fqn == "c.a":
+            info.offset, info.length = len(raw), len(PARTS[part])
+    metadata.write_bytes(pickle.dumps(said)) if place != "nowhere" else metadata.unlink()
+    for command in ("check", "inspect"):
+        ran = quick(command, "model", cwd=tmp_path)
+        assert ran.code == 4 and "builtins.print" in ran.out + ran.err, ran
+    if place not in ("another rank", "nowhere"):
+        assert quick("lock", "model", cwd=tmp_path).code == 4
+        assert quick("dedup", "model", "-o", "o", cwd=tmp_path).code == 4 and not (tmp_path / "o").exists()
 
 
 def test_data_of_onnx_that_is_a_pickle(tmp_path: Path) -> None:
