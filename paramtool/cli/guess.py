@@ -89,6 +89,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     if found.considered or found.parts is None:
         counts.append(plural(len(found.considered), "place"))
     yield ("file", whole(found.path), " · ".join([found.checkpoint.format, *counts]))
+    yield from (("note", text) for text in found.checkpoint.notes)
     for place, candidates in found.places():
         fits = plural(place.fits, "network fits", "networks fit")
         if place.fits > place.listed:

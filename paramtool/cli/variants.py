@@ -51,6 +51,7 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     $ paramtool variants model.dedup.safetensors --against old.pt --against untied/config.json
     """
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
+    _render.warn(*found[0].warnings)
     if as_json:
         from paramtool.commands.variants import Variants
 

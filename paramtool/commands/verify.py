@@ -164,7 +164,8 @@ def verify_each(
     asked = _Compared(None, subset, tensors_only)
     theirs = _by_name(expected)
     mine = _by_other_names(_by_name(found), theirs)
-    result = Verified(os.fspath(output), os.fspath(against), 0, ())
+    told = (text for side in (found, expected) for sets in side.values() for one in sets for text in one.told)
+    result = Verified(os.fspath(output), os.fspath(against), 0, (), tuple(dict.fromkeys(told)))
     for (place, name), other in theirs.items():
         label = f"{place}/{name}" if place else name
         if (place, name) not in mine:

@@ -115,7 +115,9 @@ def report(
         _foot(found, second),
     )
     content = text.encode("utf-8", "backslashreplace")
-    warnings = PAGE.write(place, content, force=force, inputs=inputs)
+    beside = [(one.below, one.allow_class) for one in (found, *others) if one.below and not allow_unknown]
+    told = (text for below, allowed in beside for text in (*below.warnings((), allowed), *below.told))
+    warnings = (*PAGE.write(place, content, force=force, inputs=inputs), *dict.fromkeys(told))
     titles = tuple(one.title for one in made)
     return PageReport(place, len(content), found, titles, "" if second is None else second.path, warnings)
 
