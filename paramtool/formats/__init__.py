@@ -139,10 +139,9 @@ def looked_at(
 @contextmanager
 def _below(folder: str) -> Iterator[FolderReading]:
     """Reads the weights of a folder and then scans its other files, also where there are no weights."""
-    from paramtool.formats.folder import roots
     from paramtool.formats.folder.below import FolderReading
 
-    reading = FolderReading(folder, roots.through(read_file))
+    reading = FolderReading(folder, read_file)
     try:
         yield reading
     except ParamtoolError as error:

@@ -113,7 +113,7 @@ def scan_file(path: str) -> Scanned:
         with file:
             return _looked_through(file, source) if source.nbytes else NOTHING
     except (ParamtoolError, OSError):  # the reader of the file reports that it cannot be read
-        return NOTHING
+        return NOTHING._replace(ended=False)
 
 
 def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
@@ -333,7 +333,7 @@ def _begins_tar(head: bytes) -> bool:
     except ValueError:
         return False
     rest = head[:148] + b" " * 8 + head[156:]
-    return said in (sum(rest), sum(rest) - 256 * sum(one > 127 for one in rest))
+    return said != 0 and said in (sum(rest), sum(rest) - 256 * sum(one > 127 for one in rest))
 
 
 def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:

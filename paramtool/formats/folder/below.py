@@ -19,6 +19,7 @@ from typing import NamedTuple
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
 from paramtool.formats import policy, scan, table
 from paramtool.formats.files import open_source, watchers, watching
+from paramtool.formats.folder import roots
 from paramtool.formats.folder.copies import MAIN, holds_weights
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import of_file
@@ -73,7 +74,7 @@ class FolderReading:
 
     def read(self, path: str) -> Checkpoint:
         """Describe a file, or the files that it stands for."""
-        found = self._read(path)
+        found = roots.through(self._read)(path)
         files = judged_files(found)
         if len(files) == 1 or not found.unknown:  # of several files it is not clear which asks
             self._seen |= dict.fromkeys(files, (found.unknown, holds_weights(found)))

@@ -483,10 +483,8 @@ def _extension(letter: bytes, form: str) -> None:
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
-        path = f"copyreg.extension.{struct.unpack(machine.data[at : at + struct.size])[0]}"
-        machine.objects += 1
-        machine.use(path, True, "()")
-        machine.stack.append(Instance(path, (), True))
+        (number,) = struct.unpack(machine.data[at : at + struct.size])
+        machine.stack.append(machine.name("copyreg.extension", str(number)))
         return at + struct.size
 
 
