@@ -99,7 +99,7 @@ ONE_OF: dict[str, Sequence[str]] = {
     "SeenGroup.kind": ("qkv", "kv", "gate-up", "experts"),
     "TensorDiff.kind": KINDS,
     "Through.relation": ("same", "slice", "transpose", "view", "overlap", "cast", "constant"),
-    "Variant.kind": ("names", "checkpoint", "config"),
+    "Variant.kind": ("names", "checkpoint", "config", ""),
     "Variant.verdict": ("loads", "loads through aliases", "cannot load", "not judged"),
     "Verified.compared": ("tensors", "ties", "objects", "gradients", "files", "all other bytes"),
 }  # fmt: skip

@@ -23,7 +23,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from paramtool.errors import ParamtoolError
@@ -207,7 +206,9 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if work.left <= 0 or at >= len(data):
             break
         if data[at : at + len(sniff.NUMPY_MAGIC)] == sniff.NUMPY_MAGIC:
-            at = _array_stop(data, at)
+            from paramtool.formats.numpy.npz import array_stop
+
+            at = array_stop(data, at)
             work.spend(SPENT_EACH)
             continue
         inner: list[Unknown] = []
@@ -230,18 +231,6 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
     else:
         work.ended = False
     return Scanned(policy.merged(found), first > 0)
-
-
-def _array_stop(data: Buffer, at: int) -> int:
-    """Where a NumPy array ends; of one of objects, and of one that cannot be read, where its header does."""
-    from paramtool.formats.numpy import _npy
-
-    stop = at + sniff.numpy_stop(data[at : at + 12])
-    try:
-        found = _npy.header(data[at : min(stop, at + 2 * _npy.MAX_HEADER_NBYTES)])
-        return stop + prod(found.shape) * _npy.element(found.descr, 0, 0).nbytes
-    except (ValueError, LookupError):
-        return stop
 
 
 SPENT_EACH = 32

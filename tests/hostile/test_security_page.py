@@ -146,6 +146,7 @@ Before a file is refused | pickles:test_what_it_would_call_is_listed
 If they call something | pickles:test_what_it_would_call_is_listed
 This covers plain pickles | pickles:test_any_pickle_that_calls_is_found_in_any_protocol
 NumPy arrays of objects | forms:test_arrays_of_objects_that_call
+What the reader of a | folders:test_what_a_library_would_open_is_opened folders:test_parts_of_distributed_checkpoints
 Limits: arrays that joblib | folders:test_what_is_not_looked_at_is_named
 A damaged zip archive | pickles:test_a_bomb_is_no_way_past
 A folder is its files. | folders:test_a_folder_is_its_files
@@ -156,7 +157,7 @@ If one is unsafe | folders:test_an_unsafe_file_of_the_model_stops_every_command
 `--weights FILE` takes | folders:test_what_is_chosen_stands_alone
 **A neighbour** | folders:test_an_unsafe_neighbour_stops_no_command
 `inspect` and `check` of | folders:test_a_folder_is_its_files
-Other commands warn | folders:test_an_unsafe_neighbour_is_named
+Other commands name | folders:test_an_unsafe_neighbour_is_named
 A note names | folders:test_what_is_not_looked_at_is_named
 """
 TABLE = dict(line.split(" | ") for line in PAGE.strip().splitlines())

@@ -18,9 +18,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
-from typing import BinaryIO
+from math import prod
+from typing import TYPE_CHECKING, BinaryIO
 
 from paramtool.errors import Defects, FormatError, listed, plural
+from paramtool.formats import sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.mxnet import symbol
 from paramtool.formats.numpy import _npy
@@ -30,6 +32,9 @@ from paramtool.formats.zip.crc import crc32_of_rest
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
 
 NAME = "npz"
 SUFFIX = ".npy"
@@ -147,6 +152,16 @@ def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
     if len(raw) < nbytes:
         raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
     return raw
+
+
+def array_stop(data: Buffer, at: int) -> int:
+    """Where an array in some bytes ends; of one of objects, and of one that cannot be read, where its header does."""
+    stop = at + sniff.numpy_stop(data[at : at + 12])
+    try:
+        found = _npy.header(data[at : min(stop, at + 2 * _npy.MAX_HEADER_NBYTES)])
+        return stop + prod(found.shape) * _npy.element(found.descr, 0, 0).nbytes
+    except (ValueError, LookupError):
+        return stop
 
 
 MAX_NAME_NBYTES = 4096

@@ -246,6 +246,25 @@ def test_what_is_not_looked_at_is_named(tmp_path: Path) -> None:
     assert said == found and "and 3 more" in found and "'.git', '.venv'" in found, found
 
 
+def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """A path that the system takes no more; the folder that it is in can still be listed."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    place = tmp_path / "model"
+    while len(str(place)) < 3700:
+        place /= "d" * min(200, 3800 - len(str(place)))
+    place.mkdir(parents=True)
+    above = os.open(place, os.O_RDONLY)
+    for folder in ("e" * 100, "e" * 100):
+        os.mkdir(folder, dir_fd=above)
+        below = os.open(folder, os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = below
+    os.close(os.open("x" * 200, os.O_CREAT | os.O_WRONLY, dir_fd=above))
+    os.close(above)
+    (note,) = paramtool.inspect(tmp_path / "model").checkpoint.notes
+    assert note.startswith("not looked at for pickles: 'ddd"), note
+
+
 @pytest.mark.parametrize("form", ["snapshot", "training", "onnx"])
 def test_clean_folders_pass(form: str, tmp_path: Path) -> None:
     """In all their forms: links into the hub's cache, what a training saves beside weights, exports."""
@@ -267,6 +286,7 @@ def test_clean_folders_pass(form: str, tmp_path: Path) -> None:
     else:
         (model / "onnx").mkdir()
         (model / "onnx" / "model.onnx_data").write_bytes(bytes(range(256)) * 8)
+        (model / "raw").write_bytes(b"\x84k\x96yK.")  # a number of Python's registry of extensions
         (model / "tokenizer.json").write_text('{"a": "cposix\\nsystem\\n"}')
     for command in ("check", "inspect"):
         ran = quick(command, model, cwd=tmp_path)
