@@ -206,7 +206,7 @@ def _pickles(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
         if work.left <= 0 or at >= len(data):
             break
         if data[at : at + len(sniff.NUMPY_MAGIC)] == sniff.NUMPY_MAGIC:
-            from paramtool.formats.numpy.npz import array_stop
+            from paramtool.formats.numpy.npy import array_stop
 
             at = array_stop(data, at)
             work.spend(SPENT_EACH)

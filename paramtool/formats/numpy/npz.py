@@ -1,6 +1,6 @@
 """NumPy's `.npz` and `.npy`: arrays after text headers, in separate files or together in a zip archive.
 
-    .npy      header, then the elements (see `_npy.py`)
+    .npy      header, then the elements (see `npy.py`)
     .npz      a zip archive of such files and nothing else, stored (np.savez) or deflated (np.savez_compressed)
 
 A member `a/b.npy` is the tensor `a/b`.  The array of a bare `.npy` has no name and is called `arr_0`, as np.savez calls
@@ -18,23 +18,18 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
-from math import prod
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, listed, plural
-from paramtool.formats import sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.mxnet import symbol
-from paramtool.formats.numpy import _npy
+from paramtool.formats.numpy import npy
 from paramtool.formats.record import codec as record
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.formats.zip.crc import crc32_of_rest
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
-
-if TYPE_CHECKING:
-    from paramtool.formats.files import Buffer
 
 NAME = "npz"
 SUFFIX = ".npy"
@@ -47,7 +42,7 @@ def read(path: str) -> Checkpoint:
     """Describe a `.npz` or `.npy` file; Defects if arrays are damaged, or hold Python objects."""
     file, source = open_source(path)
     with file:
-        bare = file.read(len(_npy.MAGIC)) == _npy.MAGIC
+        bare = file.read(len(npy.MAGIC)) == npy.MAGIC
         members = {NAMELESS: _whole(source)} if bare else _members(file, source)
         arrays = _Arrays(file, source)
         for name, member in members.items():
@@ -102,7 +97,7 @@ class _Arrays:
         number = len(self.storages)
         try:
             raw = _header(self.file, member)
-            value, element = _npy.value(_npy.header(raw), number, member.nbytes - len(raw))
+            value, element = npy.value(npy.header(raw), number, member.nbytes - len(raw))
         except ValueError as error:
             self.defects.append(f"{spot}: {error}")
             return
@@ -147,21 +142,11 @@ def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
     """The header of an array, and not a byte more if the member is stored; ValueError if it has none."""
     if member.method == zip_directory.DEFLATED and member.nbytes > MAX_RATIO * member.stored_nbytes:
         raise ValueError(f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, as the directory claims")
-    nbytes = _npy.header_nbytes(_first(file, member, _npy.FIRST_NBYTES))
+    nbytes = npy.header_nbytes(_first(file, member, npy.FIRST_NBYTES))
     raw = _first(file, member, nbytes)
     if len(raw) < nbytes:
         raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
     return raw
-
-
-def array_stop(data: Buffer, at: int) -> int:
-    """Where an array in some bytes ends; of one of objects, and of one that cannot be read, where its header does."""
-    stop = at + sniff.numpy_stop(data[at : at + 12])
-    try:
-        found = _npy.header(data[at : min(stop, at + 2 * _npy.MAX_HEADER_NBYTES)])
-        return stop + prod(found.shape) * _npy.element(found.descr, 0, 0).nbytes
-    except (ValueError, LookupError):
-        return stop
 
 
 MAX_NAME_NBYTES = 4096

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from paramtool.formats.numpy import _npy
+from paramtool.formats.numpy import npy
 from paramtool.formats.output import OutputFile, is_utf8
 from paramtool.formats.zip.directory import leaves_folder
 from paramtool.formats.zip.write import archive
 from paramtool.model.plan import Plan, Target
 
-DESCR = {name: code for code, name in reversed(_npy.CODES.items())}
+DESCR = {name: code for code, name in reversed(npy.CODES.items())}
 """{dtype: NumPy's code for it}"""
 HEADER_ALIGN = 64
 """The elements begin at a multiple of this many bytes in the member."""
@@ -50,7 +50,7 @@ def not_for_mxnet(targets: Iterable[Target]) -> Iterator[str]:
     for target in targets:
         if target.dtype.name not in MXNET_DTYPES:
             yield f"{target.name!r:.200} ({target.dtype.name})"
-        elif len(_header(target)) - len(_npy.MAGIC) - 4 > MXNET_HEADER_NBYTES:
+        elif len(_header(target)) - len(npy.MAGIC) - 4 > MXNET_HEADER_NBYTES:
             yield f"{target.name!r:.200} (its shape is too long for its header)"
 
 
@@ -65,7 +65,7 @@ def _header(target: Target) -> bytes:
     code = DESCR[target.dtype.name]
     order = "<" if target.dtype.block_bytes > 1 else "|"
     text = f"{{'descr': '{order}{code}', 'fortran_order': False, 'shape': {target.shape}, }}".encode("latin-1")
-    version, length = ((1, 0), _npy.U16) if len(text) < _npy.MAX_HEADER_NBYTES - HEADER_ALIGN else ((2, 0), _npy.U32)
-    start = len(_npy.MAGIC) + 2 + length.size
+    version, length = ((1, 0), npy.U16) if len(text) < npy.MAX_HEADER_NBYTES - HEADER_ALIGN else ((2, 0), npy.U32)
+    start = len(npy.MAGIC) + 2 + length.size
     text += b" " * (-(start + len(text) + 1) % HEADER_ALIGN) + b"\n"
-    return _npy.MAGIC + bytes(version) + length.pack(len(text)) + text
+    return npy.MAGIC + bytes(version) + length.pack(len(text)) + text

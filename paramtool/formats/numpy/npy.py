@@ -16,12 +16,16 @@ from __future__ import annotations
 import re
 from math import prod
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import plural
+from paramtool.formats import sniff
 from paramtool.model.checkpoint import Compound
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import MAX_EXTENT, View
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
 
 MAGIC = b"\x93NUMPY"
 U16, U32 = Struct("<H"), Struct("<I")
@@ -82,6 +86,16 @@ def header(raw: bytes) -> Header:
     if _has_objects(descr):
         raise ValueError("holds Python objects, which are pickled; save each as a .npy, or as numbers")
     return Header(descr, fortran_order, shape)
+
+
+def array_stop(data: Buffer, at: int) -> int:
+    """Where an array in some bytes ends; of one of objects, and of one that cannot be read, where its header does."""
+    stop = at + sniff.numpy_stop(data[at : at + 12])
+    try:
+        found = header(data[at : min(stop, at + 2 * MAX_HEADER_NBYTES)])
+        return stop + prod(found.shape) * element(found.descr, 0, 0).nbytes
+    except (ValueError, LookupError):
+        return stop
 
 
 def _literal(text: str) -> dict[str, object]:
