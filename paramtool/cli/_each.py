@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from paramtool.cli import _render
 from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, came_along, plural, verify_line, weakest
@@ -14,13 +12,6 @@ from paramtool.cli._text import NEXT, came_along, plural, verify_line, weakest
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
     from paramtool.commands.output.write import R
-
-WEIGHTS = click.option("--weights", metavar="FILE", help="Read this set of weights, where a folder has several.")
-EACH = click.option("--each", is_flag=True,
-                    help="Write every set of weights of a folder and of the folders inside it.")  # fmt: skip
-FORMAT = click.option("--format", type=click.Choice(["safetensors", "dcp"]),
-                      help="Write a folder in this format; dcp is torch.distributed.checkpoint.")  # fmt: skip
-"""The format of an output folder."""
 
 
 def report(

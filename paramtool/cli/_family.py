@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paramtool.cli import _render
-from paramtool.cli._allow import physical
 from paramtool.cli._display import most
+from paramtool.cli._options import physical
 from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.commands import dedup_many

@@ -7,12 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _allow, _completion, _display, _each, _render
-from paramtool.cli._allow import physical
+from paramtool.cli import _completion, _each, _render
 from paramtool.cli._display import most
+from paramtool.cli._options import (
+    ALIGN,
+    ALLOWING,
+    DRY_RUN,
+    EACH,
+    FORCE,
+    JSON,
+    MAX_SHARD_SIZE,
+    NO_VERIFY,
+    ONLY,
+    PLAIN,
+    SKIP_UNSUPPORTED,
+    STRICT,
+    WEIGHTS,
+    ClickOption,
+    Row,
+    physical,
+)
 from paramtool.cli._table import brief, elidable, whole
 from paramtool.cli._text import (
-    FILE,
     NEXT,
     came_along,
     evidence_in_short,
@@ -42,46 +58,36 @@ EPILOG = (
 MANY = 12
 """How many networks a report lists."""
 
-OPTIONS = (
-    click.option("--spec", default="", metavar="WORDS",
-                 help='Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional", '
-                 '"qkv heads=32 kv_heads=8".'),
-    click.option("--at", multiple=True, metavar="MODULE", shell_complete=_completion.modules,
-                 help="Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]"),
-    click.option("--ignore", multiple=True, metavar="PATTERN", shell_complete=_completion.names,
-                 help="Convert a network without these tensors beside it, such as 'rnn.ln_*'.  Repeatable."),
-    click.option("--stack", multiple=True, metavar="A,B=C",
-                 help="Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW",
-                 help="Rename module OLD to NEW; with a layout of parts, NEW is the name of the part or the fused "
-                 "tensor OLD.  Repeatable."),
-    click.option("--keep-split", is_flag=True,
-                 help="Also store what the conversion loses, so that converting back gives the same bytes."),
-    click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),
-    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml",
-                 help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
-    _each.WEIGHTS,
-    _each.EACH,
-    _allow.ONLY, _allow.MAX_SHARD_SIZE, _allow.ALIGN, _allow.SKIP_UNSUPPORTED, _allow.PLAIN, _allow.STRICT,
-    click.option("--optimizer-names", type=FILE, metavar="FILE",
-                 help="Take the names of an optimizer's parameters from FILE, one line for each of its entries."),
-    click.option("--drop-optimizer", is_flag=True, help="Leave out the state of optimizers."),
-    click.option("--untied-state", type=click.Choice(UNTIED),
-                 help="What each of several parameters gets of the optimizer's state of the one that they were: all of "
-                 "it, its share, nothing for all but the first, or one entry for all."),
-    click.option("--tied-state", type=click.Choice(TIED),
-                 help="Whose optimizer's state is kept where two parameters become one."),
-    click.option("--new-config", type=FILE, metavar="CONFIG.JSON",
-                 help="Copy this config.json, of the model that opens the output folder, in place of the input's, and "
-                 "put the entries of an optimizer beside the weights in the order of its parameters."),
-    *_allow.OPTIONS,
-    _allow.NO_VERIFY, _allow.DRY_RUN, _allow.JSON, _allow.FORCE,
-    *_display.OPTIONS,
-)  # fmt: skip
-
-
-shared_options = _display.adding(OPTIONS)
-"""Add the flags that all three commands have."""
+OPTIONS: dict[str, Row | ClickOption] = {
+    "spec": Row('Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional", '
+                '"qkv heads=32 kv_heads=8".', "WORDS"),
+    "at": Row("Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]", "MODULE",
+              _completion.modules),
+    "ignore": Row("Convert a network without these tensors beside it, such as 'rnn.ln_*'.  Repeatable.", "PATTERN",
+                  _completion.names),
+    "stack": Row("Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable.",
+                 "A,B=C"),
+    "rename": click.option("--rename", multiple=True, metavar="OLD=NEW",
+                           help="Rename module OLD to NEW; with a layout of parts, NEW is the name of the part or the "
+                           "fused tensor OLD.  Repeatable."),
+    "keep_split": Row("Also store what the conversion loses, so that converting back gives the same bytes."),
+    "drop_kept": Row("Discard what an earlier --keep-split stored."),
+    "layout_file": Row("Your own layouts (docs/add-a-layout.md).  Repeatable.", "MY.toml"),
+    "weights": WEIGHTS, "each": EACH, "only": ONLY, "max_shard_size": MAX_SHARD_SIZE, "align": ALIGN,
+    "skip_unsupported": SKIP_UNSUPPORTED, "plain": PLAIN, "strict": STRICT,
+    "optimizer_names": Row("Take the names of an optimizer's parameters from FILE, one line for each of its entries.",
+                           "FILE"),
+    "drop_optimizer": Row("Leave out the state of optimizers."),
+    "untied_state": Row("What each of several parameters gets of the optimizer's state of the one that they were: all "
+                        "of it, its share, nothing for all but the first, or one entry for all.", choices=UNTIED),
+    "tied_state": Row("Whose optimizer's state is kept where two parameters become one.", choices=TIED),
+    "new_config": Row("Copy this config.json, of the model that opens the output folder, in place of the input's, and "
+                      "put the entries of an optimizer beside the weights in the order of its parameters.",
+                      "CONFIG.JSON"),
+    **ALLOWING,
+    "verify": NO_VERIFY, "dry_run": DRY_RUN, "json": JSON, "force": FORCE,
+}  # fmt: skip
+"""What all three commands have."""
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
@@ -213,7 +219,7 @@ def _flag(found: Relayouted) -> str:
 
 def run(
     path: str, output: str | None, command: str, *, each: bool, as_json: bool, rename: tuple[str, ...],
-    untied_state: str | None, tied_state: str | None, no_verify: bool, word: str = "", **flags: Any,
+    word: str = "", **flags: Any,
 ) -> None:  # fmt: skip
     """One call of the library, and its report; `flags` are fields of RelayoutOptions."""
     renamed: dict[str, str] = {}  # {old: new}; each old name once.
@@ -223,13 +229,7 @@ def run(
             raise click.BadParameter(f"{text!r}: expected OLD=NEW", param_hint="--rename")
         if renamed.setdefault(old, new) != new:
             raise click.BadParameter(f"{old!r} has two new names, {renamed[old]!r} and {new!r}", param_hint="--rename")
-    chosen = RelayoutOptions(
-        rename=renamed,
-        untied_state=untied_state or "",
-        tied_state=tied_state or "",
-        verify=not no_verify,
-        **flags,
-    )
+    chosen = RelayoutOptions(rename=renamed, **flags)
     if command == "convert":
         chosen = relayout_command.aimed(chosen, output or "")
     else:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from paramtool.cli import _display, _paths, _render
-from paramtool.cli._allow import allowing
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, Row, options
 from paramtool.cli._streams import is_github
-from paramtool.cli._text import FILE, FILES, OUTPUT_FILE
+from paramtool.cli._text import FILES, OUTPUT_FILE
 from paramtool.commands.check import check as check_command
 from paramtool.commands.check.config import FILE as CONFIG
 from paramtool.commands.check.config import PYPROJECT
@@ -230,23 +230,34 @@ def _complain(error: ParamtoolError | None) -> None:
 
 @click.command("check", cls=Command, epilog=EPILOG)
 @click.argument("paths", type=FILES, nargs=-1, metavar="[PATH...]")
-@click.option("--lock", type=FILE, metavar="FILE",
-              help="Compare with this lock.  [default: that of the configuration, or ./paramtool.lock, if it "
-              "exists]")  # fmt: skip
-@click.option("--config", type=FILE, metavar="FILE",
-              help="Take the rules from this file.  [default: ./paramtool.toml, or [tool.paramtool] in "
-              "./pyproject.toml]")  # fmt: skip
-@click.option("--content-only", is_flag=True,
-              help="Compare only tensors with the lock: no ties, objects, dialects and files.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(list(FORMS)),
-              help="Print the findings in this form.  [default: github where GITHUB_ACTIONS is true, else "
-              "text]")  # fmt: skip
-@click.option("-o", "--output", type=OUTPUT_FILE,
-              help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
-              ".txt), and print the usual one.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an earlier output in the same form, and no other kind of file.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md).")
-@allowing
+@options(
+    check_command.check,
+    lock=Row(
+        "Compare with this lock.  [default: that of the configuration, or ./paramtool.lock, if it exists]", "FILE"
+    ),
+    config=Row(
+        "Take the rules from this file.  [default: ./paramtool.toml, or [tool.paramtool] in ./pyproject.toml]", "FILE"
+    ),
+    content_only=Row("Compare only tensors with the lock: no ties, objects, dialects and files."),
+    format=click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(FORMS)),
+        help="Print the findings in this form.  [default: github where GITHUB_ACTIONS is true, else text]",
+    ),
+    output=click.option(
+        "-o",
+        "--output",
+        type=OUTPUT_FILE,
+        help="Write the form to this file, by default that of its suffix (.sarif, .xml for junit, .md, .json, "
+        ".txt), and print the usual one.",
+    ),
+    force=click.option(
+        "--force", is_flag=True, help="Replace an earlier output in the same form, and no other kind of file."
+    ),
+    json=click.option("--json", "as_json", is_flag=True, help="The same as --format json (schema: docs/json.md)."),
+    **ALLOWING,
+)
 @_display.options
 @watching()
 def command(

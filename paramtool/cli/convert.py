@@ -6,61 +6,75 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _each, _relayout
+from paramtool.cli import _completion, _display, _relayout
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
-from paramtool.commands.name_lists import pairs
+from paramtool.cli._options import FORMAT, Row, options
+from paramtool.cli._text import FILE, OUTPUT_ANY
+from paramtool.commands import relayout as relayout_command
 
 
 @click.command("convert", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="SRC", type=FILE)
-@click.option("-o", "--output", type=OUTPUT_FILE, metavar="DST", required=True, help=f"Where to write.  {OUTPUT_ANY}")
-@click.option("--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout or dialect of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
-              "tf1.basic:forget_bias=0.  [default: what the file says or its names show, else torch]")  # fmt: skip
-@click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout of recurrent networks to write, in the same form, or the dialect of the model: "
-              "transformers-5, vllm, megatron, ...  [default: the layout of DST's format if it has only one, else "
-              "networks stay as they are]")  # fmt: skip
-@click.option("--dtype", multiple=True, metavar="[PATTERN=]DTYPE",
-              help="Cast every floating point tensor, or those whose names match, to float16, bfloat16, float32, "
-              "float64, float8_e4m3fn or float8_e5m2.  Repeatable; the last pattern that matches counts.")  # fmt: skip
-@click.option("--keep-float32", multiple=True, metavar="KIND",
-              help="Keep batchnorm, norm, scales, counters, or tensors that match a pattern, in float32.  "
-              "Repeatable.")  # fmt: skip
-@click.option("--allow-overflow", is_flag=True, help="Let --dtype make finite numbers infinite.")
-@click.option("--dequantise", is_flag=True,
-              help="Write the weights that FP8 codes and their scales stand for, in the type of the scales, or of "
-              "--dtype.")  # fmt: skip
-@click.option("--into", metavar="MODEL", type=FILE,
-              help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an "
-              ".onnx.  All else of it stays byte for byte.")  # fmt: skip
-@click.option("--map", multiple=True, metavar="A=B",
-              help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
-              "shape where only one fits]")  # fmt: skip
-@click.option("--flatten", default="", metavar="ORDER",
-              help="With --into: where SRC has the channels of images that it flattens: channels-first or "
-              "channels-last.")  # fmt: skip
-@click.option("--partial", is_flag=True,
-              help="With --into: leave what MODEL has no place for, or in another shape.")  # fmt: skip
-@click.option(
-    "--untie",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=_completion.names,
-    help="Make NAME, which shares its tensor with other names, a tensor of its own.  Repeatable.",
+@options(
+    relayout_command.convert,
+    output=Row(f"Where to write.  {OUTPUT_ANY}", "DST"),
+    source=Row(
+        "The layout or dialect of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
+        "tf1.basic:forget_bias=0.  [default: what the file says or its names show, else torch]",
+        "LAYOUT",
+        _completion.layouts,
+        flag="--from",
+    ),
+    target=Row(
+        "The layout of recurrent networks to write, in the same form, or the dialect of the model: "
+        "transformers-5, vllm, megatron, ...  [default: the layout of DST's format if it has only one, else "
+        "networks stay as they are]",
+        "LAYOUT",
+        _completion.layouts,
+        flag="--to",
+    ),
+    dtype=Row(
+        "Cast every floating point tensor, or those whose names match, to float16, bfloat16, float32, "
+        "float64, float8_e4m3fn or float8_e5m2.  Repeatable; the last pattern that matches counts.",
+        "[PATTERN=]DTYPE",
+    ),
+    keep_float32=Row(
+        "Keep batchnorm, norm, scales, counters, or tensors that match a pattern, in float32.  Repeatable.", "KIND"
+    ),
+    allow_overflow=Row("Let --dtype make finite numbers infinite."),
+    dequantise=Row(
+        "Write the weights that FP8 codes and their scales stand for, in the type of the scales, or of --dtype."
+    ),
+    into=Row(
+        "Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an "
+        ".onnx.  All else of it stays byte for byte.",
+        "MODEL",
+    ),
+    map=Row(
+        "Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
+        "shape where only one fits]",
+        "A=B",
+    ),
+    flatten=Row(
+        "With --into: where SRC has the channels of images that it flattens: channels-first or channels-last.", "ORDER"
+    ),
+    partial=Row("With --into: leave what MODEL has no place for, or in another shape."),
+    untie=Row(
+        "Make NAME, which shares its tensor with other names, a tensor of its own.  Repeatable.",
+        "NAME",
+        _completion.names,
+    ),
+    tie=Row(
+        "Make NAME another name of the tensor OTHER, which must have the same bytes.  Repeatable.",
+        "NAME=OTHER",
+        _completion.names,
+    ),
+    format=FORMAT,
+    keep_names=Row("Also record the old names, as views of the new tensors."),
+    **_relayout.OPTIONS,
 )
-@click.option(
-    "--tie",
-    multiple=True,
-    metavar="NAME=OTHER",
-    shell_complete=_completion.names,
-    help="Make NAME another name of the tensor OTHER, which must have the same bytes.  Repeatable.",
-)
-@_each.FORMAT
-@click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
-@_relayout.shared_options
-def command(path: str, output: str, tie: tuple[str, ...], **flags: Any) -> None:
+@_display.options
+def command(path: str, output: str, **flags: Any) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
     forms of another program (a dialect), or its tensors to other types.
 
@@ -76,4 +90,4 @@ def command(path: str, output: str, tie: tuple[str, ...], **flags: Any) -> None:
     $ paramtool convert train.pt -o untied.pt --untie model.lm_head.weight --untied-state copy
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
-    _relayout.run(path, output, "convert", tie=pairs(tie, "--tie"), **flags)
+    _relayout.run(path, output, "convert", **flags)

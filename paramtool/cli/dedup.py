@@ -10,10 +10,15 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import (
+from paramtool.cli._display import most
+from paramtool.cli._help import Command
+from paramtool.cli._options import (
     ALIGN,
+    ALLOWING,
     DRY_RUN,
+    EACH,
     FORCE,
+    FORMAT,
     JSON,
     MAX_SHARD_SIZE,
     MEMORY,
@@ -22,18 +27,16 @@ from paramtool.cli._allow import (
     PLAIN,
     SKIP_UNSUPPORTED,
     STRICT,
-    allowing,
+    WEIGHTS,
+    Row,
+    options,
     physical,
 )
-from paramtool.cli._display import most
-from paramtool.cli._help import Command
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
     FILE,
     NEXT,
     OUTPUT,
-    OUTPUT_FILE,
-    Size,
     came_along,
     exported,
     load_line,
@@ -48,8 +51,6 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
-from paramtool.commands.name_lists import pairs
-from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.formats.object_tree import sections
 from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
@@ -67,56 +68,57 @@ RECORD_NBYTES = 10_000
     epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
 )
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT_FILE,
-    help=f"Where to write.  {OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT]",
+@options(
+    dedup_command.dedup,
+    output=Row(
+        f"Where to write.  {OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT]"
+    ),
+    keep=Row(
+        "Which of the names that share bytes owns them: the first or the last in the file, or the one that "
+        "matches GLOB (as in fnmatch).",
+        "first|last|GLOB",
+        _completion.names,
+    ),
+    weights=WEIGHTS,
+    each=EACH,
+    only=ONLY,
+    ties_from_config=Row(
+        "Record tied names that a transformers config implies but CKPT omits; without a path, use the "
+        "config.json beside CKPT.",
+        "[CONFIG.JSON]",
+    ),
+    ties=Row(
+        "Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.",
+        "NAME=OTHER",
+        _completion.names,
+    ),
+    max_shard_size=MAX_SHARD_SIZE,
+    format=FORMAT,
+    align=ALIGN,
+    share_renamed=Row(
+        "For folders and several inputs: also share equal "
+        "bytes under different names.  Programs without paramtool then miss these names."
+    ),
+    equal=Row("Do not search for equal bytes under different names."),
+    min_equal_bytes=Row("Do not deduplicate equal tensors that are smaller than this."),
+    across_roles=Row("Deduplicate across roles: model weights, optimizer state, EMA copies and buffers."),
+    derive_casts=Row(
+        "Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it."
+    ),
+    fold_constants=Row("Store a tensor of one repeated value as that value."),
+    memory=MEMORY,
+    skip_unsupported=SKIP_UNSUPPORTED,
+    plain=PLAIN,
+    strict=STRICT,
+    **ALLOWING,
+    verify=NO_VERIFY,
+    dry_run=DRY_RUN,
+    json=JSON,
+    force=FORCE,
 )
-@click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
-              shell_complete=_completion.names,
-              help="Which of the names that share bytes owns them: the first or the last in the file, or the one that "
-              "matches GLOB (as in fnmatch).")  # fmt: skip
-@_each.WEIGHTS
-@_each.EACH
-@ONLY
-@click.option("--ties-from-config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
-              help="Record tied names that a transformers config implies but CKPT omits; without a path, use the "
-              "config.json beside CKPT.")  # fmt: skip
-@click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
-              help="Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.")  # fmt: skip
-@MAX_SHARD_SIZE
-@_each.FORMAT
-@ALIGN
-@click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
-              "bytes under different names.  Programs without paramtool then miss these names.")  # fmt: skip
-@click.option("--no-equal", is_flag=True, help="Do not search for equal bytes under different names.")
-@click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
-              help="Do not deduplicate equal tensors that are smaller than this.")  # fmt: skip
-@click.option(
-    "--across-roles",
-    is_flag=True,
-    help="Deduplicate across roles: model weights, optimizer state, EMA copies and buffers.",
-)
-@click.option(
-    "--derive-casts",
-    is_flag=True,
-    help="Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it.",
-)
-@click.option("--fold-constants", is_flag=True, help="Store a tensor of one repeated value as that value.")
-@MEMORY
-@SKIP_UNSUPPORTED
-@PLAIN
-@STRICT
-@allowing
-@NO_VERIFY
-@DRY_RUN
-@JSON
-@FORCE
 @_display.options
 def command(
-    ckpt: tuple[str, ...], output: str | None, *, each: bool, ties: tuple[str, ...], no_equal: bool,
-    no_verify: bool, as_json: bool, **flags: Any,
+    ckpt: tuple[str, ...], output: str | None, *, each: bool, as_json: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a checkpoint that stores every byte once and records every name.
 
@@ -127,28 +129,26 @@ def command(
     $ paramtool dedup base tuned-1 tuned-2 -o family
     $ paramtool dedup PIPELINE --each -o small
     """
-    alone = {"--ties-from-config": flags["ties_from_config"] is not None, "--ties": ties,
+    alone = {"--ties-from-config": flags["ties_from_config"] is not None, "--ties": flags["ties"],
              "--format": flags["format"], "--each": each}  # fmt: skip
     for flag, given in alone.items():
         if given and len(ckpt) > 1:
             raise click.BadParameter("takes one input", param_hint=flag)
-    options = dedup_command.DedupOptions(
-        ties=pairs(ties, "--ties"), equal=not no_equal, verify=not no_verify, **flags
-    )  # fmt: skip
+    chosen = dedup_command.DedupOptions(**flags)
     if len(ckpt) > 1:
         if output is None:
             raise click.UsageError("several inputs need an output folder: -o DIR")
         from paramtool.cli import _family
 
-        _family.run(ckpt, output, options, options.share_renamed, as_json=as_json)
+        _family.run(ckpt, output, chosen, chosen.share_renamed, as_json=as_json)
         return
-    if options.share_renamed and not os.path.isdir(ckpt[0]):
+    if chosen.share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
-        together = dedup_command.dedup_each(ckpt[0], output, options, progress=_render.progress)
+        together = dedup_command.dedup_each(ckpt[0], output, chosen, progress=_render.progress)
         _each.report(together, as_json, _rows, flag=_flag)
         return
-    found = dedup_command.dedup(ckpt[0], output, options, progress=_render.progress)
+    found = dedup_command.dedup(ckpt[0], output, chosen, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
         _render.json_document(found)

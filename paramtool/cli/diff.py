@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _diff_rows, _display, _render
-from paramtool.cli._allow import JSON, MEMORY, allowing
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, MEMORY, Row, options
 from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
 from paramtool.errors import exit_code as first_of
@@ -19,28 +19,37 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
 
 @click.command("diff", cls=Command, epilog=EPILOG)
 @click.argument("paths", type=FILE, nargs=-1, metavar="A B")
-@click.option(
-    "--find-base", metavar="X", type=FILE,
-    help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
-)  # fmt: skip
-@click.option("--stat", is_flag=True, help="Print the verdict and counts only, and ties and objects that differ.")
-@click.option("--rows", is_flag=True, help="Say which rows of each changed tensor differ, and the mean difference.")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 where A and B are not the same weights.")
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too.",
+@options(
+    diff_command.diff,
+    find_base=click.option(
+        "--find-base",
+        metavar="X",
+        type=FILE,
+        help="Instead: name the base that X was fine-tuned from, of the candidates A, B and more, by sampled rows.",
+    ),
+    stat=click.option(
+        "--stat", is_flag=True, help="Print the verdict and counts only, and ties and objects that differ."
+    ),
+    rows=click.option(
+        "--rows", is_flag=True, help="Say which rows of each changed tensor differ, and the mean difference."
+    ),
+    exit_code=click.option("--exit-code", is_flag=True, help="Exit with 1 where A and B are not the same weights."),
+    strict=click.option(
+        "--strict",
+        is_flag=True,
+        help="With --exit-code: names, layouts, lossless casts, metadata and graph constants have to be the same, too.",
+    ),
+    tolerance=click.option(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help="With --exit-code: accept a rounding cast whose largest absolute difference is at most X.",
+    ),
+    only=Row("Compare this section of both.", "SECTION", _completion.sections_of("paths")),
+    memory=MEMORY,
+    **ALLOWING,
+    json=JSON,
 )
-@click.option(
-    "--tolerance", type=float, metavar="X",
-    help="With --exit-code: accept a rounding cast whose largest absolute difference is at most X.",
-)  # fmt: skip
-@click.option(
-    "--only", metavar="SECTION", shell_complete=_completion.sections_of("paths"), help="Compare this section of both."
-)
-@MEMORY
-@allowing
-@JSON
 @_display.options
 def command(
     paths: tuple[str, ...],

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import ALIGN, FORCE, JSON, MAX_SHARD_SIZE, NO_VERIFY, allowing, physical
 from paramtool.cli._display import most
 from paramtool.cli._help import Command
+from paramtool.cli._options import (
+    ALIGN,
+    ALLOWING,
+    EACH,
+    FORCE,
+    FORMAT,
+    JSON,
+    MAX_SHARD_SIZE,
+    NO_VERIFY,
+    WEIGHTS,
+    Row,
+    options,
+    physical,
+)
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
     FILE,
     FILE_OR_STDIN,
     NEXT,
     OUTPUT_ANY,
-    OUTPUT_FILE,
-    Size,
     came_along,
     named,
     plural,
@@ -27,8 +38,6 @@ from paramtool.cli._text import (
     verify_line,
 )
 from paramtool.commands import export as export_command
-from paramtool.commands.name_lists import pairs
-from paramtool.commands.sizes import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported
@@ -40,59 +49,49 @@ MANY = 8
 @click.command("export", cls=Command, epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, "
                "6 the format cannot hold it, 7 output.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option(
-    "--names",
-    type=FILE_OR_STDIN,
-    metavar="NAMES.txt",
-    help="Write the names in this file, one a line; - reads standard input.",
+@options(
+    export_command.export,
+    names=click.option(
+        "--names",
+        type=FILE_OR_STDIN,
+        metavar="NAMES.txt",
+        help="Write the names in this file, one a line; - reads standard input.",
+    ),
+    like=Row("Write the names of another checkpoint, and check its shapes.", "OTHER_CKPT"),
+    keys_from_config=Row(
+        "Write the names of the model that a transformers config describes; without a path, use the "
+        "config.json beside FILE.",
+        "[CONFIG.JSON]",
+    ),
+    all_names=Row("Write every name, aliases included."),
+    like_only=Row(
+        "Take the names of this section of OTHER_CKPT and strip its prefix.", "SECTION", _completion.sections_of("like")
+    ),
+    weights=WEIGHTS,
+    each=EACH,
+    only=Row(
+        "Read this section of FILE and strip its prefix; `model` is the model, whatever its section is called.",
+        "SECTION",
+        _completion.sections,
+    ),
+    prefix=Row("Keep the names in FILE that begin with P, and strip it.", "P", _completion.prefixes),
+    rename=Row("Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.", "FROM=TO"),
+    ties=Row("Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.", "NAME=OTHER", _completion.names),
+    output=Row(f"Where to write.  {OUTPUT_ANY}"),
+    max_shard_size=MAX_SHARD_SIZE,
+    format=FORMAT,
+    max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
+    align=ALIGN,
+    **ALLOWING,
+    verify=NO_VERIFY,
+    dry_run=Row("Print what would be written and write nothing."),
+    json=JSON,
+    force=FORCE,
 )
-@click.option(
-    "--like", type=FILE, metavar="OTHER_CKPT", help="Write the names of another checkpoint, and check its shapes."
-)
-@click.option("--keys-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
-              help="Write the names of the model that a transformers config describes; without a path, use the "
-              "config.json beside FILE.")  # fmt: skip
-@click.option("--all-names", is_flag=True, help="Write every name, aliases included.")
-@click.option(
-    "--like-only",
-    metavar="SECTION",
-    shell_complete=_completion.sections_of("like"),
-    help="Take the names of this section of OTHER_CKPT and strip its prefix.",
-)
-@_each.WEIGHTS
-@_each.EACH
-@click.option(
-    "--only",
-    metavar="SECTION",
-    shell_complete=_completion.sections,
-    help="Read this section of FILE and strip its prefix; `model` is the model, whatever its section is called.",
-)
-@click.option(
-    "--prefix",
-    default="",
-    metavar="P",
-    shell_complete=_completion.prefixes,
-    help="Keep the names in FILE that begin with P, and strip it.",
-)
-@click.option("--rename", multiple=True, metavar="FROM=TO",
-              help="Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.")  # fmt: skip
-@click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
-              help="Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT_ANY}")
-@MAX_SHARD_SIZE
-@_each.FORMAT
-@click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
-              help="Write an expanded (stride 0) tensor of at most this many bytes.")  # fmt: skip
-@ALIGN
-@allowing
-@NO_VERIFY
-@click.option("--dry-run", is_flag=True, help="Print what would be written and write nothing.")
-@JSON
-@FORCE
 @_display.options
 def command(
-    path: str, names: str | None, like: str | None, config: str | None, *, all_names: bool, output: str,
-    max_shard_size: int | None, no_verify: bool, as_json: bool, each: bool, **options: Any,
+    path: str, names: str | None, like: str | None, keys_from_config: str | None, *, all_names: bool, output: str,
+    as_json: bool, each: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
@@ -107,22 +106,17 @@ def command(
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
-    options |= {"max_shard_size": max_shard_size, "verify": not no_verify, "progress": _render.progress}
-    options["ties"] = pairs(options["ties"], "--ties")
     if each:
-        if not all_names or options["like_only"] is not None:
+        if not all_names or flags["like_only"] is not None:
             raise click.BadParameter(
                 "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
             )
-        if options.pop("ties"):
-            raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--ties")
-        if options.pop("format") is not None:
-            raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--format")
-        del options["like_only"]
-        progress = options.pop("progress")
+        for name in ("ties", "format"):
+            if flags[name]:
+                raise click.BadParameter("is for one set of weights, and --each takes all", param_hint=f"--{name}")
         _each.report(
             export_command.export_each(
-                path, output, options=export_command.ExportOptions(**options), progress=progress
+                path, output, options=export_command.ExportOptions(**flags), progress=_render.progress
             ),
             as_json,
             partial(_rows, like=None),
@@ -136,9 +130,10 @@ def command(
         output,
         names=None if names is None else Path(names),
         like=like,
-        keys_from_config=config,
+        keys_from_config=keys_from_config,
         all_names=all_names,
-        **options,
+        progress=_render.progress,
+        **flags,
     )
     _render.warn(*found.warnings)
     if as_json:

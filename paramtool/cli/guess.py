@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, Row, options
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
@@ -28,25 +28,28 @@ MANY_ALIKE = 4
 @click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 nothing fits, 2 usage, 3 bad file, "
                "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option(
-    "--at",
-    metavar="NAME",
-    shell_complete=_completion.modules,
-    help="Only this tensor or module.  [default: all tensors of the model]",
+@options(
+    guess_command.guess,
+    at=Row("Only this tensor or module.  [default: all tensors of the model]", "NAME", _completion.modules),
+    spec=Row('List only candidates that agree with WORDS: "lstm hidden=128 layers=2".', "WORDS"),
+    limit=click.option(
+        "--limit",
+        type=click.IntRange(1),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="List at most N candidates for each tensor or module.",
+    ),
+    values=Row("Read no tensor data; rank the candidates by sizes and names alone."),
+    toml=click.option(
+        "--toml",
+        metavar="LAYOUT",
+        shell_complete=_completion.layouts,
+        help="For names of no known layout: print a --layout-file with the gates of LAYOUT.",
+    ),
+    **ALLOWING,
+    json=JSON,
 )
-@click.option(
-    "--spec",
-    default="",
-    metavar="WORDS",
-    help='List only candidates that agree with WORDS: "lstm hidden=128 layers=2".',
-)
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
-              help="List at most N candidates for each tensor or module.")  # fmt: skip
-@click.option("--no-values", is_flag=True, help="Read no tensor data; rank the candidates by sizes and names alone.")
-@click.option("--toml", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="For names of no known layout: print a --layout-file with the gates of LAYOUT.")  # fmt: skip
-@allowing
-@JSON
 @_display.options
 def command(
     path: str,
@@ -54,7 +57,7 @@ def command(
     spec: str,
     limit: int,
     *,
-    no_values: bool,
+    values: bool,
     toml: str | None,
     as_json: bool,
     **allowed: Any,
@@ -74,17 +77,17 @@ def command(
     if toml is not None:
         _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
         return 0
-    found = guess_command.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
+    found = guess_command.guess(path, at, limit, spec=spec, values=values, progress=_render.progress, **allowed)
     if as_json:
         _render.json_document(found)
     elif current.quiet:
         _render.lines(found.commands)
     else:
-        _render.rows(_rows(found, no_values))
+        _render.rows(_rows(found, values))
     return 0 if found.candidates or found.parts else 1
 
 
-def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
+def _rows(found: Guessed, values: bool) -> Iterator[_render.Row]:
     counts = [plural(len(found.checkpoint.entries), "tensor")]
     if found.considered or found.parts is None:
         counts.append(plural(len(found.considered), "place"))
@@ -121,7 +124,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
         return
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
-        why = "--no-values" if no_values else "too large"
+        why = "too large" if values else "--no-values"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
     yield from (("next", whole(line)) for line in found.commands)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _completion, _display, _each, _render
-from paramtool.cli._allow import ONLY, allowing
+from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, ONLY, WEIGHTS, Row, options
 from paramtool.cli._paths import check
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILES, plural
@@ -80,27 +80,40 @@ class _Seen:
 
 @click.command("inspect", cls=Command, epilog=EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schemas: docs/json.md).")
-@click.option("--tensors", is_flag=True, help="List every tensor.")
-@click.option("--tree", is_flag=True, help="List the modules, with the tensors, parameters and bytes below each.")
-@click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels.")
-@click.option("--digest", is_flag=True, help="Read everything: print a digest of each tensor and find equal tensors.")
-@ONLY
-@_each.WEIGHTS
-@click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
-              help="Compare the ties that a config.json declares with those in the file, and read the tensors that "
-              "it names; without PATH, use the config.json beside the checkpoint.")  # fmt: skip
-@click.option(
-    "--optimizer",
-    is_flag=True,
-    help="List the optimizers' states, which parameters they belong to, and how that is known.",
+@options(
+    inspect_command.inspect,
+    json=click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schemas: docs/json.md)."),
+    tensors=click.option("--tensors", is_flag=True, help="List every tensor."),
+    tree=click.option(
+        "--tree", is_flag=True, help="List the modules, with the tensors, parameters and bytes below each."
+    ),
+    depth=click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels."),
+    digest=Row("Read everything: print a digest of each tensor and find equal tensors."),
+    only=ONLY,
+    weights=WEIGHTS,
+    config=Row(
+        "Compare the ties that a config.json declares with those in the file, and read the tensors that "
+        "it names; without PATH, use the config.json beside the checkpoint.",
+        "[PATH]",
+    ),
+    optimizer=Row("List the optimizers' states, which parameters they belong to, and how that is known."),
+    optimizer_names=click.option(
+        "--optimizer-names",
+        metavar="FILE",
+        type=FILES,
+        help="Take the names of the parameters from FILE, one line for each entry of the optimizer.",
+    ),
+    fail_on=click.option(
+        "--fail-on",
+        "rules",
+        multiple=True,
+        metavar="RULE",
+        callback=_parsed,
+        shell_complete=_completion.rules,
+        help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.",
+    ),
+    **ALLOWING,
 )
-@click.option("--optimizer-names", metavar="FILE", type=FILES,
-              help="Take the names of the parameters from FILE, one line for each entry of the optimizer.")  # fmt: skip
-@click.option("--fail-on", "rules", multiple=True, metavar="RULE", callback=_parsed,
-              shell_complete=_completion.rules,
-              help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.")  # fmt: skip
-@allowing
 @_display.options
 def command(
     paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import JSON
 from paramtool.cli._display import current, most
 from paramtool.cli._help import Command
+from paramtool.cli._options import JSON
 from paramtool.cli._table import brief, whole
 from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command

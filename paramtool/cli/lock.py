@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from paramtool.cli import _display, _render
-from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import lock as lock_command
@@ -19,19 +19,16 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
 
 @click.command("lock", cls=Command, epilog=EPILOG)
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
+@options(
+    lock_command.lock,
+    output=click.option(
+        "-o", "--output", type=click.Path(), default=NAME, show_default=True, help="Write this file; - prints the lock."
+    ),
+    force=Row("Update an existing lock: add these models, replace those it has, remove those whose PATH is gone."),
+    headers=Row("Read no tensor: lock names, types and shapes, and nothing about numbers."),
+    **ALLOWING,
+    json=JSON,
 )
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Update an existing lock: add these models, replace those it has, remove those whose PATH is gone.",
-)
-@click.option(
-    "--headers", is_flag=True, help="Read no tensor: lock names, types and shapes, and nothing about numbers."
-)
-@allowing
-@JSON
 @_display.options
 def command(paths: tuple[str, ...], *, output: str, as_json: bool, **options: Any) -> None:
     """Write a lock file: one line for each tensor, with its digest, for git and for `paramtool check`.

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import JSON, MEMORY, allowing
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, MEMORY, Row, options
 from paramtool.cli._paths import check
 from paramtool.cli._table import whole
-from paramtool.cli._text import FILE, OUTPUT_FILE, plural, size
+from paramtool.cli._text import FILE, plural, size
 from paramtool.commands.report.write import PageReport, report
 
 
@@ -22,26 +22,27 @@ from paramtool.commands.report.write import PageReport, report
 )  # fmt: skip
 @click.argument("path", type=FILE)
 @click.argument("other", type=FILE, required=False)
-@click.option(
-    "-o", "--output", type=OUTPUT_FILE, metavar="PAGE.html",
-    help="Where to write the page.  [default: <stem>.report.html beside PATH]",
-)  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite an existing page, and no other kind of file.")
-@click.option("--equal", is_flag=True, help="Read all tensors and look for equal bytes in separate storages.")
-@click.option(
-    "--only", metavar="SECTION", shell_complete=_completion.sections, help="Show this section of a training checkpoint."
+@options(
+    report,
+    output=Row("Where to write the page.  [default: <stem>.report.html beside PATH]", "PAGE.html"),
+    force=Row("Overwrite an existing page, and no other kind of file."),
+    equal=Row("Read all tensors and look for equal bytes in separate storages."),
+    only=Row("Show this section of a training checkpoint.", "SECTION", _completion.sections),
+    config=Row(
+        "Compare the ties that a config.json declares with those in the file; without PATH, use the "
+        "config.json beside the checkpoint.",
+        "[PATH]",
+    ),
+    fail_on=Row(
+        "Show what RULE finds, as inspect names rules; it does not change the exit code.  Repeatable.",
+        "RULE",
+        _completion.rules,
+    ),
+    lock=Row("Compare PATH with a lock file and show what check finds, by its configuration.", "FILE"),
+    memory=MEMORY,
+    **ALLOWING,
+    json=JSON,
 )
-@click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
-              help="Compare the ties that a config.json declares with those in the file; without PATH, use the "
-              "config.json beside the checkpoint.")  # fmt: skip
-@click.option("--fail-on", "fail_on", multiple=True, metavar="RULE", shell_complete=_completion.rules,
-              help="Show what RULE finds, as inspect names rules; it does not change the exit code.  "
-              "Repeatable.")  # fmt: skip
-@click.option("--lock", type=FILE, metavar="FILE",
-              help="Compare PATH with a lock file and show what check finds, by its configuration.")  # fmt: skip
-@MEMORY
-@allowing
-@JSON
 @_display.options
 def command(path: str, other: str | None, *, as_json: bool, **options: Any) -> None:
     """Write one page of HTML about a checkpoint: where its bytes are, which names share memory, fused buffers with

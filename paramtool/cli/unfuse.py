@@ -6,22 +6,26 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _completion, _relayout
+from paramtool.cli import _completion, _display, _relayout
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, OUTPUT_ANY, OUTPUT_FILE
+from paramtool.cli._options import Row, options
+from paramtool.cli._text import FILE, OUTPUT_ANY
+from paramtool.commands import relayout as relayout_command
 
 
 @click.command("unfuse", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("-o", "--output", type=OUTPUT_FILE,
-              help=f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]")  # fmt: skip
-@click.option("--layout", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, gate-up, "
-              "experts, ...  [default: what the file says, or config.json by its model type]")  # fmt: skip
-@click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
-              help="The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from "
-              "cells]")  # fmt: skip
-@_relayout.shared_options
+@options(
+    relayout_command.unfuse,
+    output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.unfused.safetensors beside FILE]"),
+    layout=click.option("--layout", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
+                        help="The fused layout: cudnn, mxnet, ... of a recurrent network, or qkv, qkv-per-head, "
+                        "gate-up, experts, ...  [default: what the file says, or config.json by its model type]"),
+    target=Row("The layout of recurrent networks to write.  [default: torch, or torch.cell for what was fused from "
+               "cells]", "LAYOUT", _completion.layouts, flag="--to"),
+    **_relayout.OPTIONS,
+)  # fmt: skip
+@_display.options
 def command(path: str, output: str | None, **flags: Any) -> None:
     """Split fused recurrent networks (flat vectors, matrices of all gates, views of one buffer), or fused q, k and v,
     gate and up, and stacks of experts, into named tensors.

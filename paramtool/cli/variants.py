@@ -9,10 +9,10 @@ import click
 
 import paramtool
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._display import current, most
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
@@ -28,17 +28,21 @@ MANY = 8
 @click.command("variants", cls=Command,
                epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--against", multiple=True, required=True, type=FILE_OR_STDIN, metavar="NAMES|CKPT|config.json",
-              help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
-              "config; or a folder with one of these.  Repeatable.")  # fmt: skip
-@click.option(
-    "--only",
-    metavar="SECTION",
-    shell_complete=_completion.sections,
-    help="Read this section of FILE and strip its prefix.",
+@options(
+    paramtool.variants,
+    against=click.option(
+        "--against",
+        multiple=True,
+        required=True,
+        type=FILE_OR_STDIN,
+        metavar="NAMES|CKPT|config.json",
+        help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
+        "config; or a folder with one of these.  Repeatable.",
+    ),
+    only=Row("Read this section of FILE and strip its prefix.", "SECTION", _completion.sections),
+    **ALLOWING,
+    json=JSON,
 )
-@allowing
-@JSON
 @_display.options
 def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
     """Say which variants of a model can load a file, which names need aliases, and what prevents the others.

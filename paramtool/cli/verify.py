@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from paramtool.cli import _completion, _display, _render
-from paramtool.cli._allow import JSON, allowing
 from paramtool.cli._help import Command
+from paramtool.cli._options import ALLOWING, JSON, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
@@ -17,28 +17,26 @@ from paramtool.commands import verify as verify_command
 
 @click.command("verify", cls=Command, epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
 @click.argument("out", type=FILE)
-@click.option("--against", required=True, type=FILE, metavar="CKPT", help="The checkpoint that OUT was made from.")
-@click.option(
-    "--only",
-    metavar="SECTION",
-    shell_complete=_completion.sections_of("against"),
-    help="Compare with this section of CKPT, its prefix stripped.",
+@options(
+    verify_command.verify,
+    against=Row("The checkpoint that OUT was made from.", "CKPT"),
+    only=Row("Compare with this section of CKPT, its prefix stripped.", "SECTION", _completion.sections_of("against")),
+    subset=Row("Accept that OUT lacks names, objects and files, as an export does."),
+    tensors_only=Row("Compare tensors and ties only, not other objects and files."),
+    into=Row("The model that `convert` put the weights of CKPT into.", "MODEL"),
+    map=Row("With --into: as it was given to `convert`.  Repeatable.", "A=B"),
+    flatten=Row("With --into: as it was given to `convert`.", "ORDER"),
+    partial=Row("With --into: as it was given to `convert`."),
+    source=Row("With --into: as it was given to `convert`.", "LAYOUT", flag="--from"),
+    spec=Row("With --into: as it was given to `convert`.", "WORDS"),
+    new_config=Row("As it was given to the conversion of a folder.", "CONFIG.JSON"),
+    weights=Row("Compare with this set of weights, where the folder CKPT has several.", "FILE"),
+    each=click.option(
+        "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
+    ),
+    **ALLOWING,
+    json=JSON,
 )
-@click.option("--subset", is_flag=True, help="Accept that OUT lacks names, objects and files, as an export does.")
-@click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
-@click.option("--into", metavar="MODEL", type=FILE, help="The model that `convert` put the weights of CKPT into.")
-@click.option("--map", multiple=True, metavar="A=B", help="With --into: as it was given to `convert`.  Repeatable.")
-@click.option("--flatten", default="", metavar="ORDER", help="With --into: as it was given to `convert`.")
-@click.option("--partial", is_flag=True, help="With --into: as it was given to `convert`.")
-@click.option("--from", "source", metavar="LAYOUT", help="With --into: as it was given to `convert`.")
-@click.option("--spec", default="", metavar="WORDS", help="With --into: as it was given to `convert`.")
-@click.option("--new-config", type=FILE, metavar="CONFIG.JSON", help="As it was given to the conversion of a folder.")
-@click.option("--weights", metavar="FILE", help="Compare with this set of weights, where the folder CKPT has several.")
-@click.option(
-    "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
-)
-@allowing
-@JSON
 @_display.options
 def command(
     out: str, against: str, *, subset: bool, tensors_only: bool, each: bool, as_json: bool,

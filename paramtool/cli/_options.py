@@ -1,0 +1,133 @@
+"""Options of commands, each said once: the function of the library has its name, type and default, a row the rest.
+
+A command is `@options(function, keep=Row("Which name owns ...", "GLOB"), ...)`.  The keyword `keep` of the function
+becomes the flag `--keep` in the order of the rows, with the type of its annotation: a bool is a switch (`--no-x` where
+it is on), an int a size, a path is looked at, a sequence may be repeated, and a mapping is NAME=OTHER, repeated.  What
+the function does not know, such as how a report is printed, is an option of click in place of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from paramtool.cli import _completion, _render
+from paramtool.cli._completion import Completer
+from paramtool.cli._display import F, adding
+from paramtool.cli._text import FILE, OUTPUT_FILE, Size, size
+from paramtool.commands.name_lists import pairs
+from paramtool.formats import files
+from paramtool.model import inflating
+
+ClickOption = Callable[[Any], Any]
+
+
+class Row(NamedTuple):
+    """What is said of an option beside its name, type and default."""
+
+    help: str
+    metavar: str | None = None
+    """In brackets, where the flag may stand without a value."""
+    complete: Completer | None = None
+    """What the shell offers behind it."""
+    flag: str = ""
+    """Where it is not the keyword."""
+    choices: Sequence[str] = ()
+
+
+def options(function: Callable[..., Any], **rows: Row | ClickOption) -> Callable[[F], F]:
+    """Add the options of a function to its command, in their order."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    types, code = function.__annotations__, function.__code__
+    defaults = dict(
+        zip(reversed(code.co_varnames[: code.co_argcount]), reversed(function.__defaults__ or ()), strict=False)
+    )
+    defaults |= function.__kwdefaults__ or {}
+    return adding(
+        [
+            option(name, types[name], row, defaults.get(name), required=name not in defaults)
+            if isinstance(row, Row)
+            else row
+            for name, row in rows.items()
+        ]
+    )
+
+
+def option(name: str, kind: str, row: Row, default: Any = None, *, required: bool = False) -> ClickOption:
+    """The option of a keyword; `kind` is its annotation."""
+    flag = row.flag or f"--{'no-' if default is True else ''}{name.replace('_', '-')}"
+    more: dict[str, Any] = {"help": row.help, "metavar": row.metavar, "shell_complete": row.complete}
+    if kind == "bool":
+        return click.option(flag, name, is_flag=True, callback=_inverted if default else None, **more)
+    if kind.startswith(("Sequence", "Mapping", "str | Mapping")):
+        more |= {"multiple": True, "callback": _paired if kind.startswith("Mapping") else None}
+    elif row.choices:
+        more |= {"type": click.Choice(row.choices), "callback": _chosen if default == "" else None}
+    elif required:
+        more["required"] = True
+    elif default is not None:
+        more |= {"default": default, "show_default": default != "" and "[default" not in row.help}
+    if "Path" in kind and not row.choices:
+        more["type"] = OUTPUT_FILE if name == "output" else FILE
+    elif "int" in kind:
+        more["type"] = Size()
+    if row.metavar and row.metavar.startswith("[") and not more.get("multiple"):
+        more |= {"is_flag": False, "flag_value": ""}
+    return click.option(*(["-o"] if name == "output" else []), flag, name, **more)
+
+
+def _inverted(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    return not value
+
+
+def _paired(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> dict[str, str]:
+    return pairs(words, param.opts[0])
+
+
+def _chosen(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    return value or ""
+
+
+def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> None:
+    inflating.set_limit(nbytes)
+    files.watchers[:] = [_render.counted]
+
+
+# --- What several commands have --------------------------------------------------------------------------------------
+
+ALLOWING: dict[str, Row | ClickOption] = {
+    "allow_class": Row("Accept pickles that call NAME or hold objects of a class that matches it; paramtool runs "
+                       "none of them.  Repeatable.", "NAME", _completion.classes),
+    "allow_unknown": Row("Accept pickles that call unknown names; paramtool runs nothing, so what they would make is "
+                         "missing."),
+    "max_inflated": click.option(
+        "--max-inflated", type=Size(), metavar="SIZE", expose_value=False, callback=_limit,
+        help="Inflate or calculate at most this many bytes of a checkpoint.  [default: 32GB, or 16 times the size of "
+        "its files]"),
+}  # fmt: skip
+"""What of a checkpoint a person has looked at and allows; what is read keeps to the limit."""
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+ONLY = Row("Read this section of a training checkpoint and strip its prefix.", "SECTION", _completion.sections)
+MEMORY = Row("Use at most this much memory to compare tensors.  [default: 512MiB]")
+MAX_SHARD_SIZE = Row("Write a folder of shards of at most this size, for example 5GB.")
+SKIP_UNSUPPORTED = Row("Leave out tensors and objects that the output format cannot hold.")
+PLAIN = Row("In a torch file, write objects as dicts, lists, numbers and strings, so that "
+            "torch.load(weights_only=True) opens it.")  # fmt: skip
+STRICT = Row("Fail instead of leaving out objects that the output format cannot hold.")
+NO_VERIFY = Row("Do not read the output back.")
+DRY_RUN = Row("Print what would be done and write nothing.")
+FORCE = Row("Overwrite the output if it exists.")
+ALIGN = Row("Align tensor data to a multiple of BYTES.  With 4096, tensors of whole pages come first.", "BYTES")
+WEIGHTS = Row("Read this set of weights, where a folder has several.", "FILE")
+EACH = click.option("--each", is_flag=True, help="Write every set of weights of a folder and of the folders inside it.")
+FORMAT = Row("Write a folder in this format; dcp is torch.distributed.checkpoint.", choices=("safetensors", "dcp"))
+"""The format of an output folder."""
+
+
+def physical(nbytes: int, cloned: int) -> Iterator[_render.Row]:
+    """How much of an output is new on the disk, where some of it shares its blocks with what was read."""
+    if cloned:
+        yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} in blocks that the input has too")
