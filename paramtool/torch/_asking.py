@@ -84,10 +84,8 @@ def held_of(model: nn.Module, tensors: Tensors, whole: Checkpoint, only: str | N
         if name.startswith(prefix)
     }
     named = unchanged(part)  # or as from_pretrained does, where that fits better
-    own = sum(name in part.entries for name in tensors)
-    other = renamed(model, part, tensors) if own < len(tensors) else None
-    if other is not None and sum(name in other.part.entries for name in tensors) > own:
-        named = other
+    if tensors.keys() - part.entries.keys() and (other := renamed(model, part, tensors)) is not None:
+        named = max(named, other, key=lambda one: len(tensors.keys() & one.part.entries.keys()))
     versions = versions_of(subtree(tree, prefix[:-1])) or versions_of(tree, prefix, short)
     return Held(chosen or "", section, prefix, part, named, things, versions)
 

@@ -12,6 +12,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Unreadable
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View
+from paramtool.torch.tensors import window
 
 SHARDED = {"FullyShardedDataParallel", "DTensor"}
 """Classes of modules and tensors that hold a part of what a file has."""
@@ -47,20 +48,17 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     """ModelError that names what in a model torch could not fill with a whole tensor."""
-    for name, module in model.named_modules():
-        if type(module).__name__ in SHARDED:
+    for name, one in (*model.named_modules(), *tensors.items()):
+        if (kind := type(one).__name__) in SHARDED:
             raise ModelError(
-                f"{where}: {name or 'the model'!r} is a {type(module).__name__}, whose parameters are shards",
-                hint="load the model before it is wrapped",
+                f"{where}: {name or 'the model'!r} is a {kind}, which holds a shard of what a file has",
+                hint="load the model before it is sharded",
             )
-    wrong = []
-    for name, tensor in tensors.items():
-        if (kind := type(tensor).__name__) in SHARDED:
-            wrong.append(f"{name!r}: is a {kind}, made of other tensors; load the model before it is sharded")
-        elif is_plain(tensor):
-            view = View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride()))
-            if not view.is_injective:
-                wrong.append(f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first")
+    wrong = [
+        f"{name!r}: is expanded: several of its elements are one; make it .contiguous() first"
+        for name, tensor in tensors.items()
+        if is_plain(tensor) and not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tensor.stride()).is_injective
+    ]
     if wrong:
         raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
 
@@ -92,16 +90,10 @@ def dtype_of(tensor: torch.Tensor) -> DType:
 
 def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors on the meta device that lie on their storages as others do; what is not plain is left out."""
-    bases: dict[tuple[object, torch.dtype], torch.Tensor] = {}
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in tensors.items():
-        if not is_plain(tensor):
-            continue
-        key = (_storage(tensor, len(bases)), tensor.dtype)
-        count = tensor.untyped_storage().nbytes() // tensor.element_size()
-        base = bases.setdefault(key, torch.empty(count, dtype=tensor.dtype, device="meta"))
-        found[name] = base.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
-    return found
+    checkpoint = described({name: tensor for name, tensor in tensors.items() if is_plain(tensor)})
+    storages = checkpoint.storages.items()
+    places = {number: torch.empty(one.nbytes, dtype=torch.uint8, device="meta") for number, one in storages}
+    return {name: window(places[int(view.storage)], view) for name, view in checkpoint.views().items()}
 
 
 def _storage(tensor: torch.Tensor, otherwise: int) -> tuple[str, int]:

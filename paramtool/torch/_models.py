@@ -91,8 +91,9 @@ def load_model(
     torch's own `load_state_dict` puts the values in, with the versions of modules and the extra state that the file
     holds, so that hooks, overrides and upgrades of the modules run as after `torch.load`.  What they would do is tried
     on a copy of the model without memory.  Where that does not show, names and shapes are found wrong only while
-    the model is loaded, and the error names the tensors that changed before.  Objects are made where that runs no code:
-    containers, numbers, strings, bytes, io.BytesIO, arrays and tensors of torch itself.
+    the model is loaded, and the error names the tensors that changed before.  Objects are made where they are data:
+    of the standard library, arrays, tensors of torch, and what this process lets `torch.load(weights_only=True)` make,
+    such as torchao's tensors where torchao was imported.
 
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.  The
     `_orig_mod.` of torch.compile inside a name is found by itself, on either side.
@@ -218,16 +219,13 @@ def load_model(
         state, _ = state_of(source, held.stored(None if asked.own else tensors), things, held.versions, asked.lent)
         old = {name: tensors[name] for name in new} if asked.own else {}
         for name, fresh in new.items():  # whose values the state dict lacks, or the model's code may leave as they are
-            if not tensors[name].is_meta:
-                if asked.own or name not in state:
-                    fresh.detach().copy_(tensors[name])
-            elif name in verdict.lacks and not asked.is_unknown:
+            if tensors[name].is_meta and name in verdict.lacks and not asked.is_unknown:
                 raise ModelError(
                     f"{name!r} is on the meta device, and the file holds only names that fill a part of it",
                     hint="model.to_empty(device='cpu') gives it memory",
                 )
-            elif asked.own or name not in state:
-                fresh.detach().zero_()
+            if asked.own or name not in state:
+                fresh.detach().zero_() if tensors[name].is_meta else fresh.detach().copy_(tensors[name])
         install(model, tensors, new)
         tensors.update(new)  # what is replaced goes at once
         watch = Watch(state)
@@ -258,7 +256,6 @@ def load_model(
         known = {*(one.name for one in verdict.filled), *held.named.made}
         lacks = tuple(name for name in missing if name not in known)
         unused = tuple(name for name in unused if name in unexpected)
-        install(model, new, {name: old[name] for name in lacks if name in old})
         if strict and (late := (*lacks, *unused)):
             raise ModelError(
                 f"{where}: what {type(model).__name__} does with it showed only while it was loaded, and "
@@ -302,8 +299,8 @@ def renewed(
     old = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
 
     def is_filled(one: torch.Tensor) -> bool:
-        """Whether a sparse tensor can stay, and takes the values of another."""
-        return one.layout is not torch.strided and not one.is_meta and dtype is None and device is None
+        """Whether a tensor that only its library can make anew can stay, and takes the values of another."""
+        return not one.is_meta and dtype is None and device is None
 
     if strange := [n for n, one in old.items() if n in found and not is_plain(one) and not is_filled(one)]:
         raise ModelError(

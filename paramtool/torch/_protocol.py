@@ -20,14 +20,14 @@ import torch
 from torch import nn
 from torch.multiprocessing import reductions
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten
 
 from paramtool.engine.read.source import Source
-from paramtool.formats.pickle.numpy_values import SPELLINGS
-from paramtool.formats.torch.write import pickled
+from paramtool.formats.torch.write import may_name, pickled
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
-from paramtool.model.objects import Node, TensorRef
+from paramtool.model.objects import Node, TensorRef, map_tensors
 from paramtool.passes.compat.wanted import kind_of
 from paramtool.torch._live import is_plain
 from paramtool.torch.tensors import batches
@@ -106,7 +106,14 @@ def _whole(name: str, value: Compound, found: Mapping[str, torch.Tensor]) -> Any
     if value.kind in ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"):
         return make.sparse_compressed_tensor(*parts, facts["shape"], layout=getattr(torch, value.kind))
     if value.kind != "quantised":
-        raise ValueError(kind_of(value) if SHARDED in facts else f"a tensor of {value.kind}")
+        kind = None if SHARDED in facts else safe_classes().get(value.kind)
+        if kind is None or value.state is None:
+            raise ValueError(kind_of(value) if SHARDED in facts else f"a tensor of {value.kind}")
+        whole = torch.empty(facts["shape"], dtype=getattr(torch, facts["dtype"]), device="meta")
+        args = (kind, whole.dtype, whole.shape, whole.stride(), 0, whole.layout, "cpu", False)
+        state = map_tensors(value.state, lambda label: f"{name}/{label}")
+        rebuild: Any = torch._tensor._rebuild_from_type_v2
+        return rebuild(torch._utils._rebuild_wrapper_subclass, kind, args, Objects(state, found).load())
     if "scale" in facts:
         return make._make_per_tensor_quantized_tensor(*parts, facts["scale"], facts["zero_point"])
     return make._make_per_channel_quantized_tensor(*parts, facts["axis"])
@@ -116,12 +123,15 @@ class Objects(pickle.Unpickler):
     """Makes an object of a file as Python has it; ValueError with its class where only code of others could make it."""
 
     def __init__(self, tree: Node, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__(io.BytesIO(pickled(tree)))
+        self.safe = safe_classes()
+        super().__init__(io.BytesIO(pickled(tree, self.safe)))
         self.tensors = tensors
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}".replace("__builtin__", "builtins")
-        if path not in CLASSES and not (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+        if path in self.safe:
+            return self.safe[path]
+        if not may_name(path):
             raise ValueError(f"an object of {path}")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
@@ -129,12 +139,11 @@ class Objects(pickle.Unpickler):
         return self.tensors[pid] if isinstance(pid, str) else self.tensors[pid[0]].numpy()
 
 
-CLASSES = {
-    "builtins.set", "builtins.frozenset", "builtins.complex", "builtins.bytearray", "_codecs.encode",
-    "_io.BytesIO", "collections.OrderedDict", "collections.Counter", "collections.deque", "torch.Size", "torch.device",
-    "numpy.ndarray", "numpy.dtype", *(f"{one}.{name}" for one in SPELLINGS for name in ("_reconstruct", "scalar")),
-}  # fmt: skip
-"""Those whose objects are data."""
+def safe_classes() -> dict[str, Any]:
+    """{path: class} of what this process lets torch.load make with `weights_only`: torchao says so of its tensors."""
+    marked: Any = getattr(torch.serialization, "get_safe_globals", list)()  # since torch 2.5
+    pairs = ((one, f"{one.__module__}.{one.__qualname__}") if not isinstance(one, tuple) else one for one in marked)
+    return {path: one for one, path in pairs}
 
 
 # --- what a model makes of it -------------------------------------------------------------------------------------
@@ -171,8 +180,8 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") != "__get__":  # a shape or type was asked for
-            flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
-            self.used.update(self._names[id(one)] for one in flat if id(one) in self._names)
+            given, _ = tree_flatten((args, kwargs))
+            self.used.update(self._names[id(one)] for one in given if id(one) in self._names)
         found = func(*args, **(kwargs or {}))
         if func is torch.Tensor.copy_:
             self.copied.append((args[0], self._names.get(id(args[1]), "")))
@@ -181,8 +190,11 @@ class Watch(TorchFunctionMode):
     def ignored(self, state: State) -> list[str]:
         """Names whose tensors nobody used or kept; `state` is emptied to see it."""
         of: Any = reductions.StorageWeakRef
-        unused = [name for name in self._names.values() if name not in self.used and is_plain(state[name])]
-        left = {name: of(state[name].untyped_storage()) for name in unused}
+        left = {
+            name: of(state[name].untyped_storage())
+            for name in self._names.values()
+            if name not in self.used and is_plain(state[name])
+        }
         state.clear()
         return [name for name, kept in left.items() if kept.expired()]
 
@@ -220,9 +232,7 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
     except Exception:  # whatever a library's class makes of being copied
         return None
     watch = Watch(state)
-    error = ""
-    missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
+    error, missing, unexpected = "", (), ()
     given = OrderedDict(state)
     given.__dict__.update(copy.deepcopy(state.__dict__))
     try:
@@ -240,29 +250,23 @@ def tried(model: nn.Module, tensors: Mapping[str, torch.Tensor], state: State) -
         return None
     into = ((names.get(id(to), ()), source) for to, source in watch.copied if source)
     sources = {source if source in found else found[0]: source for found, source in into if found}
-    kept = {name for name, one in state.items() if isinstance(one, torch.Tensor)} - {name for _, name in watch.copied}
-    return Answer(missing, unexpected, error, sources, frozenset(state.keys() - kept))
+    return Answer(missing, unexpected, error, sources, frozenset(name for _, name in watch.copied))
 
 
 def _twin(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> tuple[nn.Module, Mapping[int, list[str]]]:
     """A copy of a model whose tensors are on the meta device, and {id of a tensor of it: names}."""
+    held = {id(one) for one in (*model.parameters(), *model.buffers())}
+    todo: list[Any] = [vars(module) for module in model.modules()]
     memo: dict[int, Any] = {}
-    for one in (*model.parameters(), *model.buffers()):
-        if (copied := _on_meta(one, memo)) is not None:
-            memo[id(one)] = copied
-    todo = [
-        value
-        for module in model.modules()
-        for key, value in vars(module).items()
-        if key not in ("_parameters", "_buffers", "_modules")
-    ]
     seen: set[int] = set()
-    while todo:  # tensors that are no parameters: torch copies those of inference mode and of a graph only so
-        one = todo.pop()
+    while todo:  # other tensors, too: torch copies those of inference mode and of a graph only so
+        if id(one := todo.pop()) in seen:
+            continue
+        seen.add(id(one))
         if isinstance(one, torch.Tensor):
-            memo.setdefault(id(one), one.detach().clone())
-        elif isinstance(one, (dict, list, tuple)) and id(one) not in seen:
-            seen.add(id(one))
+            if (copied := _on_meta(one, memo) if id(one) in held else one.detach().clone()) is not None:
+                memo[id(one)] = copied
+        elif isinstance(one, (dict, list, tuple)):
             todo += one.values() if isinstance(one, dict) else one
     twin = copy.deepcopy(model, memo)
     names: dict[int, list[str]] = {}

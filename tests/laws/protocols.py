@@ -5,8 +5,11 @@ Each is a function that makes the model; what it makes follows from torch's seed
 
 from __future__ import annotations
 
+import datetime
 import io
 from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -144,6 +147,15 @@ class Extra(Base):
         self.state = state
 
 
+class ExtraObjects(Extra):
+    """Objects of the standard library that are data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        day = datetime.date(2026, 1, 1 + torch.initial_seed())
+        self.state: Any = {"day": day, "path": PurePosixPath("a"), "rows": range(3), "half": Fraction(1, 2)}
+
+
 class ExtraTensor(Extra):
     """A tensor, as later versions of Transformer Engine have it."""
 
@@ -248,7 +260,7 @@ def functional() -> nn.Module:
 OF_TORCH: Mapping[str, Callable[[], nn.Module]] = {
     **{one.__name__: one for one in (
         StateHook, PostHook, PreHook, LoadPreHook, LoadPreHookAlone, LoadPostHook, Versioned, Saving, Extra,
-        ExtraTensor, ExtraBytes, Keeping, Valued, Whole, TiedHook,
+        ExtraObjects, ExtraTensor, ExtraBytes, Keeping, Valued, Whole, TiedHook,
     )},
     "BatchNorm": convolutions,
     "weight_norm": lambda: parametrizations.weight_norm(nn.Linear(4, 3)),
@@ -306,6 +318,14 @@ def torchao() -> nn.Module:
     return model
 
 
+def torchao_dynamic() -> nn.Module:
+    """With objects that say how activations are quantised."""
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    quantization.quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
+    return model
+
+
 def torchtune() -> nn.Module:
     """NF4 weights that are saved as bfloat16, as `reparametrize_as_dtype_state_dict_post_hook` of torchtune has it."""
     nf4 = pytest.importorskip("torchao.quantization.quantize_.workflows.nf4.nf4_tensor", reason="tensors of torchao")
@@ -328,4 +348,4 @@ def hqq() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), layer, nn.Linear(64, 8))
 
 
-OF_LIBRARIES = {one.__name__: one for one in (linear4bit, linear8bit, torchao, torchtune, hqq)}
+OF_LIBRARIES = {one.__name__: one for one in (linear4bit, linear8bit, torchao, torchao_dynamic, torchtune, hqq)}

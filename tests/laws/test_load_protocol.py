@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from datetime import date
+from fractions import Fraction
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from torch import nn
 
 import paramtool.torch
 from paramtool.errors import ModelError
+from tests.examples import shared
 from tests.laws import protocols
 from tests.laws.protocols import OF_LIBRARIES, OF_TORCH
 from tests.laws.sharing import partition, raw
@@ -24,6 +27,11 @@ from tests.laws.sharing import partition, raw
 Maker = Callable[[], nn.Module]
 EVERY = pytest.mark.parametrize("make", [*OF_TORCH.values(), *OF_LIBRARIES.values()], ids=[*OF_TORCH, *OF_LIBRARIES])
 pytestmark = pytest.mark.filterwarnings("ignore")  # of deprecated parts of torch, and of libraries
+
+
+PLAIN_TYPES = (
+    int, float, str, bytes, type(None), range, date, Fraction, PurePath, torch.dtype, torch.Size,
+)  # fmt: skip
 
 
 def seeded(make: Maker, seed: int) -> nn.Module:
@@ -39,7 +47,10 @@ def words(value: Any) -> Any:
         if hasattr(value, "__tensor_flatten__"):
             return type(value).__name__, [words(getattr(value, name)) for name in value.__tensor_flatten__()[0]]
         if value.is_quantized:
-            return "quantised", words(value.int_repr()), value.q_scale(), value.q_zero_point()
+            if value.qscheme() == torch.per_tensor_affine:
+                return "quantised", words(value.int_repr()), value.q_scale(), value.q_zero_point()
+            scales = [getattr(value, f"q_per_channel_{label}")() for label in ("scales", "zero_points", "axis")]
+            return "quantised", words(value.int_repr()), words(scales)
         plain = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
         return value.dtype, tuple(value.shape), value.requires_grad, raw(plain)
     if isinstance(value, io.BytesIO):
@@ -48,7 +59,7 @@ def words(value: Any) -> Any:
         return type(value), {key: words(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value), [words(one) for one in value]
-    return value if isinstance(value, (int, float, str, bytes, type(None), torch.dtype, torch.Size)) else type(value)
+    return value if isinstance(value, PLAIN_TYPES) else type(value)
 
 
 def everything(model: nn.Module) -> dict[str, Any]:
@@ -129,8 +140,6 @@ def test_load_model_is_load_state_dict(make: Maker, tmp_path: Path) -> None:
 def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
     """A model's own state, strictly: nothing is missing, and nothing left over."""
     torch.save(seeded(make, 0).state_dict(), path := tmp_path / "m.pt")
-    if make is protocols.torchao:
-        pytest.skip("its tensors are made by its code")
     theirs, mine = seeded(make, 1), seeded(make, 1)
     if in_torch(theirs, path):
         pytest.skip("torch does not load it strictly")
@@ -144,8 +153,6 @@ def test_what_torch_loads_is_loaded(make: Maker, tmp_path: Path) -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_under_a_prefix(make: Maker, strict: bool, tmp_path: Path) -> None:
     """A model that is a part of another, by its name there: tensors, versions and extra state, as torch loads it."""
-    if make is protocols.torchao:
-        pytest.skip("its tensors are made by its code")
     whole = nn.ModuleDict({"net": nn.ModuleDict({"encoder": seeded(make, 0)}), "other": nn.Linear(2, 2)})
     torch.save(whole.state_dict(), path := tmp_path / "whole.pt")
     torch.save(seeded(make, 0).state_dict(), alone := tmp_path / "alone.pt")
@@ -195,3 +202,34 @@ def test_into_new_tensors(make: Maker, how: str, dtype: torch.dtype | None, tmp_
     for name, buffer in tensors(theirs).items():
         assert words(tensors(mine)[name]) == words(buffer) or name in expected, name
     assert partition(tensors(mine)) == ties
+
+
+@pytest.mark.parametrize("how", [{}, {"assign": True}], ids=["copy", "assign"])
+@pytest.mark.parametrize("other", ["i8_row", "i8_col"])
+def test_tensors_of_classes_that_the_process_calls_safe(other: str, how: dict[str, bool], tmp_path: Path) -> None:
+    """torchao says so of its own when it is imported: torch.load takes them with weights_only=True, and so do we."""
+    pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    path = shared("findings", "field", "diff-attributes", f"{other}.pt")
+    given = torch.load(path, weights_only=True)["w"]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.load(path, weights_only=True)["w"], requires_grad=False)
+            self.w.scale.mul_(2)  # type: ignore[attr-defined]
+
+    mine = Model()
+    assert not torch.equal(mine.w.dequantize(), given.dequantize())  # type: ignore[operator]
+    paramtool.torch.load_model(mine, path, **how)  # type: ignore[arg-type]
+    assert words(mine.w) == words(given)
+
+
+def test_tensors_of_other_classes_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantization = pytest.importorskip("torchao.quantization", reason="tensors of torchao")
+    path = shared("findings", "field", "diff-attributes", "i8_row.pt")
+    model = nn.Module()
+    model.w = nn.Parameter(torch.load(path, weights_only=True)["w"], requires_grad=False)
+    safe = [one for one in torch.serialization.get_safe_globals() if one is not quantization.Int8Tensor]
+    monkeypatch.setattr(torch.serialization, "get_safe_globals", lambda: safe)
+    with pytest.raises(ModelError, match="made by code"):
+        paramtool.torch.load_model(model, path)

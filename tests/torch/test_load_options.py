@@ -354,7 +354,7 @@ def test_fsdp_is_refused(tmp_path: Path) -> None:
 
 
 def test_tensors_made_of_others_are_filled_by_their_own_code(tmp_path: Path) -> None:
-    """As torch does; new ones, as for `assign`, only their library could make."""
+    """As torch does, also with `assign`; new ones, as of another type, only their library could make."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     model = nn.Linear(2, 2)
@@ -362,9 +362,12 @@ def test_tensors_made_of_others_are_filled_by_their_own_code(tmp_path: Path) -> 
     expected = model.weight.clone()
     model.weight = nn.Parameter(TwoTensor(torch.ones(2, 2), torch.ones(2, 2)))
     with pytest.raises(PlanError, match="'weight' is a TwoTensor"):
-        load_model(model, path, assign=True)
-    load_model(model, path)
-    assert torch.equal(model.weight.a, expected) and torch.equal(model.weight.b, expected)  # type: ignore[attr-defined]
+        load_model(model, path, assign=True, dtype=torch.float64)
+    for assign in (False, True):
+        with torch.no_grad():
+            model.weight.zero_()
+        load_model(model, path, assign=assign)
+        assert all(torch.equal(one, expected) for one in (model.weight.a, model.weight.b))  # type: ignore[attr-defined]
 
 
 class Conjured(nn.Module):

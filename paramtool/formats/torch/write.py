@@ -20,7 +20,7 @@ Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from paramtool.formats.pickle.values import RENAMED_TYPES
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
 from paramtool.formats.sniff import TORCH_RECORD
 from paramtool.formats.torch import _check, _record
-from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of, unfit
+from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of, is_name, unfit
 from paramtool.formats.torch.globals import STORAGE_DTYPES
 from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, FittedTree, How, fit
 from paramtool.formats.zip.write import ALIGNMENT, archive
@@ -439,9 +439,10 @@ class _Pickling:
             return self.dtype(node)
         name = _name(node.path)
         form = FORMS.get(node.path)
-        if form is None or not parts:  # a class, and no object of it
+        if not parts:  # a class, and no object of it
             return name
-        made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=form.new)
+        new = form.new if form else "args" not in parts
+        made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=new)
         if (state := parts.get("state")) is not None:
             self.open[".".join(path)] = made
             made.state = self.attributes(state, path)
@@ -499,12 +500,17 @@ class _Objects(_Pickling):
         return Persistent((data.name,)) if isinstance(data, TensorRef) else super().array(node)
 
 
-def pickled(tree: Node) -> bytes:
-    """The pickle of a tree; ValueError with the class where only code of others could make it."""
+def pickled(tree: Node, safe: Collection[str] = ()) -> bytes:
+    """The pickle of a tree; ValueError with the class where only code of others could make it, and it is not `safe`."""
     for node in objects.walk(tree):
-        if isinstance(node, Opaque) and unfit(node):
+        if isinstance(node, Opaque) and node.path not in safe and unfit(node):
             raise ValueError(f"an object of {node.path}")
     return dumps(_Objects({}, None).value(tree, ()))
+
+
+def may_name(path: str) -> bool:
+    """Whether a class is one of those that `pickled` writes where none is `safe`: their objects are data."""
+    return is_name(path) or path in {*ARRAYS, *SCALARS, "_codecs.encode"}
 
 
 def _name(path: str) -> Name:
