@@ -69,7 +69,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
                 comparison.notes.append(
                     f"the {here}'s objects ({kinds}) are not in the {there}, whose format has no room for them"
                 )
-        elif not holds(theirs.format).objects and any(count > 1 for count in marks(tree).values()):
+        elif not holds(theirs.format).objects and _shares_objects(tree) and not _shares_objects(trees[1 - k]):
             comparison.notes.append(f"the {there} does not say which objects of the {here} are one")
             trees[k] = unmarked(tree, marks(tree))
     if is_said:
@@ -92,6 +92,11 @@ def object_differences(found: Checkpoint, expected: Checkpoint, *, tensors: bool
             f"the source's metadata ({some(absent)}) are not in the output, whose format has no room for them"
         )
     return comparison
+
+
+def _shares_objects(tree: Node) -> bool:
+    """Whether a tree says of objects at several places that they are one."""
+    return any(count > 1 for count in marks(tree).values())
 
 
 def _shown(value: str | None, verb: str = "") -> str:

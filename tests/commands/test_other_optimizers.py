@@ -131,6 +131,12 @@ class TestGluon:
         assert found.format == "mxnet states" and not found.unknown
         assert {entry.role for entry in found.entries.values()} == {"optimizer"}
 
+    def test_a_dedup_of_it_is_proved(self, tmp_path: Path) -> None:
+        """Its pickle says which objects are one, though no such file is written."""
+        assert quick("dedup", str(GLUON), "-o", "a.safetensors", cwd=tmp_path).code == 0
+        found = quick("verify", "a.safetensors", "--against", str(GLUON), cwd=tmp_path)
+        assert found.code == 0 and not found.err, found
+
     def test_beside_a_model_that_changes_it_is_refused(self, tmp_path: Path) -> None:
         found = quick("convert", str(GLUON.parent), "--from", "mxnet", "--to", "torch", "-o", "out", cwd=tmp_path)
         assert found.code == 6 and "trainer.states" in found.err and "--drop-optimizer" in found.err
