@@ -86,16 +86,18 @@ class ConvertedNames:
 def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
     """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
     modules = [module for module in found.modules if module not in expected.modules]
+    again = {module.at: converted_again(module, found, expected) for module in modules}
+    done = [one for one in again.values() if one is not None]
+    targets = {target.name: target for one in done for target in (*one.targets, *one.kept)}
     more = [name for name in found.entries if name not in expected.entries]
-    made = {name for name in more if any(is_of(name, module) for module in modules)}
+    made = {name for name in more if any(is_of(name, module) for module in modules)} | targets.keys()
     if not made:
         return ConvertedNames(found, expected)
     held = alias_sets(found)
     there = {held[name] for name in made if name in held}
-    windows = frozenset(name for name, alias_set in held.items() if alias_set in there and name in expected.entries)
-    lacking = [name for name in expected.entries if name not in found.entries]
-    again = {module.at: converted_again(module, found, expected) for module in modules}
-    done = [one for one in again.values() if one is not None]
+    rest = found.entries.keys() - made
+    windows = frozenset(name for name in rest & expected.entries.keys() if held.get(name) in there)
+    lacking = [name for name in expected.entries if name not in rest]
     ats = {at for module in modules for at in (module.at, *module.stacked)}
     before = [one.tensors for one in expected.modules if one.at in ats] + [one.source.tensors for one in done]
     old = {name for tensors in before for name in tensors.values()}
@@ -103,7 +105,6 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
     old |= {name for seen, name in raw if any(is_of(seen, module) for module in modules)}
     old |= {name for name in lacking if expected.entries[name].role == GRAPH}
     gone = {name for name in lacking if name in old or any(is_of(name, module) for module in modules)}
-    targets = {target.name: target for one in done for target in (*one.targets, *one.kept) if target.name in made}
     other = len(made - targets.keys())
     places = ", ".join(
         sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules if not again[module.at]})

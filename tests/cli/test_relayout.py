@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jsonschema import Draft202012Validator
@@ -481,3 +482,28 @@ def test_a_network_at_the_top_is_verified_whatever_its_names(tmp_path: Path, wor
     torch.save(held, tmp_path / "more.pt")
     more = command("verify", words[-1], "--against", "more.pt", cwd=tmp_path)
     assert more.code == 1 and "'head.weight': is missing" in more.out
+
+
+def test_names_of_the_source_that_an_output_keeps_are_what_converting_again_gives(tmp_path: Path) -> None:
+    """Paddle's networks have each weight twice, under torch's name, too: one is written, and the other is proved."""
+    source = Path(shutil.copy(ROOT / "fixtures" / "guess" / "paddle_lstm.npz", tmp_path))
+    assert command("unfuse", source, "--layout", "paddle", "-o", "x.safetensors", cwd=tmp_path).code == 0
+    assert command("verify", "x.safetensors", "--against", source, cwd=tmp_path).code == 0
+    for pair in ((source.name, "x.safetensors"), ("x.safetensors", source.name)):
+        assert command("diff", *pair, "--exit-code", cwd=tmp_path).code == 0
+    held = dict(np.load(source))
+    np.savez(tmp_path / "other.npz", **held | {"enc.0.cell_fw.weight_ih": held["enc.0.cell_fw.weight_ih"] + 1})
+    other = command("verify", "x.safetensors", "--against", "other.npz", cwd=tmp_path)
+    assert other.code == 1 and "'enc.0.cell_fw.weight_ih': input weights of gate i" in other.out
+
+
+def test_what_a_network_was_converted_without_is_compared(tmp_path: Path) -> None:
+    """The record does not say what --ignore said; names that both have are no part of the conversion."""
+    source = tmp_path / "more.npz"
+    held = dict(np.load(ROOT / "fixtures" / "guess" / "paddle_lstm.npz"))
+    np.savez(source, **held | {"enc.extra": np.ones(2, "f4")})
+    ran = command("unfuse", source, "--layout", "paddle", "--ignore", "enc.extra", "-o", "x.safetensors", cwd=tmp_path)
+    assert ran.code == 0 and command("verify", "x.safetensors", "--against", source, cwd=tmp_path).code == 0
+    np.savez(source, **held | {"enc.extra": np.zeros(2, "f4")})
+    other = command("verify", "x.safetensors", "--against", source, cwd=tmp_path)
+    assert other.code == 1 and other.out.startswith("difference: 'enc.extra'")

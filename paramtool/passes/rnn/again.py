@@ -7,6 +7,7 @@ was said to `convert`.  Where a conversion cannot be repeated with certainty, th
 from __future__ import annotations
 
 import re
+from glob import escape
 
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
@@ -33,7 +34,9 @@ def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Con
     try:
         if layouts.find(name).options and not described:
             return None
-        request = NetworkRequest(None if described else name, parse(module.spec), (module.at,) if module.at else ())
+        at = (module.at,) if module.at else ()
+        beside = tuple(escape(one) for one in source.entries if one in made.entries and one.startswith(module.at))
+        request = NetworkRequest(None if described else name, parse(module.spec), at, ignore=beside)
         found = [one for one in find(source, request) if one.network.at == module.at]
         if len(found) != 1 or found[0].network.layout.name != name:
             return None
