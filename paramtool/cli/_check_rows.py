@@ -37,9 +37,7 @@ def rows(found: Checked) -> Iterator[Row]:
     if found.exit_code == 0 and not found.lock and found.files:
         paths = " ".join(quoted(file.path) for file in found.files[:4])
         yield (NEXT, whole(f"paramtool lock {paths}{' ...' if len(found.files) > 4 else ''}"))
-    elif failing := next(
-        (one for one in found.files if one.error is None and any(each.fails for each in one.findings)), None
-    ):
+    elif failing := next((one for one in found.files if not one.error and any(f.fails for f in one.findings)), None):
         yield (NEXT, whole(f"paramtool inspect {quoted(failing.path)}"))
 
 

@@ -66,7 +66,8 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     LayoutError or UsageError says what was not found, what matches several networks, and which tensor in a network's
     module nothing accounts for.
     """
-    if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
+    held = checkpoint.entries
+    if unused := [p for p in wanted.ignore if p not in held and not any(fnmatchcase(name, p) for name in held)]:
         raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
     # A checkpoint without what optimizers keep: that of optax has the names of the parameters, and is no network.
     # Nor are the constants of a graph.
