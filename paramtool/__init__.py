@@ -26,54 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paramtool import errors as errors
-    from paramtool import torch as torch
-    from paramtool.commands.check.check import check
-    from paramtool.commands.check.report import Checked, CheckedFile
-    from paramtool.commands.dedup import Deduped, DedupOptions, dedup, dedup_each
-    from paramtool.commands.dedup_many import Family, FamilyMember, Shard, dedup_family
-    from paramtool.commands.diff.diff import Diffed, diff
-    from paramtool.commands.diff.find_base import BaseFound, find_base
-    from paramtool.commands.export import Exported, ExportOptions, export, export_each
-    from paramtool.commands.guess import Considered, Guessed, guess
-    from paramtool.commands.inspect import Inspection, alias_graph, inspect
-    from paramtool.commands.load import load_file
-    from paramtool.commands.lock import Locked, lock
-    from paramtool.commands.opening import Each
     from paramtool.commands.progress import Path, Progress
-    from paramtool.commands.relayout import Relayouted, convert, fuse, unfuse
-    from paramtool.commands.relayout_options import RelayoutOptions
-    from paramtool.commands.report.write import PageReport, report
     from paramtool.commands.variants import Variant
-    from paramtool.commands.verify import Verified, verify, verify_each
-    from paramtool.errors import (
-        Defects,
-        FormatError,
-        LayoutError,
-        LockError,
-        MissingFileError,
-        ModelError,
-        NoSuchFileError,
-        OutputError,
-        ParamtoolError,
-        PlanError,
-        TieError,
-        UnknownSizesError,
-        UnreadableError,
-        UnsafeError,
-        UsageError,
-    )
-    from paramtool.formats import read
-    from paramtool.guessing.candidates import Guess
-    from paramtool.layouts.layout import Form, Layout, TensorRule
-    from paramtool.layouts.own import register_layout
-    from paramtool.model.alias import Alias, AliasGraph
-    from paramtool.model.checkpoint import Checkpoint, Entry
-    from paramtool.model.finding import Finding
-    from paramtool.model.plan import Plan
-    from paramtool.model.view import View
     from paramtool.passes.compat.wanted import Wanted
-    from paramtool.passes.rnn.convert import Converted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -119,7 +74,7 @@ _PLACES = {
     "model.view": "View",
     "passes.rnn.convert": "Converted",
 }  # fmt: skip
-"""{module: the public names that it has}; a test compares them with the imports above."""
+"""{module: the public names that it has}; `__init__.pyi` says them to editors and type checkers."""
 _MODULES = {
     "errors": "",
     "torch": "'paramtool[torch]'",
@@ -135,7 +90,7 @@ def __dir__() -> list[str]:
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_MODULES})
 
 
-if not TYPE_CHECKING:  # type checkers know the names above, and no others
+if not TYPE_CHECKING:  # type checkers read the names in __init__.pyi, and know no others
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first used."""

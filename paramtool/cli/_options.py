@@ -9,6 +9,7 @@ the function does not know, such as how a report is printed, is an option of cli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
 import click
@@ -39,25 +40,13 @@ class Row(NamedTuple):
 
 def options(function: Callable[..., Any], **rows: Row | ClickOption) -> Callable[[F], F]:
     """Add the options of a function to its command, in their order."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    types, code = function.__annotations__, function.__code__
-    defaults = dict(
-        zip(reversed(code.co_varnames[: code.co_argcount]), reversed(function.__defaults__ or ()), strict=False)
-    )
-    defaults |= function.__kwdefaults__ or {}
-    return adding(
-        [
-            option(name, types[name], row, defaults.get(name), required=name not in defaults)
-            if isinstance(row, Row)
-            else row
-            for name, row in rows.items()
-        ]
-    )
+    known = signature(function).parameters
+    return adding([option(known[name], row) if isinstance(row, Row) else row for name, row in rows.items()])
 
 
-def option(name: str, kind: str, row: Row, default: Any = None, *, required: bool = False) -> ClickOption:
-    """The option of a keyword; `kind` is its annotation."""
+def option(keyword: Parameter, row: Row) -> ClickOption:
+    """The option of a keyword."""
+    name, kind, default = keyword.name, keyword.annotation, keyword.default
     flag = row.flag or f"--{'no-' if default is True else ''}{name.replace('_', '-')}"
     more: dict[str, Any] = {"help": row.help, "metavar": row.metavar, "shell_complete": row.complete}
     if kind == "bool":
@@ -66,7 +55,7 @@ def option(name: str, kind: str, row: Row, default: Any = None, *, required: boo
         more |= {"multiple": True, "callback": _paired if kind.startswith("Mapping") else None}
     elif row.choices:
         more |= {"type": click.Choice(row.choices), "callback": _chosen if default == "" else None}
-    elif required:
+    elif default is Parameter.empty:
         more["required"] = True
     elif default is not None:
         more |= {"default": default, "show_default": default != "" and "[default" not in row.help}

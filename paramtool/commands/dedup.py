@@ -26,7 +26,7 @@ from paramtool.commands.output.losses import (
     name_warnings,
     other_sections,
 )
-from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
+from paramtool.commands.output.options import ObjectOptions, keywords
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecar_checks import unseen_warnings
 from paramtool.commands.output.write import Work, done, laid_out
@@ -126,18 +126,14 @@ class DedupOptions(ObjectOptions):
             )
 
 
+USUAL = DedupOptions()
+
+
 @limiting
+@keywords(DedupOptions)
 def dedup(
-    path: Path, output: Path | None = None, options: DedupOptions | None = None, *,
-    keep: str = "first", ties: Mapping[str, str] | None = None, ties_from_config: Path | None = None,
-    equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
-    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
-    memory: int = MEMORY_NBYTES, format: str | None = None,
-    skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
-    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
-    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Deduped:  # fmt: skip
+    path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent
+) -> Deduped:
     """Write a checkpoint with every byte once and every name recorded.
 
     `output` is a file (`.safetensors`, or `.pt` and others for torch.save's format) or a folder; without it,
@@ -169,7 +165,6 @@ def dedup(
 
     FormatError, UnsafeError, PlanError, UsageError or OutputError where it is not possible; nothing is left then.
     """
-    options = chosen(DedupOptions, options, locals())
     model = None if options.ties_from_config is None else model_of(options.ties_from_config, path)
     found = opened(path, options.weights, progress, options)
     return dedup_opened(path, found, output, options, progress=progress, model=model)
@@ -197,22 +192,16 @@ def dedup_opened(
 
 
 @limiting
+@keywords(DedupOptions, fixed=("ties", "ties_from_config", "weights", "format"))
 def dedup_each(
-    path: Path, output: Path | None = None, options: DedupOptions | None = None, *,
-    keep: str = "first", equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
-    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
-    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
-    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
-    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Each[Deduped]:  # fmt: skip
+    path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent
+) -> Each[Deduped]:
     """`dedup` of every set of weights of a folder and of those inside, into one folder that is built alike.
 
     So are both sets of a folder with `model.safetensors` and `model.fp16.safetensors`, and all parts of a pipeline of
     diffusers.  All other files are copied.  The keywords are those of `dedup`, without `weights` and `ties`.
     Errors as of `dedup`; nothing is written where one set is refused.
     """
-    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights", "format"))
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties, --ties-from-config) are those of one set of weights, and --each takes all")
     if options.format is not None:

@@ -12,16 +12,16 @@ from shlex import quote
 
 from paramtool.commands import config_ties, copied_state
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
-from paramtool.commands.dedup import DedupOptions
+from paramtool.commands.dedup import USUAL, DedupOptions
 from paramtool.commands.opening import opened
 from paramtool.commands.output.losses import allow, keeping, left_out, lost_warnings, other_sections
-from paramtool.commands.output.options import ALIGN, chosen
+from paramtool.commands.output.options import keywords
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecar_checks import unseen_warnings
 from paramtool.commands.output.write import Written, carry_out
 from paramtool.commands.output.writer import Fitted
 from paramtool.commands.output.writers import SAFETENSORS, check_name
-from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.sections import section_of
 from paramtool.engine.read.open_files import MAX_OPEN_FILES
 from paramtool.engine.read.source import Source
@@ -115,15 +115,10 @@ class Family(Report):
 
 
 @limiting
+@keywords(DedupOptions, fixed=("ties", "ties_from_config", "format"))
 def dedup_family(
-    paths: Sequence[Path], output: Path, options: DedupOptions | None = None, *,
-    keep: str = "first", equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
-    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
-    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
-    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
-    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Family:  # fmt: skip
+    paths: Sequence[Path], output: Path, options: DedupOptions = USUAL, *, progress: Progress = silent
+) -> Family:
     """Write several checkpoints into `output`, a folder for each, with tensors that they have in common once.
 
     A folder is a sharded checkpoint of its own.  What several inputs hold under one name with one dtype, shape and the
@@ -133,7 +128,6 @@ def dedup_family(
     FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
     """
     began = time.monotonic()
-    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "format"))
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties-from-config) is for one checkpoint, and a family has several")
     if options.format is not None:

@@ -18,7 +18,7 @@ from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_first
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
 from paramtool.commands.output.losses import name_warnings
-from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
+from paramtool.commands.output.options import WriteOptions, keywords
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.sidecars import without_state
 from paramtool.commands.output.write import Work, done, laid_out
@@ -98,16 +98,22 @@ class ExportOptions(WriteOptions):
             raise UsageError(f"max_bytes (--max-bytes) is {self.max_bytes}; expected 0 or more")
 
 
+USUAL = ExportOptions()
+
+
 @limiting
+@keywords(ExportOptions)
 def export(
-    path: Path, output: Path, *, names: Collection[str] | os.PathLike[str] | None = None, like: Path | None = None,
-    keys_from_config: Path | None = None, all_names: bool = False, options: ExportOptions | None = None,
-    like_only: str | None = None, prefix: str = "", rename: Sequence[str | RenamingRule] = (),
-    ties: Mapping[str, str] | None = None, max_bytes: int = MAX_EXPANDED_NBYTES, format: str | None = None,
-    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
-    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Exported:  # fmt: skip
+    path: Path,
+    output: Path,
+    *,
+    names: Collection[str] | os.PathLike[str] | None = None,
+    like: Path | None = None,
+    keys_from_config: Path | None = None,
+    all_names: bool = False,
+    options: ExportOptions = USUAL,
+    progress: Progress = silent,
+) -> Exported:
     """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
     Say the names with exactly one of these:
@@ -135,7 +141,6 @@ def export(
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.
     """
-    options = chosen(ExportOptions, options, locals())
     wanted = wanted_names(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
     found = opened(path, options.weights, progress, options)
 
@@ -158,18 +163,14 @@ def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str 
 
 
 @limiting
+@keywords(ExportOptions, fixed=("like_only", "ties", "weights", "format"))
 def export_each(
-    path: Path, output: Path, *, options: ExportOptions | None = None,
-    prefix: str = "", rename: Sequence[str | RenamingRule] = (), max_bytes: int = MAX_EXPANDED_NBYTES,
-    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
-    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Each[Exported]:  # fmt: skip
+    path: Path, output: Path, *, options: ExportOptions = USUAL, progress: Progress = silent
+) -> Each[Exported]:
     """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike.
 
     The keywords are those of `export`.
     """
-    options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights", "format"))
     if options.format is not None:
         raise UsageError("format (--format) is for one set of weights, and --each takes all")
     return each(

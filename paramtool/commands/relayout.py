@@ -35,7 +35,7 @@ from paramtool.commands.output.losses import (
     name_warnings,
     other_sections,
 )
-from paramtool.commands.output.options import ALIGN, chosen
+from paramtool.commands.output.options import keywords
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecar_checks import check_config
 from paramtool.commands.output.write import Work, done, laid_out
@@ -544,20 +544,15 @@ def _output_warnings(
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 
 
-def convert(
-    path: Path, output: Path, *, source: str | None = None, target: str | None = None,
-    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
-    rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (),
-    dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
-    dequantise: bool = False, into: Path | None = None, map: Sequence[str] = (), flatten: str = "",
-    partial: bool = False, format: str | None = None, untie: Sequence[str] = (), tie: Mapping[str, str] | None = None,
-    skip_unsupported: bool = False, plain: bool = False, strict: bool = False, weights: str | None = None,
-    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN, allow_class: Sequence[str] = (),
-    allow_unknown: bool = False, max_inflated: int | None = None, optimizer_names: Path | None = None,
-    drop_optimizer: bool = False, untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Relayouted:  # fmt: skip
+_OF_CONVERT = (
+    "described", "as_is", "dtype", "keep_float32", "allow_overflow", "dequantise", "into", "map", "flatten", "partial",
+    "format", "untie", "tie",
+)  # fmt: skip
+"""Fields that `fuse` and `unfuse` have no keywords for."""
+
+
+@keywords(RelayoutOptions, fixed=("described", "as_is"))
+def convert(path: Path, output: Path, *, options: RelayoutOptions, progress: Progress = silent) -> Relayouted:
     """Write a checkpoint in another format, its networks in another layout, a model in another dialect, other types.
 
     The suffix of `output` says the format; a dialect takes a folder with config.json and writes a folder.  Everything
@@ -606,7 +601,7 @@ def convert(
     LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
     written then.
     """
-    return relayout(path, output, aimed(_options(locals()), output), progress=progress)
+    return relayout(path, output, aimed(options, output), progress=progress)
 
 
 MXNET_2 = "mxnet.v2"
@@ -654,17 +649,10 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     return replace(options, target=target) if target else replace(options, as_is=True)
 
 
+@keywords(RelayoutOptions, fixed=("target", *_OF_CONVERT))
 def fuse(
-    path: Path, output: Path | None = None, *, layout: str, source: str | None = None,
-    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
-    rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
-    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
-    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Relayouted:  # fmt: skip
+    path: Path, output: Path | None = None, *, layout: str, options: RelayoutOptions, progress: Progress = silent
+) -> Relayouted:
     """Write recurrent networks, attention, gated MLPs or experts as fused tensors, in `layout`.
 
         fuse("model.pt", layout="cudnn")
@@ -673,22 +661,20 @@ def fuse(
     Without `output` it is `STEM.fused.safetensors` beside the input.  Sizes that no shape shows, such as the number of
     heads, come from config.json or `spec`.  The other keywords, and errors, are those of `convert`.
     """
-    options = _options(locals(), target=layout)
+    options = replace(options, target=layout)
     check_no_dialect("fuse", options)
     return relayout(path, output, options, word="fused", progress=progress)
 
 
+@keywords(RelayoutOptions, fixed=("source", "keep_names", *_OF_CONVERT))
 def unfuse(
-    path: Path, output: Path | None = None, *, layout: str | None = None, target: str | None = None,
-    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
-    rename: Mapping[str, str] | None = None, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
-    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
-    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
-    max_inflated: int | None = None, optimizer_names: Path | None = None, drop_optimizer: bool = False,
-    untied_state: str = "", tied_state: str = "", new_config: Path | None = None,
-    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
-) -> Relayouted:  # fmt: skip
+    path: Path,
+    output: Path | None = None,
+    *,
+    layout: str | None = None,
+    options: RelayoutOptions,
+    progress: Progress = silent,
+) -> Relayouted:
     """Write fused recurrent networks, attention, gated MLPs and experts as separate named tensors.
 
         unfuse("flat.pt", layout="cudnn", at=["rnn.weights"], spec="lstm layers=2 hidden=128 input=18")
@@ -697,18 +683,6 @@ def unfuse(
     output: torch, unless another is given.  Without `output` it is `STEM.unfused.safetensors` beside the input.  The
     other keywords, and errors, are those of `convert`.
     """
-    options = _options(locals(), source=layout, keep_names=False, described=True)
+    options = replace(options, source=layout, described=True)
     check_no_dialect("unfuse", options)
     return relayout(path, output, options, word="unfused", progress=progress)
-
-
-def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
-    """The options of one of these three, of which `more` is fixed."""
-    return chosen(RelayoutOptions, None, {**_FIXED, **keywords, **more})
-
-
-_FIXED: Mapping[str, Any] = {
-    "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "dequantise": False,
-    "into": None, "map": (), "flatten": "", "partial": False, "format": None, "untie": (), "tie": None,
-}  # fmt: skip
-"""Fields that not all three have a keyword for."""

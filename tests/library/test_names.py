@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import os
@@ -15,8 +14,7 @@ import pytest
 
 import paramtool
 import paramtool.torch
-
-TREE = ast.parse(Path(paramtool.__file__).read_text(encoding="utf-8"))
+from tests.library import stub
 
 
 def test_dir_shows_everything_public_and_nothing_else() -> None:
@@ -59,17 +57,9 @@ def test_help_lists_every_public_name() -> None:
 
 
 def test_what_type_checkers_see_is_what_there_is() -> None:
-    """The imports for type checkers, the table of places and `__all__` name the same."""
-    block = next(node for node in TREE.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    imported = {
-        (alias.name, str(node.module))
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paramtool.")
-        for alias in node.names
-        if alias.name in paramtool.__all__
-    }
+    """The stub is written from the table of places, which names all that is public."""
+    assert stub.STUB.read_text(encoding="utf-8") == stub.text(), "python -m tests.library.stub writes it anew"
     places = {(name, f"paramtool.{module}") for module, names in paramtool._PLACES.items() for name in names.split()}
-    assert imported == places
     assert {name for name, _ in places} | {"__version__", "variants"} == set(paramtool.__all__)
     for name, module in places:
         assert getattr(importlib.import_module(module), name) is getattr(paramtool, name)

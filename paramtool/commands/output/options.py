@@ -6,8 +6,10 @@ WriteOptions        what all of them take
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Any, TypeVar
 
 from paramtool.errors import UsageError, refuse_string
@@ -16,8 +18,9 @@ from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import inflating
 
-__all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "chosen"]
+__all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "keywords"]
 Chosen = TypeVar("Chosen", bound="WriteOptions")
+R = TypeVar("R")
 _NUMBERS = ("max_shard_size", "align", "max_inflated")
 
 
@@ -73,19 +76,48 @@ class ObjectOptions(WriteOptions):
     """Refuse to leave out objects that the output cannot hold."""
 
 
-def chosen(
-    kind: type[Chosen], options: Chosen | None, keywords: Mapping[str, Any], fixed: Collection[str] = ()
-) -> Chosen:
-    """The options that a function was given: one by one in its keywords, or in one object; UsageError for both.
+def keywords(kind: type[Chosen], fixed: Collection[str] = ()) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A decorator: a function takes the fields of its `options` as keywords, too, except those that are `fixed`.
 
-    `keywords` are the function's `locals()`, whose names, types and defaults are those of the fields; what a function
-    leaves to another keyword is `fixed`.
+    They are in its signature, in front of `progress`; `paramtool/__init__.pyi` has them for editors and type checkers.
+    Options without a default are made of the keywords alone.
     """
+
+    def made(function: Callable[..., R]) -> Callable[..., R]:
+        own = signature(function)
+        names = {one.name: one for one in fields(kind) if one.name not in fixed}
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> R:
+            said = {name: given.pop(name) for name in [*given] if name in names}
+            bound = own.bind_partial(*args, **given)
+            bound.arguments["options"] = _chosen(kind, bound.arguments.get("options"), said)
+            return function(*bound.args, **bound.kwargs)
+
+        *first, progress = own.parameters.values()
+        if own.parameters["options"].default is Parameter.empty:
+            first = [one for one in first if one.name != "options"]
+        else:
+            first = [
+                one.replace(default=None, annotation=f"{one.annotation} | None") if one.name == "options" else one
+                for one in first
+            ]
+        first += [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+            for name, one in names.items()
+        ]
+        call.__signature__ = own.replace(parameters=[*first, progress])  # type: ignore[attr-defined]
+        return call
+
+    return made
+
+
+def _chosen(kind: type[Chosen], options: Chosen | None, said: Mapping[str, Any]) -> Chosen:
+    """The options that a function was given: one by one in its keywords, or in one object; UsageError for both."""
     if not isinstance(options, (kind, type(None))):
         raise UsageError(
             f"options is {type(options).__name__}; expected {kind.__name__}", hint="or give the options as keywords"
         )
-    said = {field.name: keywords[field.name] for field in fields(kind) if field.name not in fixed}
     if options is None:
         return kind(**said)
     usual = kind()
