@@ -188,7 +188,7 @@ def dedup_opened(
 
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options=options, progress=progress, model=model)
-    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+    return replace(done(report, work, options, progress), seconds=round(time.monotonic() - began, 3))
 
 
 @limiting
@@ -285,7 +285,7 @@ def _prepared(
         warnings=tuple(_warnings(joined, fitted, where, warnings, options=options, output=where.shown(outputs))),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        seconds=time.monotonic() - began,
+        seconds=round(time.monotonic() - began, 3),
         sidecars=tuple(where.sidecars.files),
         tied=joined.tied,
     )

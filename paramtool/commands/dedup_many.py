@@ -165,7 +165,7 @@ def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: f
         linked=written.is_linked,
         cloned_nbytes=written.cloned_nbytes,
         warnings=(*written.notes, *_warnings(work, target, options, fits)),
-        seconds=time.monotonic() - began,
+        seconds=round(time.monotonic() - began, 3),
     )
 
 

@@ -135,7 +135,7 @@ def fill(
     """Write the model `options.into` with the weights of `source`, and report what went where."""
     began = time.monotonic()
     report, work = prepared(path, output, source, options)
-    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+    return replace(done(report, work, options, progress), seconds=round(time.monotonic() - began, 3))
 
 
 def prepared(

@@ -234,7 +234,7 @@ def relayout(
     began = time.monotonic()
     found = _opened(path, options, progress)
     report = relayouted(path, output, found, options, word=word, progress=progress)
-    return replace(report, seconds=time.monotonic() - began)
+    return replace(report, seconds=round(time.monotonic() - began, 3))
 
 
 def relayouted(
@@ -394,7 +394,7 @@ def _prepared(
         warnings=tuple(told),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        seconds=time.monotonic() - began,
+        seconds=round(time.monotonic() - began, 3),
         sidecars=tuple(where.sidecars.files),
         optimizer=carried.report.with_files(beside.report),
     )
