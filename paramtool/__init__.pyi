@@ -74,7 +74,7 @@ __all__ = ['Alias', 'AliasGraph', 'BaseFound', 'Checked', 'CheckedFile', 'Checkp
 
 def convert(
     path: Path,
-    output: Path,
+    output: Path | None = None,
     *,
     weights: str | None = None,
     only: str | None = None,
@@ -303,7 +303,7 @@ def dedup_family(
 
 def export(
     path: Path,
-    output: Path,
+    output: Path | None = None,
     *,
     names: Collection[str] | os.PathLike[str] | None = None,
     like: Path | None = None,
@@ -358,7 +358,7 @@ def export(
 
 def export_each(
     path: Path,
-    output: Path,
+    output: Path | None = None,
     *,
     options: ExportOptions | None = None,
     only: str | None = None,

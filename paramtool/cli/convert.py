@@ -17,7 +17,11 @@ from paramtool.commands import relayout as relayout_command
 @click.argument("path", metavar="SRC", type=FILE)
 @options(
     relayout_command.convert,
-    output=Row(f"Where to write.  {OUTPUT_ANY}", "DST"),
+    output=Row(
+        f"Where to write.  {OUTPUT_ANY}  [default: <stem>.to-LAYOUT.safetensors beside SRC; with --into "
+        "<stem>.filled beside MODEL]",
+        "DST",
+    ),
     source=Row(
         "The layout or dialect of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
         "tf1.basic:forget_bias=0.  [default: what the file says or its names show, else torch]",
@@ -74,7 +78,7 @@ from paramtool.commands import relayout as relayout_command
     **_relayout.OPTIONS,
 )
 @_display.options
-def command(path: str, output: str, **flags: Any) -> None:
+def command(path: str, output: str | None, **flags: Any) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, the model to the names and
     forms of another program (a dialect), or its tensors to other types.
 

@@ -77,7 +77,7 @@ MANY = 8
     prefix=Row("Keep the names in FILE that begin with P, and strip it.", "P", _completion.prefixes),
     rename=Row("Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.", "FROM=TO"),
     ties=Row("Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.", "NAME=OTHER", _completion.names),
-    output=Row(f"Where to write.  {OUTPUT_ANY}"),
+    output=Row(f"Where to write.  {OUTPUT_ANY}  [default: <stem>.plain.safetensors beside FILE]"),
     max_shard_size=MAX_SHARD_SIZE,
     format=FORMAT,
     max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
@@ -90,8 +90,8 @@ MANY = 8
 )
 @_display.options
 def command(
-    path: str, names: str | None, like: str | None, keys_from_config: str | None, *, all_names: bool, output: str,
-    as_json: bool, each: bool, **flags: Any,
+    path: str, names: str | None, like: str | None, keys_from_config: str | None, *, all_names: bool,
+    output: str | None, as_json: bool, each: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 

@@ -17,9 +17,12 @@ from paramtool.commands import verify as verify_command
 
 @click.command("verify", cls=Command, epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
 @click.argument("out", type=FILE)
+@click.argument("ckpt", required=False, type=FILE)
 @options(
     verify_command.verify,
-    against=Row("The checkpoint that OUT was made from.", "CKPT"),
+    against=click.option(
+        "--against", type=FILE, metavar="CKPT", help="The checkpoint that OUT was made from, in place of CKPT."
+    ),
     only=Row("Compare with this section of CKPT, its prefix stripped.", "SECTION", _completion.sections_of("against")),
     subset=Row("Accept that OUT lacks names, objects and files, as an export does."),
     tensors_only=Row("Compare tensors and ties only, not other objects and files."),
@@ -39,24 +42,26 @@ from paramtool.commands import verify as verify_command
 )
 @_display.options
 def command(
-    out: str, against: str, *, subset: bool, tensors_only: bool, each: bool, as_json: bool,
+    out: str, ckpt: str | None, *, against: str | None, subset: bool, tensors_only: bool, each: bool, as_json: bool,
     allow_class: tuple[str, ...], allow_unknown: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Compare two checkpoints: dtype, shape and bytes of each tensor, which names share memory, and all other objects.
 
-    For two folders, the other files are compared as well.
+    CKPT is the checkpoint that OUT was made from.  For two folders, the other files are compared as well.
 
     \b
-    $ paramtool verify model.dedup.safetensors --against model.pt
+    $ paramtool verify model.dedup.safetensors model.pt
     """
+    if (ckpt is None) == (against is None):
+        raise click.UsageError("say once which checkpoint OUT was made from, as in: paramtool verify OUT CKPT")
     if each and any(options[name] is not None for name in ("weights", "only", "into", "new_config")):
         raise click.UsageError(
             "--each compares all sets of weights, so it excludes --weights, --only, --into and --new-config"
         )
     run: Callable[..., verify_command.Verified] = verify_command.verify_each if each else verify_command.verify
     found = run(
-        out, against, subset=subset, tensors_only=tensors_only, allow_class=allow_class, allow_unknown=allow_unknown,
-        progress=_render.progress, **({} if each else options),
+        out, ckpt or against or "", subset=subset, tensors_only=tensors_only, allow_class=allow_class,
+        allow_unknown=allow_unknown, progress=_render.progress, **({} if each else options),
     )  # fmt: skip
     _render.warn(*found.warnings)
     if as_json:

@@ -105,7 +105,7 @@ USUAL = ExportOptions()
 @keywords(ExportOptions)
 def export(
     path: Path,
-    output: Path,
+    output: Path | None = None,
     *,
     names: Collection[str] | os.PathLike[str] | None = None,
     like: Path | None = None,
@@ -146,7 +146,7 @@ def export(
 
     def where() -> Destination:
         return place(
-            path, output, found, options.max_shard_size, force=options.force, word="export",
+            path, output, found, options.max_shard_size, force=options.force, word="plain",
             brings=wanted.brings, others=wanted.reads, format=_format(output, options, wanted), keeps_format=False,
             keeps_training=not wanted.is_model,
         )  # fmt: skip
@@ -155,9 +155,9 @@ def export(
     return done(report, work, options, progress)
 
 
-def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str | None:
+def _format(output: Path | None, options: ExportOptions, wanted: ExportRequest) -> str | None:
     """What a folder is written in: a model goes into one wherever the output is not named as a file."""
-    is_file = os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
+    is_file = output and os.path.splitext(os.fspath(output))[1] and not os.fspath(output).endswith(os.sep)
     is_of_model = wanted.is_model or bool(wanted.brings)
     return options.format or (None if is_file or not is_of_model else FOLDER_FORMATS[0])
 
@@ -165,7 +165,7 @@ def _format(output: Path, options: ExportOptions, wanted: ExportRequest) -> str 
 @limiting
 @keywords(ExportOptions, fixed=("like_only", "ties", "weights", "format"))
 def export_each(
-    path: Path, output: Path, *, options: ExportOptions = USUAL, progress: Progress = silent
+    path: Path, output: Path | None = None, *, options: ExportOptions = USUAL, progress: Progress = silent
 ) -> Each[Exported]:
     """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike.
 
@@ -177,7 +177,7 @@ def export_each(
         path,
         output,
         lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=ExportRequest()),
-        word="export",
+        word="plain",
         options=options,
         progress=progress,
     )

@@ -552,7 +552,9 @@ _OF_CONVERT = (
 
 
 @keywords(RelayoutOptions, fixed=("described", "as_is"))
-def convert(path: Path, output: Path, *, options: RelayoutOptions, progress: Progress = silent) -> Relayouted:
+def convert(
+    path: Path, output: Path | None = None, *, options: RelayoutOptions, progress: Progress = silent
+) -> Relayouted:
     """Write a checkpoint in another format, its networks in another layout, a model in another dialect, other types.
 
     The suffix of `output` says the format; a dialect takes a folder with config.json and writes a folder.  Everything
@@ -601,7 +603,7 @@ def convert(path: Path, output: Path, *, options: RelayoutOptions, progress: Pro
     LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
     written then.
     """
-    return relayout(path, output, aimed(options, output), progress=progress)
+    return relayout(path, output, aimed(options, output or ""), progress=progress)
 
 
 MXNET_2 = "mxnet.v2"

@@ -59,8 +59,8 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
     raise UsageError(f"there is no layout {name!r}", hint="; ".join([*installed().warnings, hint]))
 
 
-OF_MODELS = {"llama": "meta"}
-"""{name of a model: the dialect of its makers' files}"""
+OF_MODELS = {"llama": "meta", **dict.fromkeys(("hf", "huggingface", "transformers"), "transformers-4")}
+"""{name of a model or of a library: the dialect of its makers' files}"""
 
 
 def family(name: str) -> list[Layout]:

@@ -75,7 +75,7 @@ def test_alone_it_lists_commands_by_what_a_person_wants(args: tuple[str, ...], t
 
 
 @pytest.mark.parametrize("args, word", [(("inspekt",), "inspekt"), (("inspect",), "PATH"), (("dedup", "--nope", "x"), "--nope"),  # noqa: E501
-                                        (("verify", "x"), "--against"), (("export", "x"), "output")])  # fmt: skip
+                                        (("verify", "x"), "CKPT")])  # fmt: skip
 def test_usage_errors(args: tuple[str, ...], word: str, tmp_path: Path) -> None:
     """Exit 2, what was wrong, and how to get help."""
     ran = command(*args, cwd=tmp_path)

@@ -368,7 +368,7 @@ def test_a_layout_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args, word", [
-    (("convert", "m.pt", "--to", "torch"), "--output"), (("convert", "m.pt", "-o", "x", "--at", "a"), "--to"),
+    (("convert", "m.pt", "-o", "x", "--at", "a"), "--to"),
     (("convert",), "SRC"),
     (("fuse", "m.pt"), "--layout"), (("fuse", "m.pt", "--layout", "cudnn", "--frm", "x"), "--frm"),
     (("unfuse",), "FILE"), (("unfuse", "m.pt", "--keep-names"), "--keep-names"), (("layouts", "a", "b"), "b"),
