@@ -49,7 +49,7 @@ ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),p
 ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
-BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed rearrange_speed \
+BENCHMARKS = inspect_startup as_typed content_reads content_search many_tensors rearrange_speed \
     training diff_speed lock_speed
 GB ?= 4
 MINUTES ?= 30

@@ -10,6 +10,7 @@ python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an e
 python inputs.py experts FOLDER NBYTES RUN COUNT a Qwen3-MoE of COUNT experts, each matrix RUN bytes
 python inputs.py training FILE.pt NBYTES         layers with queries, keys and values apart, and AdamW's state of them
 python inputs.py ranks FOLDER NBYTES COUNT       the same in a folder of torch.distributed.checkpoint, by COUNT ranks
+python inputs.py typed FILE.pt NBYTES MODEL      an `lstm` (5,000 wide at 2 GB), a `llama`, or 100,000 `small` tensors
 python inputs.py attention FOLDER NBYTES         queries, keys and values of 32 heads, each a matrix of 2048 x 2048
 """
 
@@ -66,6 +67,28 @@ def lstm(nbytes: int) -> dict[str, torch.Tensor]:
         state |= {f"rnn.weight_{side}_l{layer}": values(4 * hidden, hidden) for side in ("ih", "hh")}
         state |= {f"rnn.bias_{side}_l{layer}": values(4 * hidden) for side in ("ih", "hh")}
     return state
+
+
+def typed(nbytes: int, model: str) -> dict[str, torch.Tensor]:
+    """Shapes of real models, of about `nbytes` bytes."""
+    if model == "small":
+        return {f"h.{k // 10}.{k % 10}.weight": values(max(1, nbytes // 400_000)) for k in range(100_000)}
+    if model == "llama":
+        wide, inner = (4096, 11008) if nbytes >= 1e9 else (2048, 5632)
+        shapes = {f"self_attn.{part}_proj": (wide, wide) for part in "qkvo"}
+        shapes |= {"mlp.gate_proj": (inner, wide), "mlp.up_proj": (inner, wide), "mlp.down_proj": (wide, inner)}
+        layers = max(1, nbytes // (2 * wide * (4 * wide + 3 * inner)))
+        return {
+            f"model.layers.{k}.{name}.weight": values(*shape).to(torch.bfloat16)
+            for k in range(layers)
+            for name, shape in shapes.items()
+        }
+    hidden = int((nbytes * 0.8 / 64) ** 0.5)
+    state = {"emb.weight": values(int(nbytes * 0.2) // 4 // hidden, hidden)}
+    for layer in range(2):
+        state |= {f"rnn.weight_{side}_l{layer}": values(4 * hidden, hidden) for side in ("ih", "hh")}
+        state |= {f"rnn.bias_{side}_l{layer}": values(4 * hidden) for side in ("ih", "hh")}
+    return state | {"head.weight": state["emb.weight"]}
 
 
 SIDE = 4096
@@ -258,8 +281,9 @@ def main() -> None:
     if kind == "family":
         family(path, *map(int, words))
         return
+    values_of = (int(word) if word.isdecimal() else word for word in words)
     state = {"aliases": aliases, "distinct": distinct, "many": many, "ties": ties, "lstm": lstm, "content": content,
-             "training": training}[kind](*(int(word) if word.isdecimal() else word for word in words))  # fmt: skip
+             "training": training, "typed": typed}[kind](*values_of)  # fmt: skip
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:

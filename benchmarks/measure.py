@@ -41,6 +41,8 @@ class Run:
     stdout: str
     processor_seconds: float = 0.0
     """User and system time of the process, without the time it waited for a core."""
+    system_seconds: float = 0.0
+    """Of these the time of the system."""
 
 
 def run(command: Command, *, sample: bool = False, terminal: bool = False) -> Run:
@@ -70,7 +72,7 @@ def run(command: Command, *, sample: bool = False, terminal: bool = False) -> Ru
             stderr.seek(0)
             raise SystemExit(f"{' '.join(command)}: exit {child.returncode}\n{stderr.read().decode()}")
     used = usage.ru_utime + usage.ru_stime
-    return Run(seconds, usage.ru_maxrss * 1024, peaks[0], b"".join(words).decode(), used)
+    return Run(seconds, usage.ru_maxrss * 1024, peaks[0], b"".join(words).decode(), used, usage.ru_stime)
 
 
 def _drain(descriptor: int, words: list[bytes]) -> None:

@@ -70,7 +70,7 @@ class IntoWork(Work):
 
     def needed(self, verify: bool) -> tuple[str, ...]:
         """What writing and proving import."""
-        return ("numpy", "ml_dtypes", "hashlib", "concurrent.futures")
+        return ("numpy", "ml_dtypes", "hashlib")
 
     def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
         """Prove what the plan requires, write the model with its new weights, and read them back."""

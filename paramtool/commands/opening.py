@@ -112,8 +112,8 @@ def _different(found: Weights, progress: Progress) -> list[tuple[WeightsCopy, st
 
 
 def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None]) -> str:
-    from paramtool.engine.compare.difference import same_bytes
     from paramtool.engine.read.source import Source
+    from paramtool.engine.read.streams import same_bytes
 
     mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
     parts = Ordered(theirs)

@@ -135,7 +135,6 @@ def test_casts(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("order", [(2, 3, 1, 0), (3, 0, 1, 2), (0, 2, 3, 1), (1, 0, 2, 3)])
 def test_boxes_of_any_size(place: Path, memory: int, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(axes, "TILE", 50)
-    monkeypatch.setattr(axes, "EDGE", 3)
     a = numbers((11, 7, 3, 2), "f4", 0)
     flipped = np.flip(a, (2, 3)).transpose(order)
     for b in (a.transpose(order), flipped):

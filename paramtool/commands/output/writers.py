@@ -195,7 +195,7 @@ TORCH = Writer(
     refusals=torch_write.refusals,
     hold=_hold_in_pickle,
     differences=_by_zipfile,
-    needs=("zipfile", "concurrent.futures"),
+    needs=("zipfile",),
 )
 
 

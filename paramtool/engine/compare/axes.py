@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations, product
-from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.compare.cast_verdicts import alike, cast_raw
 from paramtool.engine.compare.transposes import probes
+from paramtool.engine.read.blocks import spread
 from paramtool.engine.read.source import Source
 from paramtool.model.dtype import DType
 from paramtool.model.view import View, reshaped
@@ -29,8 +29,6 @@ PROBES = 24
 """How many elements are compared before all are."""
 SHARES = 16
 """Into how many parts the memory is divided, of which what is read of each side at once is one."""
-EDGE = 128
-"""Edge of what is compared at once, in the axes that are the fastest of the two: both stay in a processor's cache."""
 TILE = 1 << 15
 """Elements that are compared at once."""
 
@@ -199,10 +197,7 @@ def are_same(a_source: Source, b_source: Source, task: tuple[AxesWay, int]) -> b
     a_source.nbytes_read += way.a.nbytes
     b_source.nbytes_read += way.b.nbytes
     most = max(TILE, memory // SHARES // way.b.dtype.block_bytes)
-    is_same = all(
-        _is_equal(a[_box_there(box, way)][_steps(way)], b[box], way)
-        for box in _boxes(way.b.shape, _fast(way), isqrt(most), most)
-    )
+    is_same = all(_is_equal(a[_box_there(box, way)][_steps(way)], b[box]) for box in spread((a, b), way.b.shape, most))
     a_source.settle()
     b_source.settle()
     return is_same
@@ -220,30 +215,5 @@ def _steps(way: AxesWay) -> tuple[slice, ...]:
     return tuple(slice(None, None, -1 if k in way.reversed else 1) for k in range(len(way.b.shape)))
 
 
-def _is_equal(one: Array, other: Array, way: AxesWay) -> bool:
-    return all(bool((one[box] == other[box]).all()) for box in _boxes(other.shape, _fast(way), EDGE, TILE))
-
-
-def _fast(way: AxesWay) -> tuple[list[int], list[int]]:
-    """The axes of the second that are the fastest of the two, where these are two; the others, the fastest first."""
-    order = sorted((k for k, size in enumerate(way.b.shape) if size > 1), key=lambda k: way.b.strides[k])
-    if not order:
-        return [], []
-    strides = way.moved.strides
-    other = min(order, key=lambda k: strides[k])
-    both = [order[0], other] if other != order[0] else []
-    return both, [k for k in order if k not in both]
-
-
-def _boxes(
-    shape: Sequence[int], fast: tuple[Sequence[int], Sequence[int]], edge: int, most: int
-) -> Iterator[tuple[slice, ...]]:
-    """Boxes that tile a shape, of at most `most` elements; of about `edge` in the axes that are fast."""
-    edges = [1] * len(shape)
-    for k in fast[0]:
-        edges[k] = min(shape[k], max(1, min(edge, most // prod(edges))))
-    for k in (*fast[1], *fast[0]):
-        edges[k] = min(shape[k], max(edges[k], edges[k] * most // prod(edges)))
-    ranges = [range(0, size, step) for size, step in zip(shape, edges, strict=True)]
-    for starts in product(*ranges):
-        yield tuple(slice(at, min(at + step, size)) for at, step, size in zip(starts, edges, shape, strict=True))
+def _is_equal(one: Array, other: Array) -> bool:
+    return all(bool((one[box] == other[box]).all()) for box in spread((one, other), other.shape, TILE))

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from math import inf, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.read.blocks import blocks
 from paramtool.engine.read.elements import ELEMENTS, Elements, number_type
 from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import squeezed
 from paramtool.model.diff import Distance, RowSpan, spans
 from paramtool.model.view import View
 

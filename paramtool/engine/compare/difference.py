@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import Elements, number_type
 from paramtool.engine.read.source import Buffer, Source
-from paramtool.engine.read.streams import same
+from paramtool.engine.read.streams import same_bytes, squeezed
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -178,27 +178,6 @@ def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -
         made.update(chunk)
         advance(len(chunk))
     return made.hexdigest()
-
-
-def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
-    """Whether two windows of one dtype and shape hold the same bytes; stops at the first difference."""
-    a, b = squeezed(a, b)
-    import numpy as np
-
-    blocks = aligned(a_source.row_major(a), b_source.row_major(b))
-    return all(len(x) == len(y) and same(np.frombuffer(x, "u1"), np.frombuffer(y, "u1")) for x, y in blocks)
-
-
-def squeezed(*views: View) -> tuple[View, ...]:
-    """Windows of one shape without the axes along which all repeat their elements, since these may be endless."""
-    shape = views[0].shape
-    if 0 in shape:
-        return views
-    keep = [k for k, size in enumerate(shape) if size > 1 and any(view.strides[k] for view in views)]
-    return tuple(
-        View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
-        for v in views
-    )
 
 
 def aligned(

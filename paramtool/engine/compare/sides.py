@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from paramtool.engine.compare.cast_verdicts import CastPair, CastTask, cast_verdict
 from paramtool.engine.compare.changes import measured, number_types
-from paramtool.engine.compare.difference import squeezed
 from paramtool.engine.compare.equal import Window, partition, sample
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, same_window
+from paramtool.engine.read.streams import Pool, same_bytes, same_window
+from paramtool.engine.read.threads import CORES
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import Distance
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
-from paramtool.model.view import View
+from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,18 +110,21 @@ class Sides:
         placed = [(pair, place) for pair in rest if (place := self._ranges(pair)) is not None]
         found |= {pair: True for pair, (a, b) in placed if self._is_one_place(a, b)}
         runs = _runs([one for one in placed if one[0] not in found])
-        size = self.a.block_nbytes(SIDES)
-        answers = self.map(_same_run, [((run, size), [run[0][0]]) for run in runs])
-        for run, answer in zip(runs, answers, strict=True):
-            if answer:
+        for run in runs:
+            if self._is_same_run(run):
                 found.update((pair, True) for pair, _ in run)
                 advance(sum(pair.b.nbytes for pair, _ in run))
-        rest = [pair for pair in every if pair not in found]
-        answers = self.map(_same, [((pair, size), [pair]) for pair in rest])
-        for pair, answer in zip(rest, answers, strict=True):
-            advance(pair.b.nbytes)
-            found[pair] = answer
+        for pair in every:
+            if pair not in found:
+                found[pair] = same_bytes(self.a.source, pair.a, self.b.source, pair.b)
+                advance(pair.b.nbytes)
         return found
+
+    def _is_same_run(self, run: list[Placed]) -> bool:
+        """Whether neighbours hold the same bytes, all of them."""
+        pair, nbytes = run[0][0], run[-1][1][0].stop - run[0][1][0].start
+        a, b = (contiguous(view.storage, DTYPES["uint8"], (nbytes,), view.byte_start) for view in pair)
+        return same_window(self.a.source, a, self.b.source, b, threads=CORES)
 
     def _ranges(self, pair: WindowPair) -> tuple[PlainRange, PlainRange] | None:
         """Where two windows are in their files; None where one is not a run of plain bytes without a CRC."""
@@ -223,26 +226,6 @@ def _runs(placed: Iterable[Placed]) -> list[list[Placed]]:
                 continue
         runs.append([one])
     return [run for run in runs if len(run) > 1]
-
-
-def _same_run(a_source: Source, b_source: Source, task: tuple[list[Placed], int]) -> bool:
-    """Whether neighbours hold the same bytes, all of them."""
-    run, size = task
-    (a, b), first = run[0]
-    nbytes = run[-1][1][0].stop - first[0].start
-    views = [View(view.storage, DTYPES["uint8"], view.byte_start, (nbytes,), (1,)) for view in (a, b)]
-    return same_window(a_source, views[0], b_source, views[1], block=size)
-
-
-def _same(a_source: Source, b_source: Source, task: tuple[WindowPair, int]) -> bool:
-    (a, b), size = task
-    a, b = squeezed(a, b)
-    for source, view in ((a_source, a), (b_source, b)):
-        source.prove_later(int(view.storage))
-    found = same_window(a_source, a, b_source, b, block=size)
-    a_source.settle()
-    b_source.settle()
-    return found
 
 
 def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import THREADS, Pool, same_window
+from paramtool.engine.read.streams import Pool, same_window
+from paramtool.engine.read.threads import CORES
 from paramtool.grouping import grouped
 from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Match, Rows
@@ -65,11 +66,10 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
 
 def proved(pool: Pool, views: Mapping[str, View], guesses: Iterable[Match], advance: Advance) -> Iterator[Match]:
     """The matches that the bytes prove, one for each name; `views` are the windows on the source."""
-    size = pool.block_nbytes(2)
     listed = [guess for guess in guesses if views[guess.owner].is_contiguous]
     places = [guess.window.on(views[guess.owner].storage, _start(guess, views)) for guess in listed]
     pairs = [(place, views[guess.name]) for place, guess in zip(places, listed, strict=True)]
-    answers = pool.map(lambda source, pair: _alike(source, *pair, size), ((pair, pair) for pair in pairs))
+    answers = pool.map(lambda source, pair: _alike(source, *pair), ((pair, pair) for pair in pairs))
     done: set[str] = set()
     for guess, equal in zip(listed, answers, strict=True):
         if equal and guess.name not in done:
@@ -82,11 +82,11 @@ def _start(guess: Match, views: Mapping[str, View]) -> int:
     return views[guess.owner].byte_start + guess.window.byte_start
 
 
-def _alike(source: Source, a: View, b: View, size: int) -> bool:
+def _alike(source: Source, a: View, b: View) -> bool:
     """Whether two windows hold the same bytes: the first element, then all."""
     one, other = source.array(a), source.array(b)
     first = (0,) * len(a.shape)
-    return bool(one[first] == other[first]) and same_window(source, a, source, b, block=size)
+    return bool(one[first] == other[first]) and same_window(source, a, source, b)
 
 
 class _Sought(NamedTuple):
@@ -112,10 +112,10 @@ def _found(
         for rows, starts in _candidates(pool.source, owner, some, kind, heads=heads)
     ]
     size = pool.block_nbytes(2)
-    if len(tasks) < THREADS:  # so that every thread has work
-        found = [_first_of_all(pool, *task, size=size) for task, _ in tasks]
+    if len(tasks) < CORES:  # so that every thread has work
+        found = [_first(pool.source, *task, size=size, threads=CORES) for task, _ in tasks]
     else:
-        found = list(pool.map(lambda source, task: _first(source, *task, size=size), tasks))
+        found = list(pool.map(lambda source, task: _first(source, *task, size=size, threads=1), tasks))
     for (task, _), row in zip(tasks, found, strict=True):
         if row is not None:
             advance(task[1].view.nbytes)
@@ -275,38 +275,21 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, *, at: int,
     return np.concatenate([some[(theirs.take(some * owner.pitch + at, width) == mine).all(axis=1)] for some in parts])
 
 
-def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
+def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], *, size: int, threads: int) -> int | None:
     """The first of some rows of `owner` at which all bytes of a tensor begin."""
-    return next(
-        (row for row in starts if _contains(source, owner, rows, row, start=0, stop=rows.view.nbytes, size=size)), None
-    )
+    return next((row for row in starts if _contains(source, owner, rows, row, size=size, threads=threads)), None)
 
 
-def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
-    """The same as `_first`; each thread compares a part of the bytes."""
-    share = -(-rows.view.nbytes // (THREADS * size)) * size
-    parts = [(at, min(at + share, rows.view.nbytes)) for at in range(0, rows.view.nbytes, share)]
-    for row in starts:
-        tasks = [((row, start, stop), [owner.view, rows.view]) for start, stop in parts]
-
-        def contains(source: Source, part: tuple[int, int, int]) -> bool:
-            return _contains(source, owner, rows, part[0], start=part[1], stop=part[2], size=size)
-
-        if all([*pool.map(contains, tasks)]):
-            return row
-    return None
-
-
-def _contains(source: Source, owner: Rows, rows: Rows, row: int, *, start: int, stop: int, size: int) -> bool:
-    """Whether `owner` contains bytes `start` to `stop` of a tensor, if the tensor begins at a row."""
-    at = row * owner.pitch
+def _contains(source: Source, owner: Rows, rows: Rows, row: int, *, size: int, threads: int) -> bool:
+    """Whether `owner` contains the bytes of a tensor, if the tensor begins at a row."""
+    at, nbytes = row * owner.pitch, rows.view.nbytes
     if owner.view.is_contiguous and rows.view.is_contiguous:
-        mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
-        return same_window(source, there, source, mine, block=size)
+        mine, there = _bytes(rows.view, 0, nbytes), _bytes(owner.view, at, at + nbytes)
+        return same_window(source, there, source, mine, threads=threads)
     one, other = RowMajorBytes(source, rows.view), RowMajorBytes(source, owner.view)
     return all(
-        one.part(k, min(k + size, stop)) == other.part(at + k, at + min(k + size, stop))
-        for k in range(start, stop, size)
+        one.part(k, min(k + size, nbytes)) == other.part(at + k, at + min(k + size, nbytes))
+        for k in range(0, nbytes, size)
     )
 
 

@@ -7,34 +7,20 @@ equal keeps its indices: such elements show which tensors could be transposes of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice, permutations, product
-from math import isqrt
-from typing import TYPE_CHECKING, Any
+from itertools import permutations
 
 from paramtool.engine.compare.equal import Named, split
-from paramtool.engine.read.blocks import blocks
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import THREADS, Pool
+from paramtool.engine.read.streams import Pool, same_window
+from paramtool.engine.read.threads import CORES
 from paramtool.model.match import Match
 from paramtool.model.view import View, contiguous_strides
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 Advance = Callable[[int], None]
 DIAGONAL = 6
 """How many elements of equal indices are compared."""
 PROBES = 24
 """How many elements at other places are compared before all are."""
-TILE = 128
-"""Edge of the squares that are compared at once: both sides stay in a processor's cache, and NumPy is called so rarely
-that threads run in parallel."""
-READ = 512
-"""Edge of the squares that are read at once: a row is long enough for a read call."""
-BOX = 1 << 16
-"""Elements that are compared at once if the last axis stays last."""
 MAX_AXES = 5
 """Axes longer than 1 that are tried in every order: 120 orders."""
 
@@ -61,15 +47,20 @@ def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Ad
         if name in done:
             continue
         pairs = [(owner, order) for owner in stay for order in _orders(pool.source, owner[1], view)]
-        tasks = [((owner[1], view, order, k), [owner[1], view]) for owner, order in pairs for k in range(THREADS)]
-        parts = list(pool.map(_is_transpose, tasks))
-        answers = [all(parts[k : k + THREADS]) for k in range(0, len(parts), THREADS)]
+        same = (pair for pair in pairs if _is_transpose(pool.source, pair[0][1], view, pair[1]))
+        found = next(same, None)
         advance(view.nbytes)
-        if True in answers:
-            owner, order = pairs[answers.index(True)]
+        if found is not None:
+            owner, order = found
             yield Match(name, owner[0], _window(owner, order), "transpose")
         else:
             stay.append((name, view))
+
+
+def _is_transpose(source: Source, a: View, b: View, order: Order) -> bool:
+    """Whether b equals a with its axes in that order."""
+    shape, strides = (tuple(of[k] for k in order) for of in (a.shape, a.strides))
+    return same_window(source, View(a.storage, a.dtype, a.offset, shape, strides), source, b, threads=CORES)
 
 
 def _window(owner: Named, order: Order) -> View:
@@ -116,45 +107,3 @@ def probes(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Indices spread over a shape; always the same for one shape."""
     for k in range(1, PROBES + 1):
         yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
-
-
-def _is_transpose(source: Source, task: tuple[View, View, Order, int]) -> bool:
-    """Whether b equals a with its axes in that order, in one thread's share of the boxes."""
-    a, b, order, part = task
-    one, other = source.array(a).transpose(order), source.array(b)
-    source.nbytes_read += 2 * b.nbytes // THREADS
-    boxes = islice(_boxes(b.shape, order, READ), part, None, THREADS)
-    return all(_is_equal(one[box], other[box], order) for box in boxes)
-
-
-def _is_equal(one: Array, other: Array, order: Order) -> bool:
-    return all(bool((one[box] == other[box]).all()) for box in _boxes(one.shape, order, TILE))
-
-
-def _boxes(shape: tuple[int, ...], order: Order, tile: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes that tile a shape and are squares in the two axes that are fastest in source and target."""
-    long = [k for k, size in enumerate(shape) if size > 1]
-    if not long:
-        yield tuple(slice(0, 1) for _ in shape)
-        return
-    here = long[-1]
-    there = max(long, key=lambda k: order[k])
-    if here == there:
-        yield from blocks(shape, BOX)
-        return
-    whole = 1
-    kept = set()
-    for k in sorted(set(long) - {here, there}, key=lambda k: shape[k]):
-        if whole * shape[k] <= 16:
-            whole *= shape[k]
-            kept.add(k)
-    edge = max(TILE, tile // isqrt(whole))
-    edges = [
-        [slice(at, min(at + edge, size)) for at in range(0, size, edge)]
-        if k in (here, there)
-        else [slice(0, size)]
-        if k in kept or size == 1
-        else [slice(at, at + 1) for at in range(size)]
-        for k, size in enumerate(shape)
-    ]
-    yield from product(*edges)

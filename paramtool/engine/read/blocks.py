@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
+from math import isqrt, prod
+from typing import Protocol
 
 BLOCK_NBYTES = 8 << 20
 """How many bytes of a tensor are held in memory at a time."""
@@ -34,3 +35,46 @@ def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, .
             return
         for start in range(0, shape[axis], step):
             yield (*outer, slice(start, min(start + step, shape[axis])), *inner)
+
+
+def tiles(shape: tuple[int, ...], axes: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes of at most `most` elements that tile a shape, about as long along one of two axes as along the other.
+
+    >>> [tuple((at.start, at.stop) for at in box) for box in tiles((4, 3), (0, 1), 4)]
+    [((0, 2), (0, 2)), ((0, 2), (2, 3)), ((2, 4), (0, 2)), ((2, 4), (2, 3))]
+    >>> len(list(tiles((5, 2, 100), (2, 1), 400)))
+    3
+    """
+    here, there = axes[:2]
+    steps = [1] * len(shape)
+    steps[there] = min(shape[there], max(isqrt(most), most // max(shape[here], 1)))
+    steps[here] = min(shape[here], max(1, most // max(steps[there], 1)))
+    for k in reversed(range(len(shape))):
+        if k not in (here, there):
+            steps[k] = max(1, min(shape[k], most // max(1, prod(steps))))
+    for corner in product(*(range(0, size, step) for size, step in zip(shape, steps, strict=True))):
+        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, shape, strict=True))
+
+
+class Strided(Protocol):
+    """A window or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+def spread(windows: Sequence[Strided], shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes of at most `most` elements that tile a shape, each of which all windows hold in long runs.
+
+    These are rows, or tiles where the windows have different fastest axes.
+    """
+    axes = list(dict.fromkeys(fastest(window) for window in windows))
+    return tiles(shape, axes, most) if len(axes) > 1 and len(shape) > 1 else blocks(shape, most)
+
+
+def fastest(view: Strided) -> int:
+    """The axis along which neighbours are nearest."""
+    steps = [(abs(step), -k) for k, (size, step) in enumerate(zip(view.shape, view.strides, strict=True)) if size > 1]
+    return -min(steps)[1] if steps else 0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import BinaryIO
 
 from paramtool.engine.read.open_files import read_blocks
+from paramtool.engine.read.threads import Promise, Threads
 from paramtool.errors import FormatError, some
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Assembled, Backing, ByteRange, Encoded
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 THREAD_NBYTES = 4 << 20
 """A CRC of more bytes is computed in a thread of its own."""
@@ -25,8 +23,8 @@ class Crcs:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._proved: set[ByteRange] = set()
-        self._pending: dict[ByteRange, Future[int]] = {}
-        self._worker: ThreadPoolExecutor | None = None
+        self._pending: dict[ByteRange, Promise[int]] = {}
+        self._threads = Threads()
 
     def is_unproved(self, part: ByteRange) -> bool:
         """Whether a range has a CRC that was not compared yet."""
@@ -45,17 +43,13 @@ class Crcs:
         if sealed.nbytes < THREAD_NBYTES:
             self.compare(sealed, crc32_of(file, sealed.start, sealed.stop))
             return
-        if self._worker is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._worker = ThreadPoolExecutor(min(os.cpu_count() or 1, 4))
-        self._pending[sealed] = self._worker.submit(crc32_of, file, sealed.start, sealed.stop)
+        self._pending[sealed] = self._threads.submit(partial(crc32_of, file, sealed.start, sealed.stop))
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError if a CRC is wrong."""
         while self._pending:
-            sealed, pending = self._pending.popitem()
-            self.compare(sealed, pending.result())
+            sealed = next(iter(self._pending))
+            self.compare(sealed, self._pending.pop(sealed).result())
 
     def compare(self, sealed: ByteRange, found: int) -> None:
         """FormatError if a range has another CRC than its container states."""
@@ -77,9 +71,8 @@ class Crcs:
         )
 
     def close(self) -> None:
-        """Wait for the thread, and forget what it has not begun."""
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+        """Wait for the threads, and forget what they have not begun."""
+        self._threads.close()
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:

@@ -7,10 +7,13 @@ by piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
+from threading import local
 from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.read.blocks import spread
 from paramtool.model.dtype import DType
 
 if TYPE_CHECKING:
@@ -29,8 +32,10 @@ GAP_NBYTES = 32 << 10
 """A gap of this many bytes between long pieces is read, too, if it is at most GAP_PIECES times a piece: another call
 takes longer."""
 GAP_PIECES = 8
-SPAN_NBYTES = 4 << 20
-"""The most bytes that are read in one piece if only a part of them is wanted."""
+SPAN_NBYTES = 1 << 20
+"""The most bytes that are read in one piece if only a part of them is wanted, or if they go to other places."""
+TILE = 1 << 18
+"""Elements are put in another order in tiles of this many, which stay in a processor's cache."""
 
 
 def number_type(dtype: DType) -> str:
@@ -57,7 +62,7 @@ def converted(numbers: Array, dtype: DType) -> Array:
 class Elements:
     """A window that is indexed like an array, by numbers and slices of step 1; each result is a new array."""
 
-    __slots__ = ("_kind", "_reader", "_start", "_strides", "shape")
+    __slots__ = ("_kind", "_reader", "_start", "shape", "strides")
 
     def __init__(
         self, reader: Callable[[], Read], kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int]
@@ -66,26 +71,26 @@ class Elements:
         self._reader = reader
         self._kind = kind
         self._start = start
-        self._strides = tuple(strides)
+        self.strides = tuple(strides)
         self.shape = tuple(shape)
 
     def view(self, kind: str) -> Elements:
         """The same elements as another type of their size."""
-        return Elements(self._reader, kind, self._start, self.shape, strides=self._strides)
+        return Elements(self._reader, kind, self._start, self.shape, strides=self.strides)
 
     def transpose(self, order: Sequence[int]) -> Elements:
         """The same elements with the axes in another order."""
-        shape, strides = ([of[k] for k in order] for of in (self.shape, self._strides))
+        shape, strides = ([of[k] for k in order] for of in (self.shape, self.strides))
         return Elements(self._reader, self._kind, self._start, shape, strides=strides)
 
     def all(self) -> Array:
         """Every element."""
         return self[tuple(slice(0, size) for size in self.shape)]
 
-    def __getitem__(self, index: tuple[Index, ...]) -> Array:
-        """The elements of a box, with one axis for each slice."""
+    def _located(self, index: tuple[Index, ...]) -> tuple[int, tuple[int, ...], list[int]]:
+        """Where a box begins, its shape, and the strides of its axes."""
         start, shape, strides = self._start, [], []
-        for at, size, stride in zip(index, self.shape, self._strides, strict=True):
+        for at, size, stride in zip(index, self.shape, self.strides, strict=True):
             if isinstance(at, slice):
                 low, high, _ = at.indices(size)
                 start += low * stride
@@ -93,11 +98,13 @@ class Elements:
                 strides.append(stride)
             else:
                 start += at * stride
-        return self._box(start, tuple(shape), strides)
+        return start, tuple(shape), strides
 
-    def _box(self, start: int, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
+    def __getitem__(self, index: tuple[Index, ...]) -> Array:
+        """The elements of a box, with one axis for each slice."""
         import numpy as np
 
+        start, shape, strides = self._located(index)
         once = [1 if not stride and size else size for size, stride in zip(shape, strides, strict=True)]
         order = sorted(range(len(once)), key=lambda k: (once[k] > 1, -strides[k]))
         out = np.empty([once[k] for k in order], self._kind)  # in the storage's order: rows are read in place
@@ -107,11 +114,67 @@ class Elements:
         found = out.transpose([order.index(k) for k in range(len(order))])
         return found if found.shape == shape else np.broadcast_to(found, shape)
 
+    def into(self, index: tuple[slice, ...], out: Array) -> None:
+        """Put the elements of a box into an array of its shape and of their type, whatever its strides."""
+        start, shape, strides = self._located(index)
+        if not out.size:
+            return
+        if any(not stride and size > 1 for size, stride in zip(shape, strides, strict=True)):
+            out[...] = self[index]
+            return
+        order = sorted(range(len(shape)), key=lambda k: -strides[k])
+        long = [k for k in order if shape[k] > 1]
+        ordered = out.transpose(order)[(*(slice(None) if shape[k] > 1 else 0 for k in order), ...)]
+        _spread(self._reader(), ordered, start, [strides[k] for k in long])
+
 
 def _bytes(out: Array) -> memoryview:
     """The bytes of a contiguous array."""
     data: memoryview = out.reshape(-1).view("u1").data
     return data
+
+
+def _spread(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
+    """Fill an array as `_fill` does, of any strides: what is read is put in its places a span at a time."""
+    if out.flags.c_contiguous:
+        _fill(read, out, start, strides)
+        return
+    row = out.itemsize * prod(out.shape[1:])
+    step = max(1, SPAN_NBYTES // row)
+    for low in range(0, len(out), step):
+        here = start + low * strides[0]
+        if row > SPAN_NBYTES:
+            _spread(read, out[low], here, strides[1:])
+            continue
+        part = out[low : low + step]
+        with room(part.nbytes) as held:
+            packed = held.view(out.dtype).reshape(part.shape)
+            _fill(read, packed, here, strides)
+            move(part, packed)
+
+
+def move(out: Array, values: Array) -> None:
+    """Copy an array into another of its shape, tile by tile where one is transposed."""
+    for tile in spread((out, values), out.shape, TILE) if out.size > TILE >> 2 else [...]:
+        out[tile] = values[tile]
+
+
+_rooms = local()
+
+
+@contextmanager
+def room(nbytes: int) -> Iterator[Array]:
+    """Bytes to work in, which a thread keeps for the next time."""
+    import numpy as np
+
+    kept: list[Array] = _rooms.__dict__.setdefault("kept", [])
+    found = kept.pop() if kept else np.empty(0, "u1")
+    if len(found) < nbytes:
+        found = np.empty(max(nbytes, SPAN_NBYTES), "u1")
+    try:
+        yield found[:nbytes]
+    finally:
+        kept.append(found)
 
 
 def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
@@ -158,9 +221,9 @@ def _window(read: Read, out: Array, start: int, strides: Sequence[int], *, span:
     """Read a whole span, and copy the wanted elements."""
     import numpy as np
 
-    whole = np.empty(span, "u1")
-    read(start, whole.data)
-    out[...] = np.ndarray(out.shape, out.dtype, whole.data, 0, tuple(strides))
+    with room(span) as whole:
+        read(start, whole.data)
+        out[...] = np.ndarray(out.shape, out.dtype, whole.data, 0, tuple(strides))
 
 
 def take(read: Read, starts: Array, nbytes: int) -> Array:

@@ -8,19 +8,18 @@ that have to be decoded, gathered or put together from several files are read ap
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
 from paramtool.engine.read.crcs import Crcs
 from paramtool.engine.read.digests import THREADS_NBYTES, Advance, Signed, digests, distinct_nbytes
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles
-from paramtool.engine.signals import held
+from paramtool.engine.read.threads import Promise, Threads
 from paramtool.formats.files import read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange, SourceFile
@@ -121,7 +120,7 @@ class HashPlan:
         takes: list[Take] = [lambda block, _: whole.update(block)]
         takes += [hashers.take for hashers in (tensors, stated) if hashers.runs]
         file = files.open(source.path)
-        with _fanned_out(takes, threads=source.nbytes >= THREADS_NBYTES) as give:
+        with _fanned_out(takes, is_threaded=source.nbytes >= THREADS_NBYTES) as give:
             for at in range(0, source.nbytes, CHUNK_NBYTES):
                 count = min(CHUNK_NBYTES, source.nbytes - at)
                 give(partial(read_at, file, at), count, at)
@@ -196,10 +195,10 @@ Give = Callable[[Callable[[memoryview], object], int, int], None]
 
 
 @contextmanager
-def _fanned_out(takes: Sequence[Take], *, threads: bool) -> Generator[Give]:
+def _fanned_out(takes: Sequence[Take], *, is_threaded: bool) -> Generator[Give]:
     """Hand blocks to several functions, each in a thread of its own; at the end, all have taken every block."""
-    ring = [memoryview(bytearray(CHUNK_NBYTES)) for _ in range(BUFFERS if threads else 1)]
-    if not threads:
+    ring = [memoryview(bytearray(CHUNK_NBYTES)) for _ in range(BUFFERS if is_threaded else 1)]
+    if not is_threaded:
 
         def give_here(fill: Callable[[memoryview], object], count: int, at: int) -> None:
             fill(ring[0][:count])
@@ -208,60 +207,24 @@ def _fanned_out(takes: Sequence[Take], *, threads: bool) -> Generator[Give]:
 
         yield give_here
         return
-    workers = [_Worker(take) for take in takes]
-    number = 0
+    with ExitStack() as stack:
+        threads = [stack.enter_context(Threads(1)) for _ in takes]
+        taken: deque[list[Promise[None]]] = deque()
 
-    def give(fill: Callable[[memoryview], object], count: int, at: int) -> None:
-        nonlocal number
-        if number >= BUFFERS:
-            for worker in workers:
-                worker.finished()
-        block = ring[number % BUFFERS][:count]
-        fill(block)
-        for worker in workers:
-            worker.todo.put((block, at))
-        number += 1
+        def give(fill: Callable[[memoryview], object], count: int, at: int) -> None:
+            if len(taken) == BUFFERS:
+                _wait(taken.popleft())
+            block = ring[0][:count]
+            ring.append(ring.pop(0))
+            fill(block)
+            taken.append([one.submit(partial(take, block, at)) for one, take in zip(threads, takes, strict=True)])
 
-    try:
-        with held():
-            for worker in workers:
-                worker.thread.start()
         yield give
-        for worker in workers:
-            for _ in range(min(number, BUFFERS)):
-                worker.finished()
-    finally:
-        for worker in workers:
-            worker.stop()
+        for promises in taken:
+            _wait(promises)
 
 
-class _Worker:
-    """A thread that takes blocks in order."""
-
-    def __init__(self, take: Take) -> None:
-        self.todo: SimpleQueue[tuple[memoryview, int] | None] = SimpleQueue()
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._take = take
-        self._is_stopped = False
-        self.thread = Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while (item := self.todo.get()) is not None and not self._is_stopped:
-            try:
-                self._take(*item)
-                self._done.put(None)
-            except BaseException as error:
-                self._done.put(error)
-                return
-
-    def finished(self) -> None:
-        """Wait until one more block was taken; what the function raised is raised here."""
-        if (error := self._done.get()) is not None:
-            raise error
-
-    def stop(self) -> None:
-        """Wait for the thread; blocks that it has not begun are left."""
-        self._is_stopped = True
-        self.todo.put(None)
-        if self.thread.ident is not None:
-            self.thread.join()
+def _wait(promises: Iterable[Promise[None]]) -> None:
+    """Wait until a block was taken; what a function raised is raised here."""
+    for promise in promises:
+        promise.result()

@@ -88,6 +88,15 @@ class Source:
             self.settle()
         return self._files.open(path)
 
+    def share(self, views: Iterable[View]) -> bool:
+        """Open what holds some windows, so that several threads can read them; False if only one thread can."""
+        backings = [self.checkpoint.storages[number].backing for number in {int(view.storage) for view in views}]
+        paths = {backing.file for backing in backings if isinstance(backing, ByteRange)}
+        for path in paths:
+            self._file(path)
+        plain = all(isinstance(backing, ByteRange) for backing in backings)
+        return plain and not any(self._files.closes_another(path) for path in paths)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from math import prod
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paramtool.engine.read.source import Buffer, Source
+from paramtool.engine.read.blocks import spread
+from paramtool.engine.read.elements import ELEMENTS, room
+from paramtool.engine.read.source import BYTE, Buffer, Source
+from paramtool.engine.read.threads import CORES, threaded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -24,6 +28,10 @@ MAX_BLOCK_NBYTES = 1 << 20
 MIN_BLOCK_NBYTES = 1 << 12
 THREADS = 2
 """Comparing is limited by memory speed: more than two threads gained nothing on the machines it was measured on."""
+TILES_NBYTES = 16 << 20
+"""How many bytes of two windows in different orders are held at once, by all threads."""
+THREADS_NBYTES = 4 << 20
+"""Smaller windows are compared by one thread."""
 SMALL_NBYTES = 1 << 20
 """Tasks that read less than this together take less time than to start threads for them."""
 
@@ -65,20 +73,54 @@ def same(a: Array, b: Array) -> bool:
     return bool((a[:whole].view("u8") == b[:whole].view("u8")).all() and (a[whole:] == b[whole:]).all())
 
 
-def same_window(a_source: Source, a: View, b_source: Source, b: View, *, block: int) -> bool:
-    """Whether two windows of one dtype and shape hold the same bytes; stops at the first block that differs."""
-    import numpy as np
+def squeezed(*views: View) -> tuple[View, ...]:
+    """Windows of one shape without the axes along which all repeat their elements, since these may be endless."""
+    shape = views[0].shape
+    if 0 in shape:
+        return views
+    keep = [k for k, size in enumerate(shape) if size > 1 and any(view.strides[k] for view in views)]
+    return tuple(
+        View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
+        for v in views
+    )
 
-    size = min(block, a.nbytes)
-    left, right = np.empty(size, "u1"), np.empty(size, "u1")
-    one, other = Stream(a_source, a), Stream(b_source, b)
-    for at in range(0, a.nbytes, block):
-        count = min(block, a.nbytes - at)
-        one.into(left[:count])
-        other.into(right[:count])
-        if not same(left[:count], right[:count]):
-            return False
-    return True
+
+def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
+    """Whether two windows hold the same bytes, as `same_window`; CRCs that their containers state are compared."""
+    for source, view in ((a_source, a), (b_source, b)):
+        source.prove_later(int(view.storage))
+    found = same_window(a_source, a, b_source, b, threads=CORES)
+    a_source.settle()
+    b_source.settle()
+    return found
+
+
+def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads: int = 1) -> bool:
+    """Whether two windows of one dtype and shape hold the same bytes; stops at the first piece that differs."""
+    if not a.numel:
+        return True
+    if a.nbytes < THREADS_NBYTES or not (a_source.share([a]) and b_source.share([b])):
+        threads = 1
+    a, b = squeezed(a, b)
+    for source in (a_source, b_source):
+        source.nbytes_read += a.nbytes
+    if a.is_contiguous and b.is_contiguous:
+        a, b = (View(view.storage, BYTE, view.byte_start, (view.nbytes,), (1,)) for view in (a, b))
+    order = sorted(range(len(a.shape)), key=lambda k: -a.strides[k])  # as the first one lies in its storage
+    shape, size = tuple(a.shape[k] for k in order), a.dtype.block_bytes
+    left, right = a_source.array(a).transpose(order), b_source.array(b).transpose(order)
+
+    def same_box(box: tuple[slice, ...]) -> bool:
+        extent = [at.stop - at.start for at in box]
+        with room(size * prod(extent)) as one, room(size * prod(extent)) as other:
+            for array, held in ((left, one), (right, other)):
+                array.into(box, held.view(ELEMENTS[size]).reshape(extent))
+            return same(one, other)
+
+    most = MAX_BLOCK_NBYTES if a.is_contiguous and b.is_contiguous else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)
+    boxes = spread((left, right), shape, max(1, most // size))
+    with closing(threaded(same_box, list(boxes), threads)) as answers:
+        return all(answers)
 
 
 Task = TypeVar("Task")
@@ -121,7 +163,6 @@ class Pool:
         self, work: Callable[[Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[View]]]
     ) -> Iterator[Answer]:
         """The results of `work` in the order of the tasks; each task comes with the windows that it reads."""
-        from paramtool.engine.read.threads import threaded
 
         def borrowing(task: Task) -> Answer:
             with self.borrowed() as source:

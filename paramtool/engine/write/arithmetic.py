@@ -7,22 +7,24 @@ flipped as a bit, so that NaNs and zeros survive both conversions.  A cast to an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from math import prod
 from typing import Any
 
-from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks, fastest, spread
 from paramtool.engine.read.elements import ELEMENTS, number_type
 from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import same_window
+from paramtool.engine.read.threads import CORES, threaded
 from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.tiling import within
 from paramtool.model.view import View
 
-TILE = 1 << 20
-"""How many elements of a transposed copy are made at once."""
+TILE = 1 << 18
+"""How many elements are calculated at once: they and their sums stay in a processor's cache."""
 ROW = 256
-"""The fewest elements of such a copy that are written in one run if the source has long rows."""
+"""Windows of fewer rows and columns than this are read whole, whatever the order of their elements."""
 
 Box = tuple[slice, ...]
 
@@ -102,8 +104,10 @@ def computed(target: Target, source: Source) -> Any:
     return found
 
 
-BAND_NBYTES = 32 << 20
-"""How many bytes of a target that is not a run of the source are made in memory at once."""
+BAND_NBYTES = 64 << 20
+"""How many bytes of a transposed target are made in memory at once; of others a quarter."""
+THREADS_NBYTES = 4 << 20
+"""Fewer bytes are made by one thread: starting more takes longer."""
 
 
 def bands(target: Target, source: Source, counts: Counts | None = None) -> Iterator[Any]:
@@ -113,7 +117,9 @@ def bands(target: Target, source: Source, counts: Counts | None = None) -> Itera
     """
     import numpy as np
 
-    size = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
+    turned = any(fastest(term) != fastest(copy.destination) for copy in target.copies for _, term in copy.terms)
+    size = BAND_NBYTES if turned else BAND_NBYTES >> 2
+    size -= size % target.dtype.block_bytes
     room = np.empty(min(size, target.nbytes), "u1")
     for low in range(0, target.nbytes, size):
         band = room[: target.nbytes - low]
@@ -121,8 +127,30 @@ def bands(target: Target, source: Source, counts: Counts | None = None) -> Itera
         yield band
 
 
+Piece = tuple[Copy, Box, Any]
+"""A box of a copy, and where it goes: an array."""
+
+
 def _fill(target: Target, source: Source, low: int, data: Any, *, counts: Counts | None = None) -> None:
     """Make the bytes of a target from `low` on, as many as fit into `data`."""
+
+    def make(piece: Piece) -> Counts:
+        copy, box, out = piece
+        lost = Counts()
+        if copy.terms and moves_bits(copy):
+            source.array(copy.terms[0][1]).into(box, out)
+        else:
+            out[...] = value(copy, box, source, lost)
+        return lost
+
+    is_shared = len(data) >= THREADS_NBYTES and source.share(view for copy in target.copies for view in copy.sources)
+    for lost in threaded(make, list(_pieces(target, low, data)), CORES if is_shared else 1):
+        if counts is not None:
+            counts.merge(lost)
+
+
+def _pieces(target: Target, low: int, data: Any) -> Iterator[Piece]:
+    """The boxes that are made one by one, by several threads."""
     import numpy as np
 
     for copy in target.copies:
@@ -130,11 +158,23 @@ def _fill(target: Target, source: Source, low: int, data: Any, *, counts: Counts
         size = view.dtype.block_bytes
         for box in within(view, low, low + len(data)):
             start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
-            shape = [at.stop - at.start for at in box]
-            out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
-            for part in boxes(copy, tuple(shape)):
+            shape = tuple(at.stop - at.start for at in box)
+            out: Any = np.ndarray(
+                shape, element_type(copy), data.data, start, [stride * size for stride in view.strides]
+            )
+            for part in _rows(copy, shape) if moves_bits(copy) else boxes(copy, shape):
                 place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
-                out[part] = value(copy, place, source, counts)
+                yield copy, place, out[(*part, ...)]  # an array, even of one element
+
+
+def _rows(copy: Copy, shape: tuple[int, ...]) -> Iterator[Box]:
+    """A box of a copy in parts that are far from each other in its source, so that each is read in long runs."""
+    strides = copy.terms[0][1].strides if copy.terms else copy.destination.strides
+    axis = max(range(len(shape)), key=lambda k: (shape[k] > 1, strides[k]), default=0)
+    size = shape[axis] if shape else 1
+    step = -(-size // (2 * CORES)) if prod(shape) * copy.destination.dtype.block_bytes >= THREADS_NBYTES else size
+    for start in range(0, size, step):
+        yield tuple(slice(start, min(start + step, size)) if k == axis else slice(0, n) for k, n in enumerate(shape))
 
 
 def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
@@ -165,34 +205,14 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
     return found
 
 
-def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
-    """Boxes that tile a copy, or a part of it with the given shape.
-
-    If source and target have the same fastest axis, the boxes are rows.  If one is transposed, they are tiles, long
-    along the source's fastest axis, and at least ROW elements long along the target's.
+def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterator[Box]:
+    """Boxes that tile a copy, or a part of it with the given shape: rows, or tiles where source and target have
+    different fastest axes.
     """
     view = copy.destination
     shape = view.shape if shape is None else shape
-    size = view.dtype.block_bytes
     windows = [view, *(term for _, term in copy.terms)]
-    fastest = list(dict.fromkeys(_fastest(window) for window in windows if window.numel > ROW * ROW))
-    if len(shape) < 2 or len(fastest) < 2:
-        yield from blocks(shape, max(1, BLOCK_NBYTES // size))
-        return
-    # Tiles of the two axes that are fastest in source and target; the other axes go one by one.
-    steps = [1] * len(shape)
-    here, there = fastest[:2]
-    steps[there] = min(shape[there], TILE // min(shape[here], ROW))
-    steps[here] = TILE // steps[there]
-    grid = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
-    for corner in product(*grid):
-        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, shape, strict=True))
-
-
-def _fastest(view: View) -> int:
-    """The axis along which neighbours are nearest."""
-    steps = [(stride, -k) for k, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if size > 1]
-    return -min(steps)[1] if steps else 0
+    return spread([window for window in windows if window.numel > ROW * ROW], shape, TILE)
 
 
 def prove(requires: Iterable[Requirement], source: Source) -> None:
@@ -224,17 +244,12 @@ def _holds(one: Requirement, source: Source) -> bool:
     view = one.view
     for window in (view, *(term for _, term in one.terms)):
         source.prove(int(window.storage))
-    exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1 and not one.rounding
-    kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view.dtype)
+    if len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1 and not one.rounding:
+        return same_window(source, view, source, one.terms[0][1], threads=CORES)
     for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
-        found = source.array(view).view(kind)[box]
-        if exact:
-            wanted = source.array(one.terms[0][1])[box]
-        else:
-            wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
-        same = found == wanted
-        if not exact:
-            same |= np.isnan(found) & np.isnan(wanted)  # a NaN gives a NaN
+        found = source.array(view).view(number_type(view.dtype))[box]
+        wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))  # a NaN gives a NaN
         if one.rounding:
             same |= _are_near(found, wanted, one)
         if not same.all():

@@ -5,6 +5,7 @@ Numbers are rounded once, to nearest, ties to even (IEEE 754).  NaNs stay NaNs; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,12 @@ class Counts(dict[str, Losses]):
 
     def add(self, name: str, before: Array, after: Array) -> None:
         """Count one block."""
-        self[name] = self.get(name, Losses()) + losses(before, after)
+        self.merge({name: losses(before, after)})
+
+    def merge(self, more: Mapping[str, Losses]) -> None:
+        """Add what was counted apart."""
+        for name, lost in more.items():
+            self[name] = self.get(name, Losses()) + lost
 
 
 def cast(numbers: Array, dtype: DType) -> Array:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from paramtool.engine.compare.difference import same_bytes, squeezed
 from paramtool.engine.read.blocks import BLOCK_NBYTES
+from paramtool.engine.read.elements import room
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Stream, same
+from paramtool.engine.read.streams import MAX_BLOCK_NBYTES, Stream, same, same_bytes, squeezed
 from paramtool.engine.write.arithmetic import bands
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
 from paramtool.model.plan import Target, resolved, whole
@@ -166,27 +166,26 @@ def as_target(name: str, entry: Entry) -> Target | None:
 
 def same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     """Whether a window holds the bytes that a target is made of: windows as they are, or what its copies calculate."""
-    import numpy as np
-
     copies = target.copies
     if len(copies) == 1 and copies[0].destination == target.view:
         (copy,) = copies
-        found, *read = squeezed(found, *copy.sources)
         if copy.is_plain:
-            return same_bytes(a, found, b, read[0])
+            return same_bytes(a, found, b, copy.terms[0][1])
+        found, *read = squeezed(found, *copy.sources)
         terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, read, strict=False))
         scale = read[-1] if isinstance(copy.scale, View) else copy.scale
         target = replace(target, shape=found.shape)
         target = replace(target, copies=(replace(copy, destination=target.view, terms=terms, scale=scale),))
     copies = target.copies
-    if found.is_contiguous and all(copy.is_plain and copy.destination.is_contiguous for copy in copies):
+    if found.is_contiguous and all(copy.is_plain for copy in copies):
         places = [copy.destination.on(found.storage, found.byte_start + copy.destination.byte_start) for copy in copies]
         return all(same_bytes(a, at, b, copy.terms[0][1]) for at, copy in zip(places, copies, strict=True))
     stream = Stream(a, found)
-    room = np.empty(0, "u1")
-    for band in bands(target, b):
-        room = room if len(room) >= len(band) else np.empty(len(band), "u1")
-        stream.into(room[: len(band)])
-        if not same(room[: len(band)], band):
-            return False
+    with room(MAX_BLOCK_NBYTES) as held:
+        for band in bands(target, b):
+            for at in range(0, len(band), len(held)):
+                made = band[at : at + len(held)]
+                stream.into(held[: len(made)])
+                if not same(held[: len(made)], made):
+                    return False
     return True

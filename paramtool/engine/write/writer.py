@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 from zlib import crc32
 
 from paramtool.engine.read.crcs import THREAD_NBYTES, crc32_of
 from paramtool.engine.read.source import Source
+from paramtool.engine.read.threads import Promise, Threads
 from paramtool.engine.write.arithmetic import bands
 from paramtool.engine.write.casting import Counts
 from paramtool.engine.write.places import writing
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
@@ -199,7 +200,10 @@ def _write_target(target: Target, short: _ShortRuns, counts: Counts | None) -> N
     short.flush()
     for copy in copies:
         for view in copy.sources:
-            source.prove(int(view.storage))
+            if copy.is_plain:
+                source.prove_later(int(view.storage))
+            else:
+                source.prove(int(view.storage))
     for band in bands(target, source, counts):
         sink.write(band.data)
 
@@ -241,8 +245,8 @@ class Checksums:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
-        self._found: list[int | Future[int]] = []
-        self._worker: ThreadPoolExecutor | None = None
+        self._found: list[int | Promise[int]] = []
+        self._threads = Threads()
 
     def __enter__(self) -> Checksums:
         return self
@@ -250,8 +254,7 @@ class Checksums:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
 
     def add(self, target: Target, source: Source, start: int) -> None:
         """Add a target that was written as a whole from byte `start` of the file."""
@@ -266,11 +269,7 @@ class Checksums:
         if nbytes < THREAD_NBYTES:
             self._found.append(self._crc32(start, start + nbytes))
             return
-        if self._worker is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._worker = ThreadPoolExecutor(1)
-        self._found.append(self._worker.submit(self._crc32, start, start + nbytes))
+        self._found.append(self._threads.submit(partial(self._crc32, start, start + nbytes)))
 
     def _crc32(self, start: int, stop: int) -> int:
         try:
