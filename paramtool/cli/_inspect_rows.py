@@ -10,7 +10,7 @@ from paramtool.cli._display import most
 from paramtool.cli._table import TableCell, brief, elidable, whole
 from paramtool.cli._text import count, evidence_in_short, exported, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
-from paramtool.errors import leading
+from paramtool.errors import UsageError, leading
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
 from paramtool.grouping import grouped
@@ -368,10 +368,13 @@ def _gain(found: Inspection) -> bool:
 
 
 def _is_fused(layout: str) -> bool:
-    """Whether a layout keeps a whole network in one tensor."""
+    """Whether a layout keeps a whole network in one tensor; of one that is not installed nobody knows."""
     from paramtool import layouts
 
-    return len({row.name for form in layouts.find(layouts.parse(layout)[0]).forms for row in form.tensors}) == 1
+    try:
+        return len({row.name for form in layouts.find(layouts.parse(layout)[0]).forms for row in form.tensors}) == 1
+    except UsageError:
+        return False
 
 
 def _beside(found: Inspection, word: str) -> str:

@@ -19,6 +19,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target
+from paramtool.model.plan import whole as whole_target
 from paramtool.passes.module_versions import lost_versions, renamed_versions
 from paramtool.passes.objects_differ import marks
 from paramtool.passes.separate import parted, separate
@@ -119,6 +120,9 @@ class Writer:
 
     def fit(self, plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         """The plan as the format holds it; PlanError where that is too little."""
+        if not self.holds.record:  # what is calculated on load is stored
+            stored = (whole_target(name, plan.names[name].source) for name in plan.derived)
+            plan = replace(plan, targets=(*plan.targets, *stored), derived={})
         fitted = self.hold(plan, checkpoint, keeping)
         made, lost = fitted.plan, [*fitted.lost]
         shared, unsaid = [*parted(plan, made)], [*(() if self.holds.views else _unmarked(plan))]

@@ -109,8 +109,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 
 def check_tensors(plan: Plan) -> None:
     """PlanError if torch has no form for tensors of a plan."""
-    derived = dict.fromkeys(plan.derived, "a torch file cannot have tensors that are calculated on load")
-    refuse_tensors(plan, "a torch file", refusals(plan.dtypes()) | derived, "dedup --skip-unsupported omits them")
+    refuse_tensors(plan, "a torch file", refusals(plan.dtypes()), "dedup --skip-unsupported omits them")
 
 
 def segments(plan: Plan, tree: Node) -> tuple[Segment, ...]:

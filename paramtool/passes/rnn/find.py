@@ -96,10 +96,10 @@ def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
             others.append(f"{module.at!r} {module.refused}")
             continue
         facts = whole(parse(module.spec))
-        layout = layouts.find(module.layout)
         try:
+            layout = layouts.find(module.layout)
             found.append(network(layout, module.options, module.at, shapes, facts=facts, tensors=module.tensors))
-        except LayoutError as error:
+        except (LayoutError, UsageError) as error:
             others.append(error.message)
     return found, others
 
