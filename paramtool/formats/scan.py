@@ -5,7 +5,7 @@
     a zip archive behind other bytes                              every member, as Python's zipfile finds it
     a tar archive, with or without a magic number                 every member, as Python's tarfile finds it
     NumPy arrays, one behind the other                            pickles behind them, and behind headers of objects
-    a configuration of Keras, of JSON                             whether a layer holds code
+    a configuration of Keras, of JSON, and in SavedModels         whether a layer holds code
     gzip, zlib, bzip2, xz, lzma, also several streams             the decompressed data, up to a limit
 
 All that a file can be is tried, as one file can be several of them.  What a limit stops, and what begins as one of
@@ -127,7 +127,12 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
             found = [one for member in members for one in scan_member(file, member, path, work)]
             found += _walked_tar(Contents(file, source.nbytes), MAX_DEPTH, work)
             return Scanned(policy.merged(found), False, work.ended, work.has_tensors)
-    return scan_bytes(Contents(file, source.nbytes))
+    whole = scan_bytes(Contents(file, source.nbytes))
+    if path.endswith(".pb"):
+        from paramtool.formats.tensorflow.read import scanned
+
+        return whole._replace(unknown=policy.merged((*whole.unknown, *scanned(path))))
+    return whole
 
 
 def scan_bytes(data: Buffer) -> Scanned:

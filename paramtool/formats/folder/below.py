@@ -23,14 +23,15 @@ from paramtool.formats.folder import roots
 from paramtool.formats.folder.copies import MAIN, holds_weights
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import of_file
+from paramtool.formats.sniff import DISTRIBUTED
 from paramtool.model.checkpoint import Checkpoint, Unknown, judged_files
 
 UNLOOKED = (".git", ".hg", ".venv", "node_modules", "__pycache__")
 """Folders inside a folder that hold no files of a model."""
 READ = ("torch", "dcp", "npz", "keras", "pickle", "tensorflow")
 """Formats whose readers say more of a file's pickles than a scan: which tensors need a call."""
-PARTITIONED = "_optim_states.pt"
-"""The end of the names under which DeepSpeed keeps weights with the state of optimizers."""
+PARTITIONED = ("_optim_states.pt", DISTRIBUTED)
+"""The ends of the names under which DeepSpeed and torch keep weights with the state of a training."""
 MANY = 3
 """How many files a note names, and calls a warning."""
 

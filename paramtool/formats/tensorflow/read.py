@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import prod
@@ -26,14 +26,14 @@ from paramtool.errors import FormatError, UnsafeError, some
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import Contents, open_source, read_bytes
 from paramtool.formats.hdf5 import keras_rnn
-from paramtool.formats.hdf5.keras_config import VERSION, KerasConfig
+from paramtool.formats.hdf5.keras_config import VERSION, KerasConfig, marshalled
 from paramtool.formats.object_tree import role_of
 from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.formats.tensorflow import _bundle, _proto, names
 from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent
 from paramtool.formats.tensorflow._crc32c import crc32c, masked
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Entry, Section
+from paramtool.model.checkpoint import Checkpoint, Entry, Section, Unknown
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.storage import ByteRange, Encoded, Storage
@@ -82,6 +82,7 @@ def read(path: str) -> Checkpoint:
         objects=tree,
         sections=sections,
         producer=f"TensorFlow {version}".rstrip(),
+        unknown=config.unknown,
         left_out=tensors.left_out(),
         notes=(*notes, *tensors.notes(), *config.notes, *more),
         modules=tuple(modules),
@@ -645,16 +646,33 @@ def keras_config(folder: str) -> tuple[KerasConfig, str]:
         if not os.path.isfile(path):
             continue
         try:
-            file, source = open_source(path)
-            with file:
-                reader = Reader(Contents(file, source.nbytes), path, "a file of a SavedModel")
-                if name == MODEL:
-                    version = _version(reader)
-                if not config.layers:
-                    config = _read(list((_of_metadata if name == METADATA else _of_model)(reader)), name)
+            texts, version = _texts(path)
+            held = config if config.layers else _read(texts, name)
+            config = replace(held, unknown=(*config.unknown, *code(texts, name)))
         except FormatError as error:
             notes.append(f"its layers are not known: {error.message}")
     return replace(config, notes=(*config.notes, *notes)), version
+
+
+def scanned(path: str) -> Iterator[Unknown]:
+    """The code in a file of a SavedModel that Keras would run; FormatError if it is damaged."""
+    name = os.path.basename(path)
+    yield from code(_texts(path)[0], name) if name in (METADATA, MODEL) else ()
+
+
+def code(texts: Iterable[str], source: str) -> Iterator[Unknown]:
+    """What Keras would unmarshal and run, in the JSON of several objects."""
+    yield from dict.fromkeys(one for text in texts for one in marshalled({source: text}))
+
+
+def _texts(path: str) -> tuple[list[str], str]:
+    """The JSON of Keras' objects in a file of a SavedModel, and the version of TensorFlow that it says."""
+    file, source = open_source(path)
+    with file:
+        reader = Reader(Contents(file, source.nbytes), path, "a file of a SavedModel")
+        if os.path.basename(path) == METADATA:
+            return [*_of_metadata(reader)], ""
+        return [*_of_model(reader)], _version(reader)
 
 
 def _of_metadata(reader: Reader) -> Iterator[str]:

@@ -27,6 +27,7 @@ from safetensors.torch import save, save_file
 import paramtool
 from paramtool.errors import UnsafeError
 from paramtool.torch import load_model
+from tests.contracts import makers_tensorflow as tf
 from tests.examples import examples, shared
 from tests.formats.test_unsafe_forms import Calls
 from tests.hostile.command import quick
@@ -160,10 +161,12 @@ def _loaded(path: Path) -> int:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("make", UNSAFE)
-@pytest.mark.parametrize("name", ["pytorch_model.fp16.bin", "original/x", "checkpoint-1/rust_model.ot"])
+@pytest.mark.parametrize("name", ["pytorch_model.fp16.bin", "original/x", "checkpoint-1/rust_model.ot", "0.distcp"])
 def test_an_unsafe_file_of_the_model_stops_every_command(command: str, make: Make, name: str, tmp_path: Path) -> None:
-    """Read or not: exit 4, and nothing is written."""
-    made(tmp_path / "model", {tuple(name.rpartition("/")[::2]): (make, WEIGHTS)}, "model.safetensors")
+    """Read or not: exit 4, and nothing is written; a part of a distributed checkpoint is weights by its name."""
+    numbers: dict[str, object] = {f"n{k}": k for k in range(20)}
+    held = numbers if name.endswith("distcp") else {**WEIGHTS}
+    made(tmp_path / "model", {tuple(name.rpartition("/")[::2]): (make, held)}, "model.safetensors")
     save_file(WEIGHTS, tmp_path / "other.safetensors")
     (tmp_path / "n.txt").write_text("w\nb\n")
     before = sorted(os.listdir(tmp_path))
@@ -196,6 +199,25 @@ def test_an_unsafe_neighbour_is_named(words: tuple[str, ...], tmp_path: Path) ->
     said = ran.out if "guess" in words else ran.err
     assert ran.code in (0, 1) and "'scheduler.pt' is unsafe to unpickle: it calls or names builtins.print" in said, ran
     (tmp_path / "model" / "scheduler.pt").unlink()
+
+
+@pytest.mark.parametrize("name", ["keras_metadata.pb", "saved_model.pb"])
+def test_code_in_a_saved_model_without_variables(name: str, tmp_path: Path) -> None:
+    """The JSON of a layer of Keras, as TensorFlow 2.5 keeps it, and as versions before it do."""
+    layer = {"class_name": "Lambda", "config": {"name": "a", "function_type": "lambda", "function": ["4wEA", None]}}
+    text = tf.block(5 if name == "keras_metadata.pb" else 3, json.dumps(layer).encode())
+    if name == "saved_model.pb":
+        text = tf.block(4, tf.block(1, b"_tf_keras_layer") + text)
+        text = tf.block(7, tf.block(1, text))
+    made(tmp_path / "model", {}, "model.safetensors")
+    (tmp_path / "model" / "saved").mkdir()
+    (file := tmp_path / "model" / "saved" / name).write_bytes(tf.block(1 if name == "keras_metadata.pb" else 2, text))
+    shutil.copytree("fixtures/tensorflow/keras_rnn/keras_rnn", tmp_path / "whole", ignore=lambda *_: [file.name])
+    shutil.copy(file, tmp_path / "whole")
+    codes = {("inspect", "model"): 4, ("inspect", file): 4, ("check", "model"): 4, ("lock", "model"): 0}
+    for words, code in (codes | {(word, "whole"): 4 for word in ("inspect", "check", "guess")}).items():
+        ran = quick(*words, cwd=tmp_path)
+        assert ran.code == code and "the code of 'a'" in ran.out + ran.err, ran
 
 
 def test_what_is_chosen_stands_alone(tmp_path: Path) -> None:
