@@ -129,7 +129,7 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
             return Scanned(policy.merged(found), False, work.ended, work.has_tensors)
     whole = scan_bytes(Contents(file, source.nbytes))
     if path.endswith(".pb"):
-        from paramtool.formats.tensorflow.read import scanned
+        from paramtool.formats.tensorflow.saved_model import scanned
 
         return whole._replace(unknown=policy.merged((*whole.unknown, *scanned(path))))
     return whole
