@@ -325,3 +325,16 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             return False
         raise unreadable(os.fspath(path), error) from None
+
+
+def inflated(machine: Any, data: Any, most: int) -> bytes:
+    """What zlib makes of some bytes, at most so many; ValueError where they are damaged."""
+    from zlib import error as damaged
+
+    try:
+        made: bytes = machine.decompress(data, most)
+    except damaged as error:
+        if "Error -4 " in str(error):  # Z_MEM_ERROR of zlib.h
+            raise MemoryError from None
+        raise ValueError(f"cannot be inflated: {error}") from None
+    return made

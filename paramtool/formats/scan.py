@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
-from paramtool.formats.files import Contents, open_source
+from paramtool.formats.files import Contents, inflated, open_source
 from paramtool.formats.mxnet import states as mxnet
 from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
@@ -410,7 +410,7 @@ def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -
                 at += len(step)
                 if not step:
                     break
-            made += machine.decompress(step, STEP)
+            made += inflated(machine, step, STEP)
             size = min(2 * size, STEP)
             if machine.eof:
                 at -= len(machine.unused_data)
@@ -422,7 +422,7 @@ def _through(make: Callable[[], Any], data: Buffer, at: int, work: ScanBudget) -
                 work.spend(size)
         else:
             work.ended = False
-    except (OSError, EOFError, ValueError, ArithmeticError, MemoryError, zlib.error):
+    except (OSError, EOFError, ValueError, ArithmeticError):
         pass
     except Exception as error:  # lzma.LZMAError, which is only known where lzma is imported
         if type(error).__name__ != "LZMAError":

@@ -6,15 +6,21 @@ say anything in where all fail.  Those of buffers are met by the library of `shi
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import pickle
 import random
 import re
 import shutil
 import signal
+import zipfile
+import zlib
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.examples import IS_HARD
@@ -22,6 +28,7 @@ from tests.faults.commands import CALLED, one_word
 from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, touched
 from tests.faults.picking import Try, complaints, nothing_wrong
 from tests.faults.serving import Case, Command, Desk, Ended, listing
+from tests.hostile.command import quick
 
 BUFFER = 2048
 """Bytes: what is as large as this is a buffer, or the table of a large dict."""
@@ -88,3 +95,29 @@ def test_a_buffer_cannot_be_had(desk: Desk, command: Command) -> None:
 def test_an_object_cannot_be_made(desk: Desk, command: Command) -> None:
     case = desk.case(command)
     nothing_wrong(complaints(desk, case, _tries(case, desk, 0)))
+
+
+class _Starving:
+    """zlib where it cannot have its window: what Python says then (Z_MEM_ERROR)."""
+
+    eof, unconsumed_tail = False, b""
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        raise zlib.error("Error -4 while decompressing data")
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_zlib_has_no_memory(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a file is inflated: that is no damage of the file, and nothing of it passes unseen."""
+    np.savez_compressed(tmp_path / "a.npz", w=np.arange(9.0))
+    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", pickle.dumps({}, 2))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(pickle.dumps({}, 2)))
+    made, make = count(1), zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", lambda *said: _Starving() if next(made) == at else make(*said))
+    for words in (("dedup", "a.npz", "-o", "a.safetensors"), ("inspect", "a.pt"), ("inspect", "a.gz")):
+        made = count(1)
+        ran = quick(*words, cwd=tmp_path)
+        starved_here = next(made) > at
+        assert not starved_here or (ran.code == 3 and ran.err.startswith("error: out of memory")), ran
+        assert starved_here or at > 1

@@ -23,7 +23,7 @@ from paramtool.engine.read.crcs import THREAD_NBYTES, Crcs
 from paramtool.engine.read.elements import ELEMENTS, Elements, number_type, take
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles, read_blocks
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats.files import read_at, read_bytes
+from paramtool.formats.files import inflated, read_at, read_bytes
 from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES
@@ -516,9 +516,9 @@ def _inflated(raw: Iterable[bytes], where: str, nbytes: int) -> Iterator[bytes]:
     for chunk in raw:
         while chunk:
             try:
-                out = machine.decompress(chunk, BLOCK_NBYTES)
-            except zlib.error as error:
-                raise FormatError(f"{where} cannot be inflated: {error}") from None
+                out = inflated(machine, chunk, BLOCK_NBYTES)
+            except ValueError as error:
+                raise FormatError(f"{where} {error}") from None
             chunk = machine.unconsumed_tail
             made += len(out)
             if made > nbytes:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, listed, plural
-from paramtool.formats.files import open_source
+from paramtool.formats.files import inflated, open_source
 from paramtool.formats.mxnet import symbol
 from paramtool.formats.numpy import npy
 from paramtool.formats.record import codec as record
@@ -182,10 +182,7 @@ def _first(file: BinaryIO, member: zip_directory.Member, nbytes: int) -> bytes:
     while at < stop and len(made) < nbytes and not machine.eof:
         packed = os.pread(file.fileno(), min(4096, stop - at), at)
         at += len(packed) or stop
-        try:
-            made += machine.decompress(packed, nbytes - len(made))
-        except zlib.error as error:
-            raise ValueError(f"cannot be inflated: {error}") from None
+        made += inflated(machine, packed, nbytes - len(made))
     return made
 
 

@@ -23,7 +23,7 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
-from paramtool.formats.files import pread
+from paramtool.formats.files import inflated, pread
 from paramtool.lazy_dataclass import dataclass
 
 STORED, DEFLATED = 0, 8
@@ -529,9 +529,9 @@ def _inflate(descriptor: int, member: Member, spot: str) -> bytes:
         packed = _pread(descriptor, member.byte_start + member.stored_nbytes - left, step, spot)
         left -= step
         try:
-            made += engine.decompress(packed, member.nbytes + 1 - len(made))
-        except zlib.error as error:
-            raise FormatError(f"{spot}: found invalid deflated data ({error}); expected a valid stream") from None
+            made += inflated(engine, packed, member.nbytes + 1 - len(made))
+        except ValueError as error:
+            raise FormatError(f"{spot}: {error}; expected a valid stream") from None
         if len(made) > member.nbytes:
             raise UnsafeError(f"{spot}: found more bytes than declared; expected {member.nbytes:,}")
     if not engine.eof or left or engine.unused_data or len(made) != member.nbytes:
