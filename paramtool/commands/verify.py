@@ -35,6 +35,7 @@ from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound
+from paramtool.model.diff import SAME_BYTES
 from paramtool.model.display import Displayed
 from paramtool.model.inflating import limiting
 
@@ -303,6 +304,10 @@ def _compared(
         with Source(source) as opened_source:
             differences += again.broken(opened_source)
     differences += _fact_differences(found, expected, not asked.subset)
+    how, codes = _value_facts.of_codes(found, expected, SIDES)
+    if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it
+        is_beside = how.startswith(SAME_BYTES) and not (is_folder(output) and is_folder(against))
+        (warnings if is_beside else differences).append(f"{some(names)}: {how}")
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
@@ -337,24 +342,23 @@ def _compared(
     )
 
 
+SIDES = "the output", "the source"
+
+
 def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -> Iterator[str]:
     """What differs of what the values of tensors depend on beside their bytes.
 
     Of a header's entries those that both have, or all with `is_whole`.
     """
-    sides = "the output", "the source"
     for name, entry in expected.entries.items():
         values = entry.value, found.entries[name].value if name in found.entries else None
         facts = [_value_facts.of_state(value) for value in values if isinstance(value, Compound)]
-        if len(facts) == len(sides) and (how := _value_facts.differences(facts[1], facts[0], sides)):
+        if len(facts) == len(SIDES) and (how := _value_facts.differences(facts[1], facts[0], SIDES)):
             yield f"{name!r}: {how}"
     theirs = _value_facts.of_header(found)
     for key, said in _value_facts.of_header(expected).items():
-        if (key in theirs or is_whole) and (how := _value_facts.differences(theirs.get(key, {}), said, sides)):
+        if (key in theirs or is_whole) and (how := _value_facts.differences(theirs.get(key, {}), said, SIDES)):
             yield f"entry {key!r} of the header: {how}"
-    how, codes = _value_facts.of_codes(found, expected, sides)
-    if how and (names := codes[0] & codes[1]):
-        yield f"{some(names)}: {how}"
 
 
 def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:

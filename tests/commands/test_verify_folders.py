@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from paramtool.commands import dedup as dedup_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands.verify import verify
 from tests.hostile import makers_torch
 from tests.hostile.command import quick
 from tests.hostile.makers_torch import mapping, state, tensor
@@ -139,3 +141,20 @@ def test_what_was_allowed_is_said_again(words: tuple[str, ...], allowed: tuple[s
     ran = quick(words[0], "evil.pt", "-o", "out.pt", *words[1:], *allowed, *more, cwd=tmp_path)
     assert ran.code == 0, ran
     assert follow(ran, tmp_path).code == 0, (ran, follow(ran, tmp_path))  # type: ignore[attr-defined]
+
+
+def test_a_file_holds_no_config(tmp_path: Path) -> None:
+    """What config.json says of codes is beside a file, and a warning there; of two folders it is a difference."""
+    (folder := tmp_path / "m").mkdir()
+    codes = {"q.qweight": torch.zeros(4, 8, dtype=torch.int32), "q.qzeros": torch.zeros(1, 1, dtype=torch.int32)}
+    save_file({**codes, "q.scales": torch.ones(1, 8)}, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text('{"quantization_config": {"quant_method": "gptq", "bits": 4}}')
+    for name in ("one.safetensors", "one.pt"):
+        relayout_command.convert(folder, tmp_path / name)
+        found = verify(tmp_path / name, folder)
+        assert not found.differences and any("config.json" in text for text in found.warnings), found
+    shutil.copytree(folder, tmp_path / "o")
+    (tmp_path / "o" / "config.json").unlink()
+    assert any("in one of the two only" in text for text in verify(tmp_path / "o", folder).differences)
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "gptq", "bits": 8}}')
+    assert any("bits is 8" in text for text in verify(tmp_path / "one.pt", folder).differences)
