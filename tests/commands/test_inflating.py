@@ -299,6 +299,23 @@ def test_what_fills_a_model_is_within_the_limit(tmp_path: Path) -> None:
         before = sorted(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words", [("diff", "rows.pt", "columns.pt"), ("report", "rows.pt", "other.pt", "-o", "o.html")]
+)
+def test_what_repeats_is_read_within_the_limit(words: tuple[str, ...], tmp_path: Path) -> None:
+    """By commands that only read: where nothing but all elements tells; a look at some of them is free."""
+    values, other = torch.arange(8.0), torch.ones(8)
+    for name, made in {"rows": values.expand(1 << 31, 8), "columns": values.expand(1 << 31, 8).T}.items():
+        torch.save({"w": made}, tmp_path / f"{name}.pt")
+    torch.save({"w": other.expand(1 << 31, 8)}, tmp_path / "other.pt")
+    ran = quick(*words, cwd=tmp_path)
+    assert ran.code == 4 and "68719476736 bytes would be inflated or calculated" in ran.err, ran
+    assert "--max-inflated 68719476736" in ran.err and not (tmp_path / "o.html").exists()
+    for free in (("lock", "rows.pt"), ("check", "rows.pt"), ("inspect", "--digest", "rows.pt")):
+        assert quick(*free, "--max-inflated", "0", cwd=tmp_path).code == 0
+    assert quick("verify", "rows.pt", "--against", "other.pt", "--max-inflated", "0", cwd=tmp_path).code == 1
+
+
 def test_names_of_one_tensor_are_counted_where_each_is_stored(tmp_path: Path) -> None:
     """A header of a few kilobytes can name a tensor very often."""
     one = torch.ones(1000)

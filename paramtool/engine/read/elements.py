@@ -34,6 +34,8 @@ takes longer."""
 GAP_PIECES = 8
 SPAN_NBYTES = 1 << 20
 """The most bytes that are read in one piece if only a part of them is wanted, or if they go to other places."""
+SAMPLE = 1 << 12
+"""Boxes of at most so many elements are a look at a window; larger ones are read to go through all of it."""
 TILE = 1 << 18
 """Elements are put in another order in tiles of this many, which stay in a processor's cache."""
 
@@ -62,13 +64,18 @@ def converted(numbers: Array, dtype: DType) -> Array:
 class Elements:
     """A window that is indexed like an array, by numbers and slices of step 1; each result is a new array."""
 
-    __slots__ = ("_kind", "_reader", "_start", "shape", "strides")
+    __slots__ = ("_charge", "_kind", "_reader", "_start", "shape", "strides")
 
     def __init__(
-        self, reader: Callable[[], Read], kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int]
-    ) -> None:
-        """`reader` is asked for each box; `start` and `strides` are in bytes; `kind` is a NumPy type."""
+        self, reader: Callable[[], Read], kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int],
+        charge: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`reader` is asked for each box; `start` and `strides` are in bytes; `kind` is a NumPy type.
+
+        `charge` is called before a box of more than SAMPLE elements is read, of a window that repeats its bytes.
+        """
         self._reader = reader
+        self._charge = charge
         self._kind = kind
         self._start = start
         self.strides = tuple(strides)
@@ -76,12 +83,12 @@ class Elements:
 
     def view(self, kind: str) -> Elements:
         """The same elements as another type of their size."""
-        return Elements(self._reader, kind, self._start, self.shape, strides=self.strides)
+        return Elements(self._reader, kind, self._start, self.shape, strides=self.strides, charge=self._charge)
 
     def transpose(self, order: Sequence[int]) -> Elements:
         """The same elements with the axes in another order."""
         shape, strides = ([of[k] for k in order] for of in (self.shape, self.strides))
-        return Elements(self._reader, self._kind, self._start, shape, strides=strides)
+        return Elements(self._reader, self._kind, self._start, shape, strides=strides, charge=self._charge)
 
     def all(self) -> Array:
         """Every element."""
@@ -98,6 +105,8 @@ class Elements:
                 strides.append(stride)
             else:
                 start += at * stride
+        if self._charge is not None and prod(shape) > SAMPLE:
+            self._charge()
         return start, tuple(shape), strides
 
     def __getitem__(self, index: tuple[Index, ...]) -> Array:

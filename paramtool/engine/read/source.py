@@ -65,7 +65,7 @@ class Source:
         self._streamed: set[int] = set()
         """Storages that were decoded while they were read; a second read decodes them into the temporary file."""
         self._assemblies: dict[int, Assembly] = {}
-        self._charged: set[int] = set()
+        self._charged: set[int | View] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
         self._checked = False
 
@@ -171,10 +171,13 @@ class Source:
 
     def _charge(self, storage: Storage) -> None:
         """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
-        if storage.id in self._charged or not is_made(storage.backing):
-            return
-        self._charged.add(storage.id)
-        self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
+        if is_made(storage.backing):
+            self._charge_once(storage.id, storage.nbytes)
+
+    def _charge_once(self, what: int | View, nbytes: int) -> None:
+        if what not in self._charged:
+            self._charged.add(what)
+            self._budget.spend(self.checkpoint.files[0].path, nbytes)
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError if the file is too short.  No CRC is checked."""
@@ -313,8 +316,14 @@ class Source:
         if view.dtype.block_elements != 1:
             return Elements(reader, "u1", view.byte_start, (view.byte_stop - view.byte_start,), strides=(1,))
         size = view.dtype.block_bytes
+        repeats = view.nbytes > view.byte_stop - view.byte_start
         return Elements(
-            reader, ELEMENTS[size], view.byte_start, view.shape, strides=[stride * size for stride in view.strides]
+            reader,
+            ELEMENTS[size],
+            view.byte_start,
+            view.shape,
+            strides=[stride * size for stride in view.strides],
+            charge=partial(self._charge_once, view, view.nbytes) if repeats else None,
         )
 
     def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
