@@ -200,7 +200,7 @@ def test_a_damaged_file(model: Path) -> None:
 
 def test_the_layout_file_of_own_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--toml prints nothing but the file, and it is one."""
-    monkeypatch.setattr(layouts, "registered", {})
+    layouts.registered.clear()
     ran = quick("guess", "m.pt", "--at", "a", "--toml", "torch", cwd=model.parent)
     assert (ran.code, ran.err) == (0, "")
     from paramtool.layouts.own import from_toml

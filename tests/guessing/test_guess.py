@@ -387,7 +387,7 @@ def test_a_region_of_one_value() -> None:
 
 def test_odd_names_are_found_by_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An LSTM under names of one's own; the order of gates stays open, and its line works as it is typed."""
-    monkeypatch.setattr(layouts, "registered", {})
+    layouts.registered.clear()
     lstm = torch.nn.LSTM(10, 20)
     found = guessed(tmp_path, **dict(zip(["a__w1", "a__w2", "a__b1", "a__b2"], lstm.parameters(), strict=True)))
     (one,) = found.candidates

@@ -34,7 +34,7 @@ WRONG = re.findall(r"^\| `(.+?)` \| `(.+?)` \| `(.+)` \|$", PAGE, re.MULTILINE)
 @pytest.fixture(autouse=True)
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that a test registers stays."""
-    monkeypatch.setattr(layouts, "registered", {})
+    layouts.registered.clear()
     yield
 
 
