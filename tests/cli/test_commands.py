@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from paramtool.cli.main import COMMANDS, cli
+from paramtool.formats.folder import below
 from tests.hostile.command import Ran, command, contents, quick, refused
 from tests.hostile.makers_safetensors import build, item, made
 from tests.hostile.makers_torch import mapping, name, state, tensor, zipped
@@ -117,6 +118,24 @@ def on_a_terminal(*args: str, cwd: Path, env: dict[str, str] | None = None, colu
             data += piece
     os.close(ours)
     return Ran(process.returncode, data.decode(), "")
+
+
+@pytest.mark.parametrize("word", ["check", "inspect"])
+def test_a_bar_counts_the_files_of_a_large_folder(model: Path, word: str, tmp_path: Path) -> None:
+    """Below a folder of many files; not where there are fewer, with --quiet, or where nobody looks."""
+    (folder := tmp_path / "many" / "inner").mkdir(parents=True)
+    model.rename(folder.parent / model.name)
+    for k in range(below.MANY_FILES - 1):
+        (folder / str(k)).touch()
+    ran = on_a_terminal(word, "many", cwd=tmp_path)
+    bars = re.findall(rf"scan .*?(\d+)/{below.MANY_FILES}\b", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ran.out))
+    assert ran.code == 0 and int(bars[-1]) == below.MANY_FILES and "Traceback" not in ran.out, ran.out
+    assert bars == sorted(bars, key=int)
+    assert ran.out.rpartition("scan ")[2].count("\x1b[2K"), "the bar is taken away"
+    assert "scan " not in on_a_terminal(word, "many", "--quiet", cwd=tmp_path).out
+    assert "scan " not in quick(word, "many", cwd=tmp_path).err
+    (folder / "0").unlink()
+    assert "scan " not in on_a_terminal(word, "many", cwd=tmp_path).out
 
 
 def test_on_a_terminal_there_is_a_table(model: Path, tmp_path: Path) -> None:
