@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paramtool.engine.write import staging
 from tests.examples import IS_HARD
 from tests.faults.commands import CALLED, one_word
 from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, touched
@@ -121,3 +122,17 @@ def test_zlib_has_no_memory(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
         starved_here = next(made) > at
         assert not starved_here or (ran.code == 3 and ran.err.startswith("error: out of memory")), ran
         assert starved_here or at > 1
+
+
+@pytest.mark.parametrize("step", ["private", "_locked", "is_still"])
+def test_what_is_begun_without_memory_is_removed(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the making of a temporary file and the lock on it."""
+
+    def starve(*args: object) -> None:
+        raise MemoryError
+
+    np.savez(tmp_path / "a.npz", w=np.arange(9.0))
+    monkeypatch.setattr(staging, step, starve)
+    ran = quick("dedup", "a.npz", "-o", "a.safetensors", cwd=tmp_path)
+    assert ran.code == 3 and ran.err.startswith("error: out of memory"), ran
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

@@ -447,7 +447,7 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             file = os.open(name, LOOKING) if hasattr(os, "O_NOFOLLOW") else opened(name)
             if file is None or (_locked(file) is not False and is_still(name, file)):
                 return name, file
-        except OSError:
+        except BaseException:
             if file is not None:
                 os.close(file)
             remove(name)
