@@ -71,7 +71,7 @@ PRIMITIVE = {str: "string", bool: "boolean", float: "number", type(None): "null"
 COUNT = {"type": "integer", "minimum": 0}
 """No number that a report has is negative."""
 NONE = type(None)
-EVIDENCE = ("storage", "declared", "content")
+EVIDENCE = ("storage", "declared", "config", "content")
 ONE_OF: dict[str, Sequence[str]] = {
     "Alias.evidence": EVIDENCE,
     "Alias.set_evidence": EVIDENCE,

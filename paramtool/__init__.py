@@ -114,6 +114,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Variant, ...]:
@@ -138,6 +139,7 @@ def variants(
         build=_wanted_from_config,
         allow_class=allow_class,
         allow_unknown=allow_unknown,
+        config=config,
         max_inflated=max_inflated,
         progress=progress or silent,
     )

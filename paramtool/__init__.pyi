@@ -82,6 +82,7 @@ def convert(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -178,6 +179,7 @@ def dedup(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -187,7 +189,6 @@ def dedup(
     strict: bool = False,
     keep: str = 'first',
     ties: Mapping[str, str] | None = None,
-    ties_from_config: Path | None = None,
     equal: bool = True,
     min_equal_bytes: int = 4096,
     across_roles: bool = False,
@@ -204,8 +205,9 @@ def dedup(
     `STEM.dedup.safetensors` beside the input.  The keywords, or `options` in their place:
 
     - `keep`: which name owns what several share: `first`, `last`, or a pattern such as `*embed*`
-    - `ties`: {name: the first of the names that are one tensor}; names that the file lacks are recorded too
-    - `ties_from_config`: the same from the model of a config.json, a file or a folder; `""`: the one beside the input
+    - `ties`: {name: the first of the names that are one tensor}; names that the file lacks are recorded too, as those
+      are that the config.json beside it ties
+    - `config`: another config.json, or a folder with one; `none` for none
     - `equal`: compare the bytes of tensors with different names
     - `min_equal_bytes`: the size in bytes of the smallest tensors that are compared
     - `across_roles`: let model weights, optimizer state, EMA copies and buffers share equal bytes
@@ -240,6 +242,7 @@ def dedup_each(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -275,6 +278,7 @@ def dedup_family(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -307,7 +311,6 @@ def export(
     *,
     names: Collection[str] | os.PathLike[str] | None = None,
     like: Path | None = None,
-    keys_from_config: Path | None = None,
     all_names: bool = False,
     options: ExportOptions | None = None,
     weights: str | None = None,
@@ -316,6 +319,7 @@ def export(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -330,17 +334,17 @@ def export(
 ) -> Exported:
     """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
-    Say the names with exactly one of these:
+    Say the names with one of these:
 
     - `names`: a list; a mapping {name: shape or array}, whose shapes are checked; or the path (a Path) of a text file
       with one name a line
     - `like`: another checkpoint, whose names and shapes these are: of its section `like_only`, else of its one model
       section if it has optimizer or EMA sections, else all
-    - `keys_from_config`: the model of a config.json, a file or a folder, with its ties; `""`: the one beside the input.
-      For an input that lacks these names, those that save_pretrained gives such a model
-    - `all_names`: every name of the input
+    - `all_names`: every name of the input, with those that the config.json beside it ties
 
-    Without any of these, `only` takes every name of that section.  `only` leaves files of the training behind; in a
+    Without any of these, `config` takes the names of its model, a file or a folder, with its ties; for an input that
+    lacks these names, those that save_pretrained gives such a model.  Else every name is written.  `only` alone takes
+    every name of that section.  `only` leaves files of the training behind; in a
     folder with a config.json, names are as its model wants them: of tied names the first is written, and one that is
     missing is an error.
 
@@ -366,6 +370,7 @@ def export_each(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -391,6 +396,7 @@ def fuse(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -435,6 +441,7 @@ def unfuse(
     align: int = 8,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     verify: bool = True,
     dry_run: bool = False,
@@ -474,6 +481,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Variant, ...]:

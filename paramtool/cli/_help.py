@@ -6,12 +6,23 @@ from inspect import cleandoc
 
 import click
 
+from paramtool.model.config import REPLACED
+
 BREAK = "\n\n\b\n"
 """The text before the examples in a command's docstring: click keeps the lines that follow."""
 
 
 class Command(click.Command):
     """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As of click; a flag that was removed is answered with what replaces it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if said := REPLACED.get(error.option_name.lstrip("-").replace("-", "_")):
+                raise click.UsageError(f"{error.option_name} is replaced: {said}", ctx) from None
+            raise
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, usage, text, options, exit codes."""

@@ -15,7 +15,7 @@ from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.formats.record import types as types_record
 from paramtool.grouping import grouped
 from paramtool.model.alias import Alias
-from paramtool.model.checkpoint import PENDING, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
+from paramtool.model.checkpoint import PENDING, SAID, SHARDED, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
 MANY = 8
@@ -144,7 +144,7 @@ def _relation(member: Alias, owner: str, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
     alias_set = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.alias_set)}"
-    declared = ", declared" if member.evidence == "declared" else ""
+    declared = f", {SAID[member.evidence]}" if member.evidence in SAID else ""
     shape = "" if relation == "same" else f"{_geometry(member.window)}, "
     return f"{shape}{words.get(relation, '')}{alias_set}{declared}"
 

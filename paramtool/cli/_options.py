@@ -98,6 +98,12 @@ ALLOWING: dict[str, Row | ClickOption] = {
         "its files]"),
 }  # fmt: skip
 """What of a checkpoint a person has looked at and allows; what is read keeps to the limit."""
+READING: dict[str, Row | ClickOption] = {
+    **ALLOWING,
+    "config": Row("Read this config.json, or the one in this folder, in place of the one beside the checkpoint: it "
+                  "says which names the model ties.  `none` reads none.", "PATH"),
+}  # fmt: skip
+"""The same, and the config of the model."""
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 ONLY = Row("Read this section of a training checkpoint and strip its prefix.", "SECTION", _completion.sections)
 MEMORY = Row("Use at most this much memory to compare tensors.  [default: 512MiB]")

@@ -11,7 +11,6 @@ from paramtool.cli import _completion, _each, _render
 from paramtool.cli._display import most
 from paramtool.cli._options import (
     ALIGN,
-    ALLOWING,
     DRY_RUN,
     EACH,
     FORCE,
@@ -20,6 +19,7 @@ from paramtool.cli._options import (
     NO_VERIFY,
     ONLY,
     PLAIN,
+    READING,
     SKIP_UNSUPPORTED,
     STRICT,
     WEIGHTS,
@@ -84,7 +84,7 @@ OPTIONS: dict[str, Row | ClickOption] = {
     "new_config": Row("Copy this config.json, of the model that opens the output folder, in place of the input's, and "
                       "put the entries of an optimizer beside the weights in the order of its parameters.",
                       "CONFIG.JSON"),
-    **ALLOWING,
+    **READING,
     "verify": NO_VERIFY, "dry_run": DRY_RUN, "json": JSON, "force": FORCE,
 }  # fmt: skip
 """What all three commands have."""

@@ -14,7 +14,6 @@ from paramtool.cli._display import most
 from paramtool.cli._help import Command
 from paramtool.cli._options import (
     ALIGN,
-    ALLOWING,
     DRY_RUN,
     EACH,
     FORCE,
@@ -25,6 +24,7 @@ from paramtool.cli._options import (
     NO_VERIFY,
     ONLY,
     PLAIN,
+    READING,
     SKIP_UNSUPPORTED,
     STRICT,
     WEIGHTS,
@@ -82,11 +82,6 @@ RECORD_NBYTES = 10_000
     weights=WEIGHTS,
     each=EACH,
     only=ONLY,
-    ties_from_config=Row(
-        "Record tied names that a transformers config implies but CKPT omits; without a path, use the "
-        "config.json beside CKPT.",
-        "[CONFIG.JSON]",
-    ),
     ties=Row(
         "Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.",
         "NAME=OTHER",
@@ -110,7 +105,7 @@ RECORD_NBYTES = 10_000
     skip_unsupported=SKIP_UNSUPPORTED,
     plain=PLAIN,
     strict=STRICT,
-    **ALLOWING,
+    **READING,
     verify=NO_VERIFY,
     dry_run=DRY_RUN,
     json=JSON,
@@ -129,8 +124,7 @@ def command(
     $ paramtool dedup base tuned-1 tuned-2 -o family
     $ paramtool dedup PIPELINE --each -o small
     """
-    alone = {"--ties-from-config": flags["ties_from_config"] is not None, "--ties": flags["ties"],
-             "--format": flags["format"], "--each": each}  # fmt: skip
+    alone = {"--ties": flags["ties"], "--format": flags["format"], "--each": each}
     for flag, given in alone.items():
         if given and len(ckpt) > 1:
             raise click.BadParameter("takes one input", param_hint=flag)

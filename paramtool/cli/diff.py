@@ -9,7 +9,7 @@ import click
 
 from paramtool.cli import _completion, _diff_rows, _display, _render
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, MEMORY, Row, options
+from paramtool.cli._options import JSON, MEMORY, READING, Row, options
 from paramtool.cli._text import FILE
 from paramtool.commands.diff import diff as diff_command
 from paramtool.errors import exit_code as first_of
@@ -47,7 +47,7 @@ EPILOG = "Exit codes: 0 compared, 1 other weights, or no base (with --exit-code)
     ),
     only=Row("Compare this section of both.", "SECTION", _completion.sections_of("paths")),
     memory=MEMORY,
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options

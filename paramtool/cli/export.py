@@ -13,13 +13,13 @@ from paramtool.cli._display import most
 from paramtool.cli._help import Command
 from paramtool.cli._options import (
     ALIGN,
-    ALLOWING,
     EACH,
     FORCE,
     FORMAT,
     JSON,
     MAX_SHARD_SIZE,
     NO_VERIFY,
+    READING,
     WEIGHTS,
     Row,
     options,
@@ -58,11 +58,6 @@ MANY = 8
         help="Write the names in this file, one a line; - reads standard input.",
     ),
     like=Row("Write the names of another checkpoint, and check its shapes.", "OTHER_CKPT"),
-    keys_from_config=Row(
-        "Write the names of the model that a transformers config describes; without a path, use the "
-        "config.json beside FILE.",
-        "[CONFIG.JSON]",
-    ),
     all_names=Row("Write every name, aliases included."),
     like_only=Row(
         "Take the names of this section of OTHER_CKPT and strip its prefix.", "SECTION", _completion.sections_of("like")
@@ -82,7 +77,7 @@ MANY = 8
     format=FORMAT,
     max_bytes=Row("Write an expanded (stride 0) tensor of at most this many bytes."),
     align=ALIGN,
-    **ALLOWING,
+    **READING,
     verify=NO_VERIFY,
     dry_run=Row("Print what would be written and write nothing."),
     json=JSON,
@@ -90,19 +85,20 @@ MANY = 8
 )
 @_display.options
 def command(
-    path: str, names: str | None, like: str | None, keys_from_config: str | None, *, all_names: bool,
-    output: str | None, as_json: bool, each: bool, **flags: Any,
+    path: str, names: str | None, like: str | None, *, all_names: bool, output: str | None,
+    as_json: bool, each: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
-    Choose exactly one of --names, --like, --keys-from-config and --all-names.  --only applies first, then --prefix,
-    then --rename; the names are looked up in the result.  --only alone writes the model of a training checkpoint, as
-    from_pretrained opens it: names and ties as config.json wants them, without the state of the training.
+    The names are those of --names or --like, else of the model of --config (transformers builds it), else all.  --only
+    applies first, then --prefix, then --rename; the names are looked up in the result.  --only alone writes the model
+    of a training checkpoint, as from_pretrained opens it: names and ties as config.json wants them, without the state
+    of the training.
 
     \b
     $ paramtool export CHECKPOINT --only model -o OUTFOLDER
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
-    $ paramtool export FOLDER --keys-from-config -o OUTFOLDER
+    $ paramtool export FOLDER --config OTHER/config.json -o OUTFOLDER
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
@@ -130,7 +126,6 @@ def command(
         output,
         names=None if names is None else Path(names),
         like=like,
-        keys_from_config=keys_from_config,
         all_names=all_names,
         progress=_render.progress,
         **flags,

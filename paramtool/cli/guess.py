@@ -10,7 +10,7 @@ import click
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, Row, options
+from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
@@ -47,7 +47,7 @@ MANY_ALIKE = 4
         shell_complete=_completion.layouts,
         help="For names of no known layout: print a --layout-file with the gates of LAYOUT.",
     ),
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options

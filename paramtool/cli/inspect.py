@@ -13,7 +13,7 @@ from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, ONLY, WEIGHTS, Row, options
+from paramtool.cli._options import ONLY, READING, WEIGHTS, Row, options
 from paramtool.cli._paths import check
 from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILES, plural
@@ -91,11 +91,6 @@ class _Seen:
     digest=Row("Read everything: print a digest of each tensor and find equal tensors."),
     only=ONLY,
     weights=WEIGHTS,
-    config=Row(
-        "Compare the ties that a config.json declares with those in the file, and read the tensors that "
-        "it names; without PATH, use the config.json beside the checkpoint.",
-        "[PATH]",
-    ),
     optimizer=Row("List the optimizers' states, which parameters they belong to, and how that is known."),
     optimizer_names=click.option(
         "--optimizer-names",
@@ -112,7 +107,7 @@ class _Seen:
         shell_complete=_completion.rules,
         help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.",
     ),
-    **ALLOWING,
+    **READING,
 )
 @_display.options
 def command(
@@ -129,7 +124,7 @@ def command(
     \b
     $ paramtool inspect model.pt
     $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB' --fail-on untied:lm_head.weight=wte.weight
-    $ paramtool inspect ./gpt2 --config --fail-on config-ties
+    $ paramtool inspect ./gpt2 --config ./gpt2 --fail-on config-ties
     $ paramtool inspect ./checkpoint-500 --optimizer
     """
     if current.quiet and as_json:

@@ -8,7 +8,7 @@ import click
 
 from paramtool.cli import _display, _render
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, Row, options
+from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import lock as lock_command
@@ -26,7 +26,7 @@ EPILOG = "Exit codes: 0 locked, 2 usage, 3 bad file, 4 unsafe file, 7 output."
     ),
     force=Row("Update an existing lock: add these models, replace those it has, remove those whose PATH is gone."),
     headers=Row("Read no tensor: lock names, types and shapes, and nothing about numbers."),
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options

@@ -9,7 +9,7 @@ import click
 
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, MEMORY, Row, options
+from paramtool.cli._options import JSON, MEMORY, READING, Row, options
 from paramtool.cli._paths import check
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural, size
@@ -28,11 +28,6 @@ from paramtool.commands.report.write import PageReport, report
     force=Row("Overwrite an existing page, and no other kind of file."),
     equal=Row("Read all tensors and look for equal bytes in separate storages."),
     only=Row("Show this section of a training checkpoint.", "SECTION", _completion.sections),
-    config=Row(
-        "Compare the ties that a config.json declares with those in the file; without PATH, use the "
-        "config.json beside the checkpoint.",
-        "[PATH]",
-    ),
     fail_on=Row(
         "Show what RULE finds, as inspect names rules; it does not change the exit code.  Repeatable.",
         "RULE",
@@ -40,7 +35,7 @@ from paramtool.commands.report.write import PageReport, report
     ),
     lock=Row("Compare PATH with a lock file and show what check finds, by its configuration.", "FILE"),
     memory=MEMORY,
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options

@@ -12,7 +12,7 @@ from paramtool.cli import _completion, _display, _render
 from paramtool.cli._display import current, most
 from paramtool.cli._failures import failure
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, Row, options
+from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
@@ -40,7 +40,7 @@ MANY = 8
         "config; or a folder with one of these.  Repeatable.",
     ),
     only=Row("Read this section of FILE and strip its prefix.", "SECTION", _completion.sections),
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options
@@ -144,5 +144,5 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
         )
 
 
-_FLAGS = {"names": "--names", "checkpoint": "--like", "config": "--keys-from-config"}
+_FLAGS = {"names": "--names", "checkpoint": "--like", "config": "--config"}
 """How `export` is told of the same variant."""

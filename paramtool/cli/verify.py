@@ -9,7 +9,7 @@ import click
 
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._help import Command
-from paramtool.cli._options import ALLOWING, JSON, Row, options
+from paramtool.cli._options import JSON, READING, Row, options
 from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
@@ -37,7 +37,7 @@ from paramtool.commands import verify as verify_command
     each=click.option(
         "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
     ),
-    **ALLOWING,
+    **READING,
     json=JSON,
 )
 @_display.options

@@ -68,11 +68,14 @@ def as_configured(checkpoint: Checkpoint, config: str, progress: Progress) -> As
     same = [row.tie.names for row in found.rows if row.says and row.file in (MEMORY, EQUAL)]
     gone = {name: names[0] for names in same for name in names[1:] if names[0] in entries and name in entries}
     kept = {name: entry for name, entry in entries.items() if name not in gone}
-    left = (f"tensor {name!r}: {config_name(config)} ties it to {first!r}" for name, first in gone.items())
+    stored = config_ties.as_stored(checkpoint).entries
+    left = (
+        f"tensor {name!r}: {config_name(config)} ties it to {first!r}" for name, first in gone.items() if name in stored
+    )
     told = (f"{found.path}: {config_ties.text(row)}; both are written" for row in found.broken if row.says)
     done = AsConfigured(kept, left_out=tuple(left), warnings=tuple(told))
     try:
-        model = model_of(config, config)
+        model = model_of(config)
     except ParamtoolError as error:
         why = f"{config_name(config)}: which names from_pretrained looks for was not compared: {error.message}"
         return replace(done, warnings=(*done.warnings, why))

@@ -17,7 +17,7 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
 from paramtool.errors import LayoutError, PlanError, plural
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import GRAPH, Checkpoint, Entry, Module
+from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module
 from paramtool.model.plan import Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.rnn import beside
@@ -159,4 +159,4 @@ def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
 
 
 def _is_declared(entry: Entry) -> bool:
-    return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"
+    return entry.link is not None and entry.link.evidence in DECLARED

@@ -47,8 +47,8 @@ def config_beside(where: str, name: str = "config.json") -> Mapping[str, Any]:
     """The config beside a checkpoint; empty if there is none."""
     from paramtool.formats import hf_config
 
-    path = os.path.join(os.path.dirname(where), name)
-    return hf_config.whole(path) if os.path.exists(path) else {}
+    path = hf_config.beside(where) if name == hf_config.NAME else os.path.join(os.path.dirname(where), name)
+    return hf_config.whole(path) if path and os.path.exists(path) else {}
 
 
 def dialects_of(source: PartsSource, model: KnownModel) -> list[str]:

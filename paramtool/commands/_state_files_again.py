@@ -75,7 +75,7 @@ def _changed(found: Checkpoint, source: Checkpoint) -> _Changed:
     retied, ties, choice = _ties.again(found, source)
     again = rearranged_again(found, retied)
     moves = (*again.moves, *of_networks(found, retied), *ties)
-    return _Changed(_ties.with_names_of(found, source), moves, again.renamed, choice)
+    return _Changed(source, moves, again.renamed, choice)
 
 
 def _is_state(folder: Path, name: str) -> bool:

@@ -39,26 +39,11 @@ def again(found: Checkpoint, source: Checkpoint) -> tuple[Checkpoint, tuple[Move
     choice = StateChoice(known.state.get("untied", ""), known.state.get("tied", ""))
     if known == record.decode(source.files[0].path, source.metadata):
         return source, (), choice
-    source = with_names_of(found, source)
     try:
         ties = retied(source, [*known.untied], known.tied)
     except (UsageError, LayoutError):  # the source has these ties already, or is another file: comparing will tell
         return source, (), choice
     return (applied(source, ties) if ties.moves else source), ties.moves, choice
-
-
-def with_names_of(found: Checkpoint, source: Checkpoint) -> Checkpoint:
-    """A source with those names that its config ties, and that were untied in an output that was made of it."""
-    return with_config_ties(source, [*record.decode(found.files[0].path, found.metadata).untied])
-
-
-def with_config_ties(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
-    """A checkpoint with those of some names that it lacks and that the config beside it ties to others."""
-    lacking = [name for name in names if name not in checkpoint.entries]
-    config = config_ties.config_beside(checkpoint.files[0].path) if lacking else None
-    rows = _rows(config, checkpoint, lacking) if config is not None else []
-    ties = {name: row.tie.names[0] for row in rows for name in row.tie.names}
-    return config_ties.with_ties(checkpoint, ties) if ties else checkpoint
 
 
 def untied_config(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, bytes]:

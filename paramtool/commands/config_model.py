@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from paramtool.commands import models_of_transformers
-from paramtool.commands.progress import Path
-from paramtool.formats.hf_config import NAME
 from paramtool.lazy_dataclass import dataclass
 
 Shapes = Mapping[str, tuple[int, ...] | None]
@@ -35,18 +32,11 @@ class ConfigModel:
     """As save_pretrained writes them; None where that makes no difference."""
 
 
-def model_of(config: Path, checkpoint: Path) -> ConfigModel:
-    """The model of a config.json, a file's or a folder's; `""` takes the one beside the checkpoint.
+def model_of(path: str) -> ConfigModel:
+    """The model of a config.json, which transformers builds on the meta device.
 
-    transformers builds it on the meta device.  UsageError where it or torch cannot be imported; more errors as of
-    `paramtool.torch.names_from_config`.
+    UsageError where it or torch cannot be imported; more errors as of `paramtool.torch.names_from_config`.
     """
-    path = os.fspath(config)
-    if not path:
-        path = os.fspath(checkpoint)
-        path = path if os.path.isdir(path) else os.path.dirname(path)
-    if not os.fspath(config) or os.path.isdir(path):
-        path = os.path.join(path, NAME)
     both = models_of_transformers.wanted(path)
     own, saved = (
         {name: (one.view.shape, one.alias_set) for name, one in wanted.items() if one.view is not None}

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from paramtool.commands import models_of_transformers
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import FormatError, ParamtoolError, UsageError, some
-from paramtool.formats import hf_config, object_tree
+from paramtool.errors import FormatError, UsageError, some
+from paramtool.formats import hf_config
+from paramtool.formats.config_names import with_names
 from paramtool.formats.files import is_folder
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Link
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Link
 from paramtool.model.config import Config
 from paramtool.passes import suggest
 from paramtool.passes.config_ties import declared
-from paramtool.passes.config_ties.declared import ClassTies, Declared
+from paramtool.passes.config_ties.declared import Declared
+from paramtool.passes.objects_differ import without
 
 if TYPE_CHECKING:
     from paramtool.engine.read.source import Source
-    from paramtool.passes.config_ties.declared import ClassTies
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +42,10 @@ class DeclaredTies:
         return (row for row in self.rows if row.result in declared.BROKEN)
 
 
-def read_config(path: Path, given: str) -> Config:
-    """The config that was given, or that is beside a checkpoint; UsageError if there is none."""
-    return hf_config.read(hf_config.place(os.fspath(path), given))
-
-
 def config_beside(path: Path) -> Config | None:
-    """The config in a folder, or beside a file; None where there is none.  FormatError where it cannot be read."""
-    try:
-        place = hf_config.place(os.fspath(path))
-    except UsageError:
-        return None
-    return hf_config.read(place)
+    """The config that was given, or is beside a checkpoint; None if none is.  FormatError where it cannot be read."""
+    place = hf_config.beside(os.fspath(path))
+    return hf_config.read(place) if place else None
 
 
 def declared_ties(
@@ -63,22 +53,9 @@ def declared_ties(
 ) -> DeclaredTies:
     """The table of a config's ties; names that are stored apart are compared, block by block.
 
-    Where transformers is installed, the class of the model says what is tied, else the names do.  Without `all_rows`
-    only those are compared that the config ties: only they can turn out wrong by their bytes.
+    Without `all_rows` only those are compared that the config ties: only they can turn out wrong by their bytes.
     """
-    return _compared_rows(config, checkpoint, graph, class_ties(config.path), progress=progress, all_rows=all_rows)
-
-
-def _compared_rows(
-    config: Config,
-    checkpoint: Checkpoint,
-    graph: AliasGraph,
-    model: ClassTies | None,
-    *,
-    progress: Progress = silent,
-    all_rows: bool = True,
-) -> DeclaredTies:
-    rows = declared.table(config, checkpoint, graph, model)
+    rows = declared.table(config, checkpoint, graph)
     wanted = {k: row for k, row in enumerate(rows) if all_rows or row.says}
     todo = {k: names for k, row in wanted.items() if (names := declared.unread(row, graph))}
     if not todo:
@@ -109,76 +86,59 @@ def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source
     return declared.compared(row, None, ("", ""), None)
 
 
-@dataclass(frozen=True, slots=True)
-class FolderTies:
-    """What the config of a folder says of the ties of its file."""
+def folder_ties(
+    path: Path, checkpoint: Checkpoint, graph: AliasGraph
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Names that the config of a folder ties, and that the file holds with equal bytes in alias sets of their own.
 
-    equal: tuple[tuple[str, ...], ...] = ()
-    """Names that the model ties, and that the file holds with equal bytes in alias sets of their own."""
-    warnings: tuple[str, ...] = ()
-    """A line for each tie that the file does not keep."""
-    untied: frozenset[str] = frozenset()
-    """Names that share memory in the file, and that the model does not tie."""
-
-
-def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph, needs_all: bool = False) -> FolderTies:
-    """What the config of a folder says of the ties of its file; nothing where there is no config.
-
-    With `needs_all`, names that the model does not tie are looked for, too.  A config that cannot be read is no error:
-    it is not needed to write the file.
+    And a warning for each tie that the file does not keep.
     """
-    try:
-        config = _of_folder(path)
-    except FormatError as error:
-        return FolderTies(warnings=(f"{error.message}; what it says of ties was not looked at",))
+    config = _of_folder(path)
     if config is None:
-        return FolderTies()
-    found = _compared_rows(config, checkpoint, graph, None, all_rows=False)
-    loose = declared.untied(config, checkpoint, graph) if needs_all else set()
-    matters = any(found.broken) or any(row.says and row.file == declared.EQUAL for row in found.rows)
-    if (matters or loose) and (model := class_ties(config.path)) is not None:
-        found = _compared_rows(config, checkpoint, graph, model, all_rows=False) if matters else found
-        loose = declared.untied(config, checkpoint, graph, model) if loose else loose
+        return (), ()
+    found = declared_ties(config, checkpoint, graph, all_rows=False)
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
-    return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken), frozenset(loose))
+    return tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken)
 
 
 def _of_folder(path: Path) -> Config | None:
-    """The config in a folder; None where there is no folder or none in it.  FormatError where it cannot be read."""
-    config = os.path.join(path, hf_config.NAME)
-    return hf_config.read(config) if is_folder(path) and os.path.isfile(config) else None
+    """The config of a folder; None of a file, and where there is none that can be read, of which reading it tells."""
+    try:
+        return config_beside(path) if is_folder(path) else None
+    except FormatError:
+        return None
 
 
-def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[str, str] | None = None) -> Checkpoint:
+def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
     """A checkpoint with the names that a model ties to some of its own: what a saver drops of them, readers may want.
 
-    `ties` has every name of the model, `saved` the names that its files have, where these are others.  UsageError
-    where a tie has no name in the checkpoint, and where that has other things than tensors, and so no place for more
-    names.
+    UsageError where a tie has no name in the checkpoint, and where that has other things than tensors, and so no place
+    for more names.
     """
     views = checkpoint.views()
-    if saved and sum(name in checkpoint.entries for name in saved) > sum(name in checkpoint.entries for name in ties):
-        ties = saved
     holders: dict[str, str] = {}
     for name, first in ties.items():
         if name in views:
             holders.setdefault(first, name)
     _refuse_absent(checkpoint, ties)
     names = {n: holders[first] for n, first in ties.items() if n not in checkpoint.entries and first in holders}
-    if not names:
-        return checkpoint
-    order = tuple(checkpoint.entries)
-    tree = checkpoint.objects
-    bare = replace(tree, attributes=None) if isinstance(tree, objects.Mapping) else tree  # `_metadata` of a state dict
-    if not object_tree.is_flat(bare, order):
+    found = with_names(checkpoint, names)
+    if found is None:
         raise UsageError(
             f"{checkpoint.files[0].path}: holds more than the tensors of one model; there is no place for more names",
             hint="--only SECTION takes its model alone",
         )
-    entries = alias.with_declared(checkpoint, names, order[-1])
-    if isinstance(tree, objects.Mapping) and tree.items:
-        tree = replace(tree, items=(*tree.items, *((name, objects.TensorRef(name)) for name in names)))
-    return replace(checkpoint, entries=entries, objects=tree)
+    return found
+
+
+def as_stored(checkpoint: Checkpoint, but: Container[str] = ()) -> Checkpoint:
+    """A checkpoint without the names that its config adds, `but` for some."""
+    by_config = (name for name, entry in checkpoint.entries.items() if entry.link and entry.link.evidence == BY_CONFIG)
+    gone = {name for name in by_config if name not in but}
+    if not gone:
+        return checkpoint
+    kept = {name: entry for name, entry in checkpoint.entries.items() if name not in gone}
+    return replace(checkpoint, entries=kept, objects=without(checkpoint.objects, gone))
 
 
 def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
@@ -202,14 +162,8 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     A program that opens the folder finds a name by itself, or by a tie of its model; any other would be missing.  None
     where there is no config that can be read.
     """
-    try:
-        config = _of_folder(path)
-    except FormatError:  # `folder_ties` says so
-        return set()
-    loose = declared.untied(config, checkpoint, graph) if config else set()
-    if config and loose:  # the class of the model decides, where it can be asked
-        return declared.untied(config, checkpoint, graph, class_ties(config.path))
-    return loose
+    config = _of_folder(path)
+    return declared.untied(config, checkpoint, graph) if config else set()
 
 
 def separated_warning(where: str, names: Collection[str]) -> str:
@@ -244,27 +198,3 @@ def apart_text(row: Declared) -> str:
 
     texts = [one for one in (row.detail, format_difference(row.largest)) if one]
     return f" ({', '.join(texts)})" if texts else ""
-
-
-# --- What the library that has a model's class says of its ties ------------------------------------------------------
-
-
-def class_ties(config: str) -> ClassTies | None:
-    """The ties of the model of a config.json; None where transformers is not there, or cannot build it.
-
-    Warns where torch or transformers is installed and cannot be imported.
-    """
-    try:
-        state = os.stat(config)
-    except OSError:
-        return None
-    return _asked(os.path.abspath(config), state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=8)
-def _asked(config: str, *state: int) -> ClassTies | None:
-    models = models_of_transformers.load_if_installed()
-    try:
-        return None if models is None else cast("ClassTies", models.class_ties(config))
-    except (ImportError, ParamtoolError):  # another version, or a model that is not its own: names are all there is
-        return None

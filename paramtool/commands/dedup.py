@@ -13,7 +13,6 @@ from shlex import quote
 from paramtool.commands import config_ties, copied_state
 from paramtool.commands._differences import alias_sets
 from paramtool.commands.compare import Looking, compare
-from paramtool.commands.config_model import ConfigModel, model_of
 from paramtool.commands.name_lists import with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output.destination import Destination, place
@@ -39,7 +38,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.inflating import limiting
+from paramtool.model.config import NONE, given, reading
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
@@ -88,8 +87,6 @@ class DedupOptions(ObjectOptions):
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
     ties: Mapping[str, str] | None = None
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
-    ties_from_config: Path | None = None
-    """Such `ties` of the model of a config.json, a file or a folder; `""` takes the config beside the input."""
     equal: bool = True
     """Compare the bytes of tensors with different names."""
     min_equal_bytes: int = MIN_EQUAL_NBYTES
@@ -111,10 +108,6 @@ class DedupOptions(ObjectOptions):
         ObjectOptions.__post_init__(self)
         if not self.keep:
             raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
-        if self.ties and self.ties_from_config is not None:
-            raise UsageError(
-                "ties (--ties) and ties_from_config (--ties-from-config) both say which names are one; choose one"
-            )
         if self.memory < 1:
             raise UsageError(f"memory (--memory) is {self.memory} bytes; expected 1 or more")
         if self.min_equal_bytes < 0:
@@ -129,7 +122,7 @@ class DedupOptions(ObjectOptions):
 USUAL = DedupOptions()
 
 
-@limiting
+@reading
 @keywords(DedupOptions)
 def dedup(
     path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent
@@ -140,8 +133,9 @@ def dedup(
     `STEM.dedup.safetensors` beside the input.  The keywords, or `options` in their place:
 
     - `keep`: which name owns what several share: `first`, `last`, or a pattern such as `*embed*`
-    - `ties`: {name: the first of the names that are one tensor}; names that the file lacks are recorded too
-    - `ties_from_config`: the same from the model of a config.json, a file or a folder; `""`: the one beside the input
+    - `ties`: {name: the first of the names that are one tensor}; names that the file lacks are recorded too, as those
+      are that the config.json beside it ties
+    - `config`: another config.json, or a folder with one; `none` for none
     - `equal`: compare the bytes of tensors with different names
     - `min_equal_bytes`: the size in bytes of the smallest tensors that are compared
     - `across_roles`: let model weights, optimizer state, EMA copies and buffers share equal bytes
@@ -165,9 +159,8 @@ def dedup(
 
     FormatError, UnsafeError, PlanError, UsageError or OutputError where it is not possible; nothing is left then.
     """
-    model = None if options.ties_from_config is None else model_of(options.ties_from_config, path)
     found = opened(path, options.weights, progress, options)
-    return dedup_opened(path, found, output, options, progress=progress, model=model)
+    return dedup_opened(path, found, output, options, progress=progress)
 
 
 def dedup_opened(
@@ -177,22 +170,21 @@ def dedup_opened(
     options: DedupOptions,
     *,
     progress: Progress = silent,
-    model: ConfigModel | None = None,
 ) -> Deduped:
-    """`dedup` of weights that are read already; `model` says more of its ties."""
-    reads = (model.config,) if model else ()
+    """`dedup` of weights that are read already."""
+    reads = (given(),) if given() not in ("", NONE) else ()
 
     def where() -> Destination:
         size, form = options.max_shard_size, options.format
         return place(path, output, found, size, force=options.force, word="dedup", others=reads, format=form)
 
     began = time.monotonic()
-    report, work = _prepared(path, found, where, output, options=options, progress=progress, model=model)
+    report, work = _prepared(path, found, where, output, options=options, progress=progress)
     return replace(done(report, work, options, progress), seconds=round(time.monotonic() - began, 3))
 
 
-@limiting
-@keywords(DedupOptions, fixed=("ties", "ties_from_config", "weights", "format"))
+@reading
+@keywords(DedupOptions, fixed=("ties", "weights", "format"))
 def dedup_each(
     path: Path, output: Path | None = None, options: DedupOptions = USUAL, *, progress: Progress = silent
 ) -> Each[Deduped]:
@@ -202,8 +194,8 @@ def dedup_each(
     diffusers.  All other files are copied.  The keywords are those of `dedup`, without `weights` and `ties`.
     Errors as of `dedup`; nothing is written where one set is refused.
     """
-    if options.ties or options.ties_from_config is not None:
-        raise UsageError("ties (--ties, --ties-from-config) are those of one set of weights, and --each takes all")
+    if options.ties:
+        raise UsageError("ties (--ties) are those of one set of weights, and --each takes all")
     if options.format is not None:
         raise UsageError("format (--format) is for one set of weights, and --each keeps the format of each")
     return each(
@@ -240,14 +232,12 @@ def _prepared(
     *,
     options: DedupOptions,
     progress: Progress,
-    model: ConfigModel | None = None,
 ) -> tuple[Deduped, Work]:
     """The report of what will be written, and the work."""
     began, whole = time.monotonic(), found.checkpoint
     asked = section_of(whole, options.only) if options.only is not None else whole
-    ties = model.own.ties if model else with_firsts(options.ties)
-    if ties:
-        asked = config_ties.with_ties(asked, ties, model.saved.ties if model and model.saved else None)
+    if options.ties:
+        asked = config_ties.with_ties(asked, with_firsts(options.ties))
     warnings = [*allow(asked, output), *_apart(asked, options.ties or {})]
     if not asked.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
@@ -313,7 +303,7 @@ def _settled(
     path: Path, checkpoint: Checkpoint, where: Destination, options: DedupOptions, *, progress: Progress
 ) -> _JoinedGraph:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
-    writer, tie_warnings = where.writer, list[str]()
+    writer = where.writer
     if not writer.holds.links:
         raise UsageError(
             f"{where.path}: {writer.name} files store every name for itself, so nothing can be stored once in them",
@@ -323,12 +313,12 @@ def _settled(
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
     graph = alias.build(stored, options.keep, parts=False, split_content=not writer.holds.equal)
-    declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
-    tie_warnings += declared.warnings
-    tied = declared.equal if where.is_of_folder and options.equal else ()
-    if declared.untied:  # the file is taken as one that holds these names apart
-        tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
-        checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
+    tied, tie_warnings = config_ties.folder_ties(path, stored, graph)
+    tied = tied if where.is_of_folder and options.equal else ()
+    is_opened = where.is_of_folder and not options.share_renamed
+    if untied := config_ties.untied(path, stored, graph) if is_opened else set():  # taken as if held apart
+        tie_warnings += (config_ties.separated_warning(os.fspath(path), untied),)
+        checkpoint, stored = (config_ties.separated(one, untied) for one in (checkpoint, stored))
         graph = alias.build(stored, options.keep, parts=False, split_content=True)
     looking = Looking(options.min_equal_bytes, options.across_roles, options.memory)
     content = compare(stored, graph, looking, progress) if options.equal else None
@@ -341,7 +331,7 @@ def _settled(
         content=content,
         repeated_nbytes=repeated_nbytes,
         tied=tied,
-        warnings=tuple(tie_warnings),
+        warnings=tie_warnings,
     )
 
 

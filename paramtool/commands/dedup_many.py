@@ -35,7 +35,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.inflating import limiting
+from paramtool.model.config import reading
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes import select
@@ -114,8 +114,8 @@ class Family(Report):
     )
 
 
-@limiting
-@keywords(DedupOptions, fixed=("ties", "ties_from_config", "format"))
+@reading
+@keywords(DedupOptions, fixed=("ties", "format"))
 def dedup_family(
     paths: Sequence[Path], output: Path, options: DedupOptions = USUAL, *, progress: Progress = silent
 ) -> Family:
@@ -128,8 +128,8 @@ def dedup_family(
     FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
     """
     began = time.monotonic()
-    if options.ties or options.ties_from_config is not None:
-        raise UsageError("ties (--ties-from-config) is for one checkpoint, and a family has several")
+    if options.ties:
+        raise UsageError("ties (--ties) are those of one checkpoint, and a family has several")
     if options.format is not None:
         raise UsageError("format (--format) is for one checkpoint, and a family has several")
     return _family(paths, output, options, began, progress=progress)

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 
 from paramtool import formats
 from paramtool.commands import adapter_config, copied_state
+from paramtool.commands._export_model import as_configured, settings_beside, settings_of
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
@@ -36,7 +37,7 @@ from paramtool.formats.record.moved import carried_metadata
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.inflating import limiting
+from paramtool.model.config import NONE, given, reading
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
 from paramtool.model.view import View
@@ -101,7 +102,7 @@ class ExportOptions(WriteOptions):
 USUAL = ExportOptions()
 
 
-@limiting
+@reading
 @keywords(ExportOptions)
 def export(
     path: Path,
@@ -109,24 +110,23 @@ def export(
     *,
     names: Collection[str] | os.PathLike[str] | None = None,
     like: Path | None = None,
-    keys_from_config: Path | None = None,
     all_names: bool = False,
     options: ExportOptions = USUAL,
     progress: Progress = silent,
 ) -> Exported:
     """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
-    Say the names with exactly one of these:
+    Say the names with one of these:
 
     - `names`: a list; a mapping {name: shape or array}, whose shapes are checked; or the path (a Path) of a text file
       with one name a line
     - `like`: another checkpoint, whose names and shapes these are: of its section `like_only`, else of its one model
       section if it has optimizer or EMA sections, else all
-    - `keys_from_config`: the model of a config.json, a file or a folder, with its ties; `""`: the one beside the input.
-      For an input that lacks these names, those that save_pretrained gives such a model
-    - `all_names`: every name of the input
+    - `all_names`: every name of the input, with those that the config.json beside it ties
 
-    Without any of these, `only` takes every name of that section.  `only` leaves files of the training behind; in a
+    Without any of these, `config` takes the names of its model, a file or a folder, with its ties; for an input that
+    lacks these names, those that save_pretrained gives such a model.  Else every name is written.  `only` alone takes
+    every name of that section.  `only` leaves files of the training behind; in a
     folder with a config.json, names are as its model wants them: of tied names the first is written, and one that is
     missing is an error.
 
@@ -141,7 +141,7 @@ def export(
     All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
     tensor has no plain form or another shape; nothing is written then.
     """
-    wanted = wanted_names(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
+    wanted = wanted_names(path, options, names=names, like=like, all_names=all_names)
     found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
@@ -162,7 +162,7 @@ def _format(output: Path | None, options: ExportOptions, wanted: ExportRequest) 
     return options.format or (None if is_file or not is_of_model else FOLDER_FORMATS[0])
 
 
-@limiting
+@reading
 @keywords(ExportOptions, fixed=("like_only", "ties", "weights", "format"))
 def export_each(
     path: Path, output: Path | None = None, *, options: ExportOptions = USUAL, progress: Progress = silent
@@ -263,11 +263,7 @@ def _as_configured(
         return part, ()
     config = where.sidecars.files.get(NAME)
     if config is None:
-        return part, (
-            f"{where.path}: has no {NAME}, which from_pretrained needs: --keys-from-config FOLDER brings one",
-        )
-    from paramtool.commands._export_model import as_configured
-
+        return part, (f"{where.path}: has no {NAME}, which from_pretrained needs: --config FOLDER brings one",)
     found = as_configured(replace(part.checkpoint, entries=part.entries), config, progress)
     if found.missing:
         more = f"; with --all-names the names of the file are written, whatever {config} says"
@@ -462,39 +458,25 @@ def wanted_names(
     *,
     names: Collection[str] | os.PathLike[str] | None,
     like: Path | None,
-    keys_from_config: Path | None,
     all_names: bool,
 ) -> ExportRequest:
-    """The names that were asked for in one of the ways; UsageError for none of them and for several."""
-    given = (names is not None) + (like is not None) + (keys_from_config is not None) + all_names
-    if given > 1 or (not given and options.only is None):
+    """The names that were asked for in one of the ways, or follow from the config; UsageError for several ways."""
+    if (names is not None) + (like is not None) + all_names > 1:
         raise UsageError(
-            "choose exactly one: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
-            "(keys_from_config, --keys-from-config), or all_names (--all-names); only (--only SECTION) alone takes all "
-            "names of a section"
+            "choose one: names (--names NAMES.txt), like (--like OTHER_CKPT), or all_names (--all-names); without them "
+            "the names are those of the model of config (--config PATH), if it is given, else all"
         )
     refuse_string("names", names)
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    if options.ties and keys_from_config is not None:
-        raise UsageError(
-            "ties (--ties) are those of the config's model where keys_from_config (--keys-from-config) is given",
-            hint="leave out ties (--ties)",
-        )
-    if keys_from_config is not None:
-        model = model_of(keys_from_config, path)
-        brings = _settings(keys_from_config) if keys_from_config else {}
-        brings |= {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
-        lists = [model.own, *([model.saved] if model.saved else [])]
-        return ExportRequest(
-            lists, [model.config], brings, is_model=bool(keys_from_config) and options.only is not None
-        )
     if like is not None:
         return _wanted_like(like, options)
-    if all_names:
+    if names is None and not all_names and given() not in ("", NONE):
+        return _wanted_by_config(path, options)
+    if all_names or (names is None and options.only is None):
         return ExportRequest()
     if names is None:
-        return ExportRequest(brings=_settings_beside(path), is_model=True)
+        return ExportRequest(brings=settings_beside(path), is_model=True)
     if isinstance(names, os.PathLike):
         file = os.fspath(names)
         reads = [] if file == STANDARD_INPUT else [file]
@@ -502,17 +484,18 @@ def wanted_names(
     return ExportRequest([NamedShapes(_shapes(names), with_firsts(options.ties))])
 
 
-def _settings(config: Path) -> dict[str, str]:
-    """{name: file} of a tokenizer and other settings, where a folder is given and not its config alone."""
-    from paramtool.commands._export_model import settings_of
-
-    return settings_of(os.fspath(config)) if is_folder(config) else {}
-
-
-def _settings_beside(path: Path) -> dict[str, str]:
-    from paramtool.commands._export_model import settings_beside
-
-    return settings_beside(path)
+def _wanted_by_config(path: Path, options: ExportOptions) -> ExportRequest:
+    """The names of the model of the config that was given."""
+    if options.ties:
+        raise UsageError(
+            "ties (--ties) are those of the config's model where config (--config) says the names",
+            hint="leave out ties (--ties)",
+        )
+    model = model_of(hf_config.beside(os.fspath(path)))
+    brings = settings_of(given()) if is_folder(given()) else {}
+    brings |= {NAME: model.config}  # a folder gets the config that its names are of
+    lists = [model.own, *([model.saved] if model.saved else [])]
+    return ExportRequest(lists, [model.config], brings, is_model=options.only is not None)
 
 
 def _wanted_like(like: Path, options: ExportOptions) -> ExportRequest:

@@ -30,8 +30,8 @@ from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.parts.facts import KINDS, from_spec
 from paramtool.passes.rnn import beside
@@ -169,7 +169,7 @@ class Guessed(Displayed):
     )
 
 
-@limiting
+@reading
 def guess(
     path: Path,
     at: str | None = None,
@@ -179,6 +179,7 @@ def guess(
     values: bool = True,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Guessed:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.seen_parts import seen_parts
-from paramtool.errors import refuse_string
+from paramtool.errors import FormatError, refuse_string
 from paramtool.formats import hf_config, policy
+from paramtool.formats.config_names import with_config
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, judged_files, pending
+from paramtool.model.config import NONE, reading
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -240,14 +241,14 @@ def _is_mask(last: str, view: View) -> bool:
     return last == "bias" and len(view.shape) == 4 and view.shape[:2] == (1, 1) and view.shape[2] == view.shape[3] > 1
 
 
-@limiting
+@reading
 def inspect(
     path: Path,
     *,
     digest: bool = False,
     equal: bool = False,
     min_equal_bytes: int = MIN_EQUAL_NBYTES,
-    config: str | None = None,
+    config: Path | None = None,
     weights: str | None = None,
     only: str | None = None,
     optimizer: bool = False,
@@ -260,7 +261,8 @@ def inspect(
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digest`, `equal` and some rules, and for a `config`.
 
-    `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
+    `config` is the path of a model's config.json, or empty for the one beside the checkpoint: the ties that it declares
+    are compared with those of the file.  `none` ignores the one beside it.  `weights` is the
     file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
     its prefix stripped from every name; UsageError where there is none of that name.  What the pickles of the file call
     counts as a whole.
@@ -279,23 +281,22 @@ def inspect(
     such files alone.
     """
     rules = _rules(fail_on)
-    if config is None and any(rule.kind.needs_config for rule in rules):
-        config = ""
+    is_compared = config != NONE and (config is not None or any(rule.kind.needs_config for rule in rules))
     if any(rule.kind.needs_content for rule in rules):
         equal, min_equal_bytes = True, 1
     allowed = policy.checked(allow_class)
     opened = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
-    whole = _noted(opened.checkpoint)
+    whole = opened.checkpoint
     checkpoint = whole if only is None else _section(whole, only)
     graph = alias.build(checkpoint)
-    settings = None if config is None else _settings(path, config)
+    settings = hf_config.read(hf_config.place(os.fspath(path))) if is_compared else None
     found = Inspection(
         os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         below=opened.below, allow_class=allowed, weights=weights, section=only, settings=settings,
         networks=_networks(checkpoint), parts=seen_parts(checkpoint), quantised=_quantised(checkpoint),
         optimizers=_optimizers(
-            path, whole, optimizer_names, config=config, allow_class=allowed, allow_unknown=allow_unknown
+            path, whole, optimizer_names, allow_class=allowed, allow_unknown=allow_unknown
         ) if optimizer or optimizer_names is not None else None,
     )  # fmt: skip
     if digest or equal:
@@ -304,14 +305,13 @@ def inspect(
 
 
 def _optimizers(
-    path: Path, whole: Checkpoint, names: Path | None, *, config: str | None, allow_class: Sequence[str],
-    allow_unknown: bool,
+    path: Path, whole: Checkpoint, names: Path | None, *, allow_class: Sequence[str], allow_unknown: bool,
 ) -> tuple[BoundFile, ...]:  # fmt: skip
     """The bindings of all optimizers; what makes them is imported where they are asked for."""
     from paramtool.commands.opening import Allowed
     from paramtool.commands.optimizers import bound_files
 
-    return bound_files(path, whole, names=names, config=config, allowing=Allowed(allow_class, allow_unknown))
+    return bound_files(path, whole, names=names, allowing=Allowed(allow_class, allow_unknown))
 
 
 def _rules(texts: Sequence[str]) -> list[Rule]:
@@ -361,22 +361,7 @@ def _section(whole: Checkpoint, name: str) -> Checkpoint:
     """One section alone; its file is as safe as all of its pickles."""
     from paramtool.passes import select
 
-    return replace(select.section(whole, name), unknown=whole.unknown)
-
-
-def _noted(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint with a note if the config.json beside it cannot be read."""
-    from paramtool.formats import hf_config
-
-    found = hf_config.damage(os.path.dirname(checkpoint.files[0].path))
-    return replace(checkpoint, notes=(*checkpoint.notes, *found)) if found else checkpoint
-
-
-def _settings(path: Path, config: str) -> Config:
-    """What a config says; what is needed for it is imported here."""
-    from paramtool.commands import config_ties
-
-    return config_ties.read_config(path, config)
+    return with_config(replace(select.section(whole, name), unknown=whole.unknown))
 
 
 def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:
@@ -389,13 +374,16 @@ def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progr
 def _quantised(checkpoint: Checkpoint) -> Mapping[str, int | None]:
     """Quantised weights, with the bits of a code that the config beside them says."""
     found = quantised.elements(checkpoint.entries, 0, checkpoint.metadata)
-    folder = os.path.dirname(checkpoint.files[0].path)
-    path = os.path.join(folder, hf_config.NAME)
-    if None not in found.values() or not os.path.isfile(path) or hf_config.damage(folder):
+    path = hf_config.beside(checkpoint.files[0].path) if None in found.values() else ""
+    if not path:
         return found
     from paramtool.parts.packing import packing_of
 
-    return quantised.elements(checkpoint.entries, packing_of(hf_config.whole(path), 0).bits, checkpoint.metadata)
+    try:
+        bits = packing_of(hf_config.whole(path), 0).bits
+    except FormatError:  # a note says so
+        return found
+    return quantised.elements(checkpoint.entries, bits, checkpoint.metadata)
 
 
 def _networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:

@@ -12,6 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paramtool import formats, layouts
+from paramtool.commands.config_ties import as_stored
 from paramtool.commands.networks import networks as networks_seen
 from paramtool.commands.optimizer_carry import MovedOptimizer, StateReport, has_state
 from paramtool.commands.optimizers import bindings, refuse_defects
@@ -145,7 +146,7 @@ def prepared(
     from paramtool.commands.relayout import Relayouted
 
     _refuse_options(options)
-    entire = source.checkpoint
+    entire = as_stored(source.checkpoint)
     checkpoint = select.section(entire, options.only) if options.only is not None else entire
     warnings = allow(checkpoint, output)
     assert options.into is not None

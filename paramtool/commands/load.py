@@ -13,14 +13,14 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, plural
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
-from paramtool.model.inflating import limiting
+from paramtool.model.config import reading
 from paramtool.passes import select
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@limiting
+@reading
 def load_file(
     path: Path,
     *,
@@ -30,6 +30,7 @@ def load_file(
     content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.

@@ -18,8 +18,8 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile import write
 from paramtool.lockfile.lock import NAME, LockedModel
 from paramtool.lockfile.read import parse, read
+from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +40,7 @@ class Locked(Displayed):
     _members = "output models warnings"
 
 
-@limiting
+@reading
 @watching()
 def lock(
     paths: Sequence[Path],
@@ -50,6 +50,7 @@ def lock(
     headers: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Locked:

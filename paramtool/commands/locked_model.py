@@ -73,6 +73,7 @@ def described(
     checkpoint: Checkpoint, path: str, name: str, reading: LockReading, *, progress: Progress = silent
 ) -> LockedModel:
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
+    named, checkpoint = checkpoint, config_ties.as_stored(checkpoint)
     # The files of a checkpoint, by their paths from its folder, with `/`.
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     within, windows, found = (
@@ -87,7 +88,7 @@ def described(
     files = (LockedFile(inside, file.nbytes, found.files.get(file.path, "")) for inside, file in sorted(within.items()))
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
     ties, views = _shared(checkpoint, graph)
-    ties += _of_config(checkpoint, path, graph)
+    ties += _of_config(named, path)
     return LockedModel(
         name, tuple(files), digests.content(tensors.values()), digests.unnamed(tensors.values()), tensors,
         tuple(sorted(ties)), {one.key: one for one in _objects(checkpoint)}, _dialect(checkpoint), views,
@@ -96,6 +97,7 @@ def described(
 
 def weights_of(checkpoint: Checkpoint, name: str, *, progress: Progress = silent) -> LockedModel:
     """The tensors of a checkpoint with their digests, and which of them share memory, as a lock file has them."""
+    checkpoint = config_ties.as_stored(checkpoint)
     windows = _windows(checkpoint)
     tensors = _tensors(checkpoint, windows, _hashes(checkpoint, windows.values(), (), progress).tensors)
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
@@ -165,13 +167,13 @@ def _shared(checkpoint: Checkpoint, graph: alias.AliasGraph) -> tuple[list[Locke
     return ties, {name: LockedView(name, *found[name]) for name in sorted(found)}
 
 
-def _of_config(checkpoint: Checkpoint, path: str, graph: alias.AliasGraph) -> Iterator[LockedTie]:
+def _of_config(checkpoint: Checkpoint, path: str) -> Iterator[LockedTie]:
     """What a config.json says of ties."""
     config = config_ties.config_beside(path)
     if config is not None:
         from paramtool.passes.config_ties import declared
 
-        for row in declared.table(config, checkpoint, graph):
+        for row in declared.table(config, checkpoint, alias.build(checkpoint, parts=False, counts_unused=False)):
             if row.says is not None:
                 yield LockedTie(tuple(sorted(row.tie.names)), CONFIG if row.says else UNTIED)
 

@@ -59,17 +59,16 @@ class BoundFile:
 
 
 def bindings(
-    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, config: str | None = None,
-    allowing: Allowing = _NOTHING,
+    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, allowing: Allowing = _NOTHING,
 ) -> tuple[Binding, ...]:  # fmt: skip
     """The binding of every optimizer of a checkpoint and of the files beside it; errors as of `bound_files`."""
-    found = bound_files(path, checkpoint, names=names, config=config, allowing=allowing)
+    found = bound_files(path, checkpoint, names=names, allowing=allowing)
     return tuple(binding for file in found for binding in file.bindings)
 
 
 def bound_files(
-    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, config: str | None = None,
-    allowing: Allowing = _NOTHING, recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES,
+    path: Path, checkpoint: Checkpoint, *, names: Path | None = None, allowing: Allowing = _NOTHING,
+    recorded: Mapping[str, Mapping[str, str]] = _NO_NAMES,
 ) -> tuple[BoundFile, ...]:  # fmt: skip
     """Every file that has optimizers: the checkpoint itself, and those beside it that hold nothing else.
 
@@ -77,8 +76,7 @@ def bound_files(
     the model of its folder.  `names` is a file with the names of the parameters, one for each entry, in the order of
     the groups; where there are several optimizers, a line `[AT]` before the names of each says whose they are.
     `recorded` is {path of an optimizer: {key: name}}, as the record of a file has it; those of the checkpoint itself
-    are taken without it.  `config` is the path of a config.json; None or "" takes the one beside the checkpoint, if
-    there is one.
+    are taken without it.
 
     Defects where an optimizer contradicts itself; UsageError where the names do not fit.  What contradicts the model
     is in `Binding.defects`, for which see `refuse_defects`.
@@ -92,7 +90,7 @@ def bound_files(
     if not states:
         return ()
     model = _model(path, checkpoint)
-    known = _Orders([], []) if model is None else _orders(*model, config)
+    known = _Orders([], []) if model is None else _orders(*model)
     found_orders = _of_libraries(checkpoint if model is None else model[1], states)
     known = _Orders([*found_orders, *known.apart], known.joined)
     given = _given(os.fspath(names), [(file, state) for file, _, state in states]) if names is not None else {}
@@ -129,7 +127,7 @@ def bound_copies(
     """The lists of averages in a checkpoint, each bound to its model; `recorded` as of `bound_files`."""
     states = copies.averages(checkpoint)
     model = _model(os.fspath(path), checkpoint) if states else None
-    known = _Orders([], []) if model is None else _orders(*model, None)
+    known = _Orders([], []) if model is None else _orders(*model)
     shapes, said = shapes_of(checkpoint) if states else {}, recorded or _recorded(checkpoint)
     return tuple(
         _by_record(one, said.get(one.at), known, shapes) or _bound(one, known, shapes, False) for one in states
@@ -208,8 +206,8 @@ def _model(path: str, checkpoint: Checkpoint) -> tuple[str, Checkpoint] | None:
         return None
 
 
-def _orders(path: str, checkpoint: Checkpoint, config: str | None) -> _Orders:
-    return _orders_with(checkpoint, _class_parameters(path, config))
+def _orders(path: str, checkpoint: Checkpoint) -> _Orders:
+    return _orders_with(checkpoint, class_parameters(hf_config.beside(os.path.abspath(path))))
 
 
 def _orders_with(checkpoint: Checkpoint, said: ClassParameters | None) -> _Orders:
@@ -243,12 +241,6 @@ def _of_libraries(model: Checkpoint, states: Sequence[tuple[str, Checkpoint, Opt
 
 def _source(checkpoint: Checkpoint, section: str | None) -> str:
     return "the state dict's order" if orders.is_ordered(checkpoint, section) else ""
-
-
-def _class_parameters(path: str, config: str | None) -> ClassParameters | None:
-    """The parameters of the class that a config names: the one that is given, or the one beside a checkpoint."""
-    folder = path if is_folder(path) else os.path.dirname(os.path.abspath(path))
-    return class_parameters(config or os.path.join(folder, hf_config.NAME))
 
 
 def class_parameters(config: str) -> ClassParameters | None:

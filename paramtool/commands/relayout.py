@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.commands import _casts, _ties, copied_state
+from paramtool.commands import _casts, _ties, config_ties, copied_state
 from paramtool.commands._made_again import is_of
 from paramtool.commands.layouts import check_no_dialect, register_files
 from paramtool.commands.opening import Each, each, opened
@@ -63,7 +63,7 @@ from paramtool.formats.record.moved import with_tensors
 from paramtool.formats.record.ties import RecordedTies
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
-from paramtool.model.inflating import limiting
+from paramtool.model.config import reading
 from paramtool.model.optimizer import Move, StateChoice
 from paramtool.model.plan import Plan, check
 from paramtool.passes.into.plan import Into
@@ -214,7 +214,7 @@ class FilledModel:
     )
 
 
-@limiting
+@reading
 def relayout(
     path: Path,
     output: Path | None = None,
@@ -263,7 +263,7 @@ def relayouted(
     return done(report, work, options, progress)
 
 
-@limiting
+@reading
 def relayout_each(
     path: Path,
     output: Path | None = None,
@@ -345,8 +345,9 @@ def _prepared(
     """The report of what will be written, and the work."""
     began, whole = time.monotonic(), weights.checkpoint
     checkpoint = section_of(whole, options.only) if options.only is not None else whole
-    checkpoint, warnings = _ties.with_config_ties(checkpoint, options.untie), allow(checkpoint, output)
+    warnings = allow(checkpoint, output)
     where = choose()
+    checkpoint = config_ties.as_stored(checkpoint, {*options.untie, *(options.tie or {})})
     rearranged, change = _rearrangement_for(where, checkpoint, options)
     found = [] if options.as_is or rearranged else asked_networks(where, checkpoint, options)
     of_graph = [name for name, entry in checkpoint.entries.items() if found and entry.role == GRAPH]

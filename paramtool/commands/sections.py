@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paramtool.formats.config_names import with_config
 from paramtool.formats.record.moved import carried_metadata
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
@@ -33,4 +34,4 @@ def section_of(whole: Checkpoint, name: str) -> Checkpoint:
     found = select.section(whole, meant)
     prefix = next(section.prefix for section in whole.sections if section.name == meant)
     renamed = {f"{prefix}{name}": name for name in found.entries}
-    return replace(found, metadata=carried_metadata(whole.files[0].path, whole.metadata, renamed))
+    return with_config(replace(found, metadata=carried_metadata(whole.files[0].path, whole.metadata, renamed)))

@@ -16,8 +16,8 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import ParamtoolError, UsageError, refuse_string
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
@@ -63,7 +63,7 @@ class Variants:
     _schema = "variants/1"
 
 
-@limiting
+@reading
 def variants(
     path: Path,
     against: Sequence[Path | Asked],
@@ -72,6 +72,7 @@ def variants(
     build: Build | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:

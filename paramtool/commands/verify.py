@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from paramtool.commands import _value_facts
+from paramtool.commands import _value_facts, config_ties
 from paramtool.commands._differences import (
     alias_set_differences,
     alias_sets,
@@ -34,10 +34,10 @@ from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
+from paramtool.model.config import reading
 from paramtool.model.diff import SAME_BYTES
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,7 +84,7 @@ class _Compared:
         return not (self.subset or self.tensors_only)
 
 
-@limiting
+@reading
 def verify(
     output: Path,
     against: Path,
@@ -102,6 +102,7 @@ def verify(
     new_config: Path | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
@@ -147,7 +148,7 @@ def _filled(output: Path, against: Weights, options: RelayoutOptions) -> Verifie
     return Verified(os.fspath(output), where, filled, tuple(found), warnings, ("tensors", "all other bytes"))
 
 
-@limiting
+@reading
 def verify_each(
     output: Path,
     against: Path,
@@ -156,6 +157,7 @@ def verify_each(
     tensors_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
@@ -286,6 +288,8 @@ def _compared(
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
         expected = section_of(expected, asked.only)
+    found = config_ties.as_stored(found)
+    expected = config_ties.as_stored(expected, found.entries)
     source, output_whole, output_name = expected, found, found.files[0].path
     again = made_again(found, source, against)
     moved, parts, weights = again.moved, again.networks, again.weights
@@ -311,12 +315,14 @@ def _compared(
     compared = ["tensors"]
     if not asked.subset:
         apart = {moved.renamed.get(name, name) for name in _stored_apart(output, against, source)}
-        held = alias_sets(found) if apart else {}
+        config = {name for name, one in expected.entries.items() if one.link and one.link.evidence == BY_CONFIG}
+        held = alias_sets(found) if apart or config else {}
         apart = {name for name in apart if held.get(name, name) == name}
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, again.whole)
         if loose:
             warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
+        loose |= {name for name in config if held.get(name, name) == name}  # no storage of the source ties it
         differences += list(alias_set_differences(found, expected, apart | loose))
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
@@ -383,8 +389,6 @@ def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]
     """Names of a folder that `dedup` stores for themselves, since the model of its config does not tie them."""
     if not (is_folder(output) and is_folder(against)):
         return set()
-    from paramtool.commands import config_ties
-
     return config_ties.untied(against, expected, alias.build(expected, parts=False))
 
 

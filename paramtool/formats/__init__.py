@@ -14,7 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural, some
-from paramtool.formats import sniff, table
+from paramtool.formats import config_names, sniff, table
 from paramtool.formats.files import is_folder, open_source, read_bytes, unreadable
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
@@ -127,13 +127,18 @@ def looked_at(
 
             with _below(path) as reading:
                 found = weight_sets.only(path, reading.read, weights)
-            return replace(found, below=reading.below)
+            return _named(replace(found, below=reading.below))
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
         path = _meant(path)
         from paramtool.formats.folder import rank_files
 
-        return rank_files.whole(Weights(path, read_file(path), weight_names.of_file(path)), None)
+        return _named(rank_files.whole(Weights(path, read_file(path), weight_names.of_file(path)), None))
+
+
+def _named(found: Weights) -> Weights:
+    """The same with the names that the config beside it adds."""
+    return replace(found, checkpoint=config_names.with_config(found.checkpoint))
 
 
 @contextmanager
@@ -172,7 +177,8 @@ def opened_each(
         raise UsageError(f"{folder}: --each needs a folder; this is a file")
     allowed = policy.checked(allow_class)
     with _judging(folder, allowed, allow_unknown), _below(folder) as reading:
-        found = weight_sets.every(folder, reading.read)
+        every = weight_sets.every(folder, reading.read)
+        found = {place: [_named(one) for one in sets] for place, sets in every.items()}
     (place, (first, *others)), *rest = found.items()
     first = _refused(replace(first, below=reading.below), True, allowed, allow_unknown)
     for one in (*others, *(one for _, sets in rest for one in sets)):

@@ -14,10 +14,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import FormatError, NoSuchFileError, UsageError
 from paramtool.formats import strict_json
 from paramtool.formats.files import is_folder
-from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
+from paramtool.model.config import NONE, SHARE, SIDES, TEXT, WORDS, Config, given
 
 NAME = "config.json"
 QUANTISATION = "hf_quant_config.json"
@@ -29,16 +29,23 @@ NESTED = ("decoder", "encoder", "generator", "text_encoder")
 """Nested configs whose names do not end in `_config`."""
 
 
-def place(path: str, given: str = "") -> str:
-    """The path of a checkpoint's config: the given one, or the one in its folder; UsageError if it does not exist."""
-    folder = given or (path if is_folder(path) else os.path.dirname(path))
-    found = os.path.join(folder, NAME) if not given or is_folder(given) else given
-    if not os.path.exists(found):
-        raise UsageError(
-            f"{found}: no such file; a config says which names a model ties",
-            hint="" if given else "--config PATH gives a config that is elsewhere",
-        )
-    return found
+def beside(path: str) -> str:
+    """The path of the config of a file or a folder: the one that was given, else the one beside it; empty if none."""
+    found = given() or (path if is_folder(path) else os.path.dirname(path))
+    if found == NONE:
+        return ""
+    found = os.path.join(found, NAME) if not given() or is_folder(found) else found
+    if given() and not os.path.exists(found):
+        raise NoSuchFileError(found, "no such file; expected the config.json of a model, or a folder with one")
+    return found if os.path.exists(found) else ""
+
+
+def place(path: str, hint: str = "--config PATH gives a config that is elsewhere") -> str:
+    """The same; UsageError with the hint if there is none."""
+    if found := beside(path):
+        return found
+    place = os.path.join(path if is_folder(path) else os.path.dirname(path), NAME)
+    raise UsageError(f"{place}: no such file; a config says which names a model ties", hint)
 
 
 def read(path: str) -> Config:
@@ -54,7 +61,9 @@ def read(path: str) -> Config:
             types[prefix] = model_type
         elif model_type is not None:
             raise FormatError(f"{path}: {_joined(prefix, 'model_type')!r} is {_kind(model_type)}; expected a string")
-    found = Config(path, said, types)
+    classes = config.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else None
+    found = Config(path, said, types, name if isinstance(name, str) else "")
     _agree(found)
     return found
 
@@ -72,16 +81,6 @@ def whole(path: str) -> dict[str, Any]:
 
 
 AGAIN = "copy or download the model's config.json again"
-
-
-def damage(folder: str) -> tuple[str, ...]:
-    """What is wrong with the config.json of a folder, so that nothing could be asked of it; empty if nothing is."""
-    path = os.path.join(folder, NAME)
-    try:
-        _ = whole(path) if os.path.isfile(path) else {}
-    except FormatError as error:
-        return (f"{error.message}; it was not used",)
-    return ()
 
 
 def _configs(path: str, config: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:

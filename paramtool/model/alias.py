@@ -19,7 +19,7 @@ keeps in one buffer, and are described as such.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from math import lcm
 from typing import NamedTuple
@@ -52,9 +52,9 @@ class Alias(NamedTuple):
     alias_set: str
     """The first name, in file order, of the names that share memory with it when loaded."""
     evidence: str
-    """Why its bytes may be the owner's: `storage`, `declared` or `content`."""
+    """Why its bytes may be the owner's: `storage`, one of DECLARED, or `content`."""
     set_evidence: str
-    """Why it belongs to its alias set: `storage` or `declared`; never `content`."""
+    """Why it belongs to its alias set: `storage` or one of DECLARED; never `content`."""
     source: View
     """Its view of the storage of the file that it was read from, or of the tensor that it is made of."""
     requires_grad: bool = False
@@ -351,9 +351,14 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
     return found
 
 
-def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str) -> dict[str, Entry]:
+def with_declared(
+    checkpoint: Checkpoint, names: Mapping[str, str], behind: str, evidence: str = "declared"
+) -> dict[str, Entry]:
     """The entries of a checkpoint, with more names inserted after `behind`, each tied to the name that has its data."""
-    graph = build(checkpoint, parts=False)
+    views = checkpoint.views()
+    storages = {views[holder].storage for holder in names.values()}
+    beside = {name: checkpoint.entries[name] for name, view in views.items() if view.storage in storages}
+    graph = build(replace(checkpoint, entries=beside), parts=False, counts_unused=False)
     alias_set = {holder: graph.names[holder].alias_set for holder in names.values()}
     linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in alias_set.values()}
     entries: dict[str, Entry] = {}
@@ -361,7 +366,8 @@ def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str)
         entries[name] = entry._replace(link=entry.link or linked[name]) if name in linked else entry
         if name == behind:
             for new, holder in names.items():
-                entries[new] = checkpoint.entries[holder]._replace(link=Link(alias_set[holder], "declared"))
+                link = Link(alias_set[holder], evidence)
+                entries[new] = checkpoint.entries[holder]._replace(link=link)
     return entries
 
 

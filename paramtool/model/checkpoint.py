@@ -87,6 +87,13 @@ def pending(value: Value) -> tuple[str, View] | None:
     return None
 
 
+BY_CONFIG = "config"
+SAID = {"declared": "declared", BY_CONFIG: "declared by config.json"}
+"""Evidence for a tie that no storage shows, for people: the file's own words, or its config's, for a name that the file
+lacks."""
+DECLARED = (*SAID,)
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What an alias record says about a name: the alias set it belongs to, and why."""
@@ -94,7 +101,7 @@ class Link:
     alias_set: str
     """The first name in the alias set."""
     evidence: str
-    """`storage` or `declared`."""
+    """`storage` or one of DECLARED."""
     position: int = -1
     """The position of an alias among all names of the source; -1 for a stored tensor."""
     owner: str = ""

@@ -13,6 +13,7 @@ from dataclasses import field
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import DECLARED
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, overlaps
 
@@ -63,7 +64,7 @@ def shared(made: Iterable[NewTensors], whole: AliasGraph) -> StoredOnce:
                 first = owners.setdefault(key, key)
                 owner = first.target.name
                 alias_set = owner if first.theirs == theirs else alias_sets.setdefault((owner, theirs), target.name)
-            declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
+            declared = any(whole.names[name].set_evidence in DECLARED for name in made_of)
             why = "declared" if declared else "storage"
             own = target.view
             window = own if owner == target.name else contiguous(owner, target.dtype, target.shape)

@@ -20,9 +20,9 @@ from paramtool.errors import ModelError, TieError, UsageError, listed, plural, s
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
+from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
@@ -57,7 +57,7 @@ class Loaded(Displayed):
     _members = "section missing unexpected on_meta"
 
 
-@limiting
+@reading
 def load_model(
     model: nn.Module,
     path: Path,
@@ -73,6 +73,7 @@ def load_model(
     content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
 ) -> Loaded:
     """Fill a model from any readable checkpoint.

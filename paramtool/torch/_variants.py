@@ -13,7 +13,7 @@ from paramtool.commands.progress import Path
 from paramtool.commands.variants import Variant
 from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.inflating import limiting
+from paramtool.model.config import reading
 from paramtool.passes.compat.check import TypeClash, Verdict
 from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.torch._asking import ask, held_of, judged
@@ -24,7 +24,7 @@ from paramtool.torch.transformers_models import wanted_from_config
 Against = nn.Module | Path
 
 
-@limiting
+@reading
 def variants(
     models: Against | Sequence[Against],
     path: Path,
@@ -32,6 +32,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
 ) -> tuple[Variant, ...]:
     """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.

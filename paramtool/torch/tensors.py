@@ -14,14 +14,14 @@ from paramtool.engine.read.load import LoadBuffer, cannot_allocate, fill, load_b
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import reading
 from paramtool.model.dtype import DTYPES
-from paramtool.model.inflating import limiting
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
 from paramtool.passes.compat.wanted import as_pairs, kind_of
 
 
-@limiting
+@reading
 def load_file(
     path: Path,
     *,
@@ -32,6 +32,7 @@ def load_file(
     content_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.

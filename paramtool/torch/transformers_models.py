@@ -22,7 +22,6 @@ from paramtool.errors import FormatError, LayoutError, UnsafeError, UsageError
 from paramtool.formats import hf_config
 from paramtool.parts import config_types
 from paramtool.passes.compat.wanted import Wanted
-from paramtool.passes.config_ties.declared import ClassTies
 from paramtool.passes.optimizer.order import ClassParameter, ClassParameters
 from paramtool.torch._live import tensors_of
 from paramtool.torch._saved_names import both_wanted, saved_names
@@ -70,15 +69,6 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
     """
     model = model_from_config(path)
     return both_wanted(model, tensors_of(model))
-
-
-def class_ties(path: Path) -> ClassTies:
-    """Which names the model of a config.json ties, its own and those of its files; errors as of `names_from_config`."""
-    model = model_from_config(path)
-    transformers = _transformers(os.fspath(path))
-    both = both_wanted(model, tensors_of(model))
-    names = tuple({name: one.alias_set for name, one in wanted.items()} for wanted in both if wanted)
-    return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
 
 
 def parameters_from_config(path: Path) -> ClassParameters:

@@ -216,7 +216,7 @@ def test_the_ties_of_a_config(tmp_path: Path) -> None:
     for tensors in heads:
         torch.save(tensors, tmp_path / "m.pt")
         (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
-        results += run("inspect", "m.pt", "--config", cwd=tmp_path)["config"]["ties"]
+        results += run("inspect", "m.pt", "--config", ".", cwd=tmp_path)["config"]["ties"]
     assert [row["result"] for row in results] == ["tied", "one-name", "diverged", "diverged", "tied", "undeclared"]
     assert [row["largest_difference"] for row in results] == [None, None, 1.0, "infinite", None, None]
     assert "config" not in run("inspect", "m.pt", cwd=tmp_path)

@@ -180,7 +180,7 @@ def test_an_output_that_cannot_be_read_back_has_its_own_name(
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-WAYS = (("--names", "names"), ("--like", "t.pt"), ("--keys-from-config", "config.json"), ("--all-names",))
+WAYS = (("--names", "names"), ("--like", "t.pt"), ("--all-names",))
 
 
 @pytest.mark.parametrize("second", range(len(WAYS)))
@@ -190,19 +190,18 @@ def test_just_one_way_to_say_which(bert: Path, first: int, second: int) -> None:
     if first == second:
         return
     (bert.parent / "names").write_text("w\n")
-    (bert.parent / "config.json").write_text(
-        '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 1}'
-    )
     refused(quick, "export", bert.name, "-o", "x.safetensors", *WAYS[first], *WAYS[second], cwd=bert.parent, code=2)
 
 
-def test_no_way_to_say_which(bert: Path) -> None:
-    """Neither a prefix nor a rule says it."""
-    args = ("export", bert.name, "-o", "x.safetensors")
-    for more in ((), ("--prefix", "model."), ("--rename", "*=x.*")):
-        refused(quick, *args, *more, cwd=bert.parent, code=2, says=("--all-names", "--names", "--keys-from-config"))
-    more = ("--keys-from-config", "config.json", "--ties", "a=b")
-    refused(quick, *args, *more, cwd=bert.parent, code=2, says=("(--ties)", "(--keys-from-config)", "leave out ties"))
+def test_every_name_where_nothing_says_which(bert: Path) -> None:
+    """Without a config; of one that is given, the names are its model's."""
+    for more, output in (((), "one.safetensors"), (("--all-names",), "all.safetensors")):
+        assert quick("export", bert.name, *more, "-o", output, cwd=bert.parent).code == 0
+    one, every = ((bert.parent / name).read_bytes() for name in ("one.safetensors", "all.safetensors"))
+    assert one == every
+    (bert.parent / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "n_layer": 1}')
+    args = ("export", bert.name, "-o", "x.safetensors", "--config", "config.json", "--ties", "a=b")
+    refused(quick, *args, cwd=bert.parent, code=2, says=("(--ties)", "(--config)", "leave out ties"))
 
 
 def test_a_section_alone_is_all_of_it(bert: Path) -> None:

@@ -97,7 +97,7 @@ def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
     called = b"cos\nsystem\n(S'exit 1'\ntR."
     for name in COMING:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        is_weights = name.endswith(MAIN) and of_file(name).is_usual
+        is_weights = name.endswith(".distcp") or (name.endswith(MAIN) and of_file(name).is_usual)
         (folder / name).write_bytes((b"" if is_weights else called) + name.encode())
     found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == () and set(found.sidecars) == {*SMALL, *COMING}

@@ -20,6 +20,7 @@ from paramtool.commands.optimizers import bindings, bound_files, refuse_defects
 from paramtool.commands.relayout import convert
 from paramtool.commands.verify import verify
 from paramtool.errors import Defects, PlanError, UsageError
+from paramtool.model.config import reading
 from paramtool.model.optimizer import Binding
 from tests.versions import needs
 
@@ -59,7 +60,8 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any
     return found
 
 
-def bound(path: Path, **more: Any) -> Binding:
+@reading
+def bound(path: Path, *, config: str | None = None, **more: Any) -> Binding:
     (found,) = bindings(path, paramtool.read(path), **more)
     return found
 

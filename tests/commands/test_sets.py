@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -21,6 +20,7 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.commands.output.sidecar_checks import ONE_FILE
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import WeightsName, of_file
+from tests.cli.test_documents import validate
 from tests.hostile.command import contents, quick
 from tests.versions import needs
 
@@ -340,9 +340,7 @@ def test_the_document_of_each(tmp_path: Path) -> None:
         put(tmp_path / "in" / place, "model.safetensors", state())
     (tmp_path / "in" / "README.md").write_text("x")
     ran = quick("dedup", "in", "--each", "--json", "--dry-run", cwd=tmp_path)
-    found = json.loads(ran.out)
-    schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "each-1.json"
-    Draft202012Validator(json.loads(schema.read_text())).validate(found)
+    found = validate("each", ran.out)
     assert found["schema"] == "paramtool.each/1" and not found["written"] and found["companions"] == ["README.md"]
     assert [one["output"] for one in found["members"]] == ["in.dedup/a", "in.dedup/b"]
     assert not (tmp_path / "in.dedup").exists()

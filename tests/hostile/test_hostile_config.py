@@ -18,7 +18,7 @@ def test_a_hostile_config_is_refused(key: str, tmp_path: Path) -> None:
     """`inspect --config` exits with 3 and names the config; the library raises the same."""
     make, says = CONFIGS[key]
     path = make(tmp_path)
-    refused(quick, "inspect", path.name, "--config", cwd=tmp_path, code=3, says=("config.json", *says))
+    refused(quick, "inspect", path.name, "--config", path.name, cwd=tmp_path, code=3, says=("config.json", *says))
     with pytest.raises(FormatError, match=r"config\.json"):
         paramtool.inspect(path, config="")
 
@@ -27,7 +27,8 @@ def test_a_hostile_config_is_refused(key: str, tmp_path: Path) -> None:
 def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
     """A FIFO is not waited for, a device is not read without end."""
     make, says = CONFIGS[key]
-    refused(command, "inspect", make(tmp_path).name, "--config", cwd=tmp_path, code=3, says=("config.json", *says))
+    name = make(tmp_path).name
+    refused(command, "inspect", name, "--config", name, cwd=tmp_path, code=3, says=("config.json", *says))
 
 
 @pytest.mark.parametrize("key", CONFIGS)
@@ -45,6 +46,6 @@ def test_without_config_nobody_reads_it(key: str, tmp_path: Path) -> None:
 def test_what_is_no_contradiction(key: str, tmp_path: Path) -> None:
     """Settings of different models may differ, and so may those of the parts of one."""
     path = config(HONEST_CONFIGS[key])(tmp_path)
-    ran = quick("inspect", path.name, "--config", "--json", cwd=tmp_path)
+    ran = quick("inspect", path.name, "--config", path.name, "--json", cwd=tmp_path)
     assert ran.code == 0, ran
     assert "config" in json.loads(ran.out)

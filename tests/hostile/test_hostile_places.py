@@ -330,8 +330,8 @@ def test_the_output_is_never_the_input(how: str, tmp_path: Path) -> None:
 BESIDE = {
     "a list of names": ("names.bin", "export", "--names", "names.bin"),
     "names of another": ("other.safetensors", "export", "--like", "other.safetensors"),
-    "the config beside": ("config.json", "export", "--keys-from-config"),
-    "a config elsewhere": ("there/config.json", "export", "--keys-from-config", "there"),
+    "the config beside": ("config.json", "export", "--config", "config.json"),
+    "a config elsewhere": ("there/config.json", "export", "--config", "there"),
     "a layout": ("mine.pt", "convert", "--to", "mine", "--layout-file", "mine.pt"),
 }
 LAYOUT = """

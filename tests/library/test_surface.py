@@ -69,8 +69,8 @@ OF_CONVERT = dict.fromkeys(
 )
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
-    "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": "", "format": ""}),
-    "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "format": ""}),
+    "dedup_each": (paramtool.DedupOptions, {"ties": "", "weights": "", "format": ""}),
+    "dedup_family": (paramtool.DedupOptions, {"ties": "", "format": ""}),
     "export": (paramtool.ExportOptions, {}),
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": "", "format": ""}),
     "convert": (RelayoutOptions, {"described": "", "as_is": ""}),

@@ -217,13 +217,13 @@ def test_names_that_the_model_does_not_have(tmp_path: Path) -> None:
 def test_without_a_config_it_says_what_is_missing(tmp_path: Path) -> None:
     torch.save({"model": llama(False).state_dict(), "optimizer": stepped(llama(False)).state_dict()}, tmp_path / "c.pt")
     found = export(tmp_path / "c.pt", tmp_path / "out", only="model")
-    assert any("--keys-from-config" in text for text in found.warnings)
+    assert any("--config" in text for text in found.warnings)
     settings(llama(False), tmp_path / "settings")
     export(
         tmp_path / "c.pt",
         tmp_path / "other",
         only="model",
-        keys_from_config=tmp_path / "settings",
+        config=tmp_path / "settings",
         format="safetensors",
     )
     assert AutoTokenizer.from_pretrained(tmp_path / "other").get_vocab()["a"] == 0
@@ -234,9 +234,9 @@ def test_the_flag_that_brings_a_config_makes_a_folder(tmp_path: Path) -> None:
     """The warning of an export without it names the flag alone: an output without a suffix is a folder with it."""
     torch.save({"model": llama(False).state_dict(), "optimizer": stepped(llama(False)).state_dict()}, tmp_path / "c.pt")
     settings(llama(False), tmp_path / "settings")
-    export(tmp_path / "c.pt", tmp_path / "out", only="model", keys_from_config=tmp_path / "settings")
+    export(tmp_path / "c.pt", tmp_path / "out", only="model", config=tmp_path / "settings")
     opened(tmp_path / "out")
-    export(tmp_path / "c.pt", tmp_path / "out.pt", only="model", keys_from_config=tmp_path / "settings")
+    export(tmp_path / "c.pt", tmp_path / "out.pt", only="model", config=tmp_path / "settings")
     assert torch.load(tmp_path / "out.pt").keys() == llama(False).state_dict().keys()
 
 
@@ -245,7 +245,7 @@ def test_a_config_beside_and_one_that_is_given_leave_out_the_same(tmp_path: Path
     state = {name: value.clone() for name, value in llama(True).state_dict().items()}
     dcp.save({"model": state}, checkpoint_id=tmp_path / "c", no_dist=True)
     settings(llama(True), tmp_path / "settings")
-    given = export(tmp_path / "c", tmp_path / "given", only="model", keys_from_config=tmp_path / "settings")
+    given = export(tmp_path / "c", tmp_path / "given", only="model", config=tmp_path / "settings")
     config = (tmp_path / "settings/config.json").read_bytes()
     (tmp_path / "c/config.json").write_bytes(config)
     beside = export(tmp_path / "c", tmp_path / "beside", only="model")

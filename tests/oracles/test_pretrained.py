@@ -160,7 +160,7 @@ def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path],
     count = len(complaints["missing_keys"])
     shown = sum(repr(name) in warning for name in complaints["missing_keys"])
     assert warning.startswith(f"{count} of ") and shown == min(count, MAX_NAMED)
-    assert complaints["missing_keys"] == {a.name for a in found.plan.aliases}
+    assert complaints["missing_keys"] == {a.name for a in found.plan.aliases if a.set_evidence != "config"}
 
 
 @pytest.mark.sample(5)
@@ -195,10 +195,10 @@ def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder
     dedup_command.dedup(source, tmp_path / "out", share_renamed=True)
-    ran = quick("export", "out", "--keys-from-config", "-o", "plain", cwd=tmp_path)
+    ran = quick("export", "out", "--config", "out", "-o", "plain", cwd=tmp_path)
     assert ran.code == 0, ran
     everything_is_there(model, tmp_path / "plain", source)
-    args = ("export", "out", "--keys-from-config", "in/config.json", "-o", "plain.safetensors", "--json")
+    args = ("export", "out", "--config", "in/config.json", "-o", "plain.safetensors", "--json")
     ran = quick(*args, cwd=tmp_path)
     assert ran.code == 0 and set(json.loads(ran.out)["names"]) == set(model.state_dict()), ran
 
@@ -210,7 +210,7 @@ def variant(source: Path, out: Path, model: Any, tmp_path: Path, *args: str) -> 
     """`export` with the names of another model's config gives what that model opens."""
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(tmp_path / "other")
-    more = ("--keys-from-config", "other/config.json", "-o", str(out), *args)
+    more = ("--config", "other/config.json", "-o", str(out), *args)
     ran = quick("export", str(source), *more, cwd=tmp_path)
     assert ran.code == 0, ran
     model.config.save_pretrained(out)
@@ -295,7 +295,7 @@ TIED = {
 
 @pytest.mark.parametrize("name", TIED)
 def test_the_names_that_save_pretrained_dropped(name: str, tmp_path: Path) -> None:
-    """A tied model saved with one name of each tensor serves its untied variant, once the config's ties are known."""
+    """A tied model saved with one name of each tensor serves its untied variant: the config beside it has its ties."""
     kind, config, sizes = TIED[name]
     torch.manual_seed(0)
     tied = kind(config(**sizes, **SPECIAL, tie_word_embeddings=True)).eval()
@@ -303,18 +303,22 @@ def test_the_names_that_save_pretrained_dropped(name: str, tmp_path: Path) -> No
     untied = kind(config(**sizes, **SPECIAL, tie_word_embeddings=False)).eval()
     untied.config.architectures = [kind.__name__]
     untied.config.save_pretrained(tmp_path / "untied")
-    lacking = quick("variants", "tied", "--against", "untied", cwd=tmp_path)
-    assert lacking.code == 1 and "--ties-from-config" in lacking.out
+    lacking = quick("variants", "tied", "--against", "untied", "--config", "none", cwd=tmp_path)
+    assert lacking.code == 1 and "--config" in lacking.out
+    assert quick("variants", "tied", "--against", "untied", cwd=tmp_path).code == 0
 
-    ran = quick("dedup", "tied", "-o", "out", "--ties-from-config", cwd=tmp_path)
+    ran = quick("dedup", "tied", "-o", "out", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert quick("variants", "out", "--against", "untied", "--against", "tied", cwd=tmp_path).code == 0
     assert quick("verify", "out", "--against", "tied", cwd=tmp_path).code == 0
-    paramtool.torch.load_model(untied, tmp_path / "out")
     expected = {name: raw(tensor) for name, tensor in tied.state_dict().items()}
-    assert {name: raw(tensor) for name, tensor in untied.state_dict().items()} == expected
+    for source in ("tied", "out"):
+        for parameter in untied.parameters():
+            torch.nn.init.zeros_(parameter)
+        paramtool.torch.load_model(untied, tmp_path / source)
+        assert {name: raw(tensor) for name, tensor in untied.state_dict().items()} == expected
     assert untied.get_output_embeddings().weight is not untied.get_input_embeddings().weight
-    exported = quick("export", "out", "--keys-from-config", "untied", "-o", "plain", cwd=tmp_path)
+    exported = quick("export", "out", "--config", "untied", "-o", "plain", cwd=tmp_path)
     assert exported.code == 0, exported.err
     assert (tmp_path / "plain/config.json").read_text() == (tmp_path / "untied/config.json").read_text()
     for folder, missing in (("out", None), ("plain", set())):
@@ -330,14 +334,15 @@ def test_ties_need_a_place(tmp_path: Path) -> None:
     model.config.save_pretrained(tmp_path)
     state = {n: t for n, t in model.state_dict().items() if n != HEAD}
     torch.save({"model": state, "step": 3}, tmp_path / "training.pt")
-    asked = ("dedup", "training.pt", "--ties-from-config", "config.json", "-o", "out.safetensors")
-    ran = quick(*asked, cwd=tmp_path)
-    assert ran.code == 2 and "lm_head.weight" in ran.err and "--only" in ran.err, ran
-    assert not (tmp_path / "out.safetensors").exists()
-    absent = quick("dedup", "training.pt", "--ties-from-config", "absent.json", "--only", "model", cwd=tmp_path)
-    assert absent.code == 3 and "absent.json" in absent.err, "the one beside it was not asked for"
+    asked = ("dedup", "training.pt", "-o", "out.safetensors")
+    assert quick(*asked, cwd=tmp_path).code == 0
+    assert not any(HEAD in name for name in paramtool.load_file(tmp_path / "out.safetensors"))
+    absent = quick("dedup", "training.pt", "--config", "absent.json", "--only", "model", cwd=tmp_path)
+    assert absent.code == 2 and "absent.json" in absent.err, "the one beside it was not asked for"
     assert quick(*asked, "--only", "model", "--force", cwd=tmp_path).code == 0
     assert HEAD in paramtool.load_file(tmp_path / "out.safetensors")
+    assert quick(*asked, "--only", "model", "--force", "--config", "none", cwd=tmp_path).code == 0
+    assert HEAD not in paramtool.load_file(tmp_path / "out.safetensors", config="none")
 
 
 # --- ties that a folder holds twice ----------------------------------------------------------------------------------
@@ -412,18 +417,20 @@ def test_names_that_no_config_ties_are_stored_twice(tmp_path: Path) -> None:
 
 
 def test_the_config_in_python(tmp_path: Path) -> None:
-    """`ties_from_config` and `keys_from_config` are the flags of these names; `names` takes a path, too."""
+    """`config` is the flag of this name, and the one beside the input without it; `names` takes a path, too."""
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL)).eval()
     model.save_pretrained(tmp_path / "in")
-    for k, config in enumerate(("", tmp_path / "in", tmp_path / "in/config.json")):
-        found = paramtool.dedup(tmp_path / "in", tmp_path / f"out{k}", ties_from_config=config)
+    for k, config in enumerate((None, tmp_path / "in", tmp_path / "in/config.json")):
+        found = paramtool.dedup(tmp_path / "in", tmp_path / f"out{k}", config=config)
         assert HEAD in found.plan.order
-        exported = paramtool.export(tmp_path / f"out{k}", tmp_path / f"plain{k}", keys_from_config=config)
+        exported = paramtool.export(tmp_path / f"out{k}", tmp_path / f"plain{k}", config=config)
         assert set(exported.names) == set(model.state_dict())
-    with pytest.raises(UsageError, match="both say which names"):
-        paramtool.dedup(tmp_path / "in", tmp_path / "x", ties_from_config="", ties={HEAD: HEAD})
+    assert HEAD not in paramtool.dedup(tmp_path / "in", tmp_path / "none", config="none").plan.order
+    for function, word in ((paramtool.dedup, "ties_from_config"), (paramtool.export, "keys_from_config")):
+        with pytest.raises(UsageError, match=f"{word} is replaced"):
+            function(tmp_path / "in", tmp_path / "x", **{word: ""})
     with pytest.raises(UsageError, match="leave out ties"):
-        paramtool.export(tmp_path / "in", tmp_path / "x", keys_from_config="", ties={HEAD: HEAD})
+        paramtool.export(tmp_path / "in", tmp_path / "x", config=tmp_path / "in", ties={HEAD: HEAD})
     (tmp_path / "names.txt").write_text(f"{HEAD}\n")
     paramtool.export(tmp_path / "out0", tmp_path / "head.safetensors", names=tmp_path / "names.txt")
     assert list(load_file(tmp_path / "head.safetensors")) == [HEAD]

@@ -47,7 +47,7 @@ def test_from_pretrained_of_every_name(made: Made, source: str, tmp_path: Path) 
 @pytest.mark.parametrize("made", OF_CONFIGS, indirect=True)
 def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_path: Path) -> None:
     """The same by what the config's model is called: a Mixtral's experts one by one where the folder has them so."""
-    opened_as_saved(made, exported(made, source, tmp_path, "--keys-from-config", made.folder / "hf/config.json"))
+    opened_as_saved(made, exported(made, source, tmp_path, "--config", made.folder / "hf/config.json"))
 
 
 @pytest.mark.sample(5)
@@ -64,20 +64,18 @@ def test_names_that_only_from_pretrained_knows(made: Made, tmp_path: Path) -> No
     """An export whose names are not the model's own says so; of a state dict it is the model's own that are written."""
     config = made.folder / "hf/config.json"
     for source, own in (("small", False), ("small.safetensors", True)):
-        ran = quick("export", made.folder / source, "--keys-from-config", config, "-o", f"of.{source}", cwd=tmp_path)
+        ran = quick("export", made.folder / source, "--config", config, "-o", f"of.{source}", cwd=tmp_path)
         assert ran.code == 0 and ("save_pretrained" in ran.err) != own, ran
         names = paramtool.read(tmp_path / f"of.{source}").entries.keys()
         assert (names == made.model.state_dict().keys()) == own
-    ran = quick(
-        "export", made.folder / "m.pt", "--keys-from-config", config, "--prefix", "model.", "-o", "o", cwd=tmp_path
-    )
+    ran = quick("export", made.folder / "m.pt", "--config", config, "--prefix", "model.", "-o", "o", cwd=tmp_path)
     assert ran.code == 2 and "mlp.experts.gate_up_proj" in ran.err, ran
 
 
 @pytest.mark.parametrize("made", CONFIG_SAYS_LESS, indirect=True)
 def test_a_config_that_stands_for_another_model(made: Made, tmp_path: Path) -> None:
     """It is refused for what the file lacks, or for the class; the names of the model itself are enough."""
-    ran = quick("export", made.folder / "small", "--keys-from-config", "-o", "plain", cwd=tmp_path)
+    ran = quick("export", made.folder / "small", "--config", made.folder / "small", "-o", "plain", cwd=tmp_path)
     code, says = {"BERT without a head": (2, "pooler.dense.weight"), "BART encoder": (3, "BartEncoder")}[made.name]
     assert ran.code == code and says in ran.err and not (tmp_path / "plain").exists()
     export_command.export(made.folder / "small", tmp_path / "plain", names=list(made.model.state_dict()))

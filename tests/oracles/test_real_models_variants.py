@@ -177,7 +177,7 @@ def test_a_tie_that_the_bytes_contradict(saved: str, wanted: str, tmp_path: Path
         paramtool.torch.load_model(target, path)
     assert apart.name in str(caught.value) and apart.other in str(caught.value)
     assert {name: raw(tensor) for name, tensor in target.state_dict().items()} == before
-    found, complaints = opened(wanted, plain(path, wanted, tmp_path / "plain", "--keys-from-config", config))
+    found, complaints = opened(wanted, plain(path, wanted, tmp_path / "plain", "--config", config))
     still_tied = found.get_output_embeddings().weight is found.get_input_embeddings().weight  # type: ignore[operator]
     assert not (still_tied and torch.equal(results(found), results(source)))
     assert complaints == {}  # transformers says so in its log alone

@@ -61,7 +61,7 @@ LEGS = {
     "`load_model`": "the same folder by `load_model`, into a model on the meta device: as it was saved",
     "config": "`variants` and `inspect --fail-on config-ties` of the folder find nothing",
     "flipped": "`tie_word_embeddings` inverted: the untied model takes the file of the tied one, and the folder "
-    "after `dedup --ties-from-config`; the tied model refuses the untied file with `TieError`",
+    "after `dedup`; the tied model refuses the untied file with `TieError`",
     "base": "the base model alone, from the file of the whole and from the folder",
 }
 OK, NONE = "ok", "-"
@@ -258,7 +258,7 @@ def flipped(case: Case) -> str:
         raise Wrong("load_model changed who shares memory in the untied model")
     if not case.opens:
         return f"{OK}: untied, from the file"
-    dedup_command.dedup(case.folder / "hf", case.folder / "with_ties", ties_from_config="", min_equal_bytes=1)
+    dedup_command.dedup(case.folder / "hf", case.folder / "with_ties", min_equal_bytes=1)
     again = type(case.model)(other).eval()
     paramtool.torch.load_model(again, case.folder / "with_ties")
     same(case.model.state_dict(), again.state_dict(), "the untied model, from the folder", shared=False)

@@ -208,7 +208,7 @@ def test_what_is_calculated_comes_through_the_record_of_the_whole() -> None:
         (["w", "b"], ["bert.w"], []),
         (["m.w", "m.b", "c.x"], ["w", "b"], ["2 of 3 missing names have the prefix 'm.' only in the model"]),
         (["m.w", "c.x"], ["w"], []),
-        (["wte.weight", "lm_head.weight"], ["wte.weight"], ["'lm_head.weight'", "--ties-from-config"]),
+        (["wte.weight", "lm_head.weight"], ["wte.weight"], ["'lm_head.weight'", "--config"]),
         (["w"], ["w"], []),
     ],
 )  # fmt: skip

@@ -1,8 +1,9 @@
-"""`passes/config_ties/declared.py` and `defaults.json`: what a config declares of ties, beside what a file stores."""
+"""`passes/config_ties/declared.py` and `model/config.py`: what a config declares of ties, beside what a file stores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from paramtool.model import alias
 from paramtool.model.checkpoint import Compound, Entry, Link, Section
-from paramtool.model.config import Config
+from paramtool.model.config import Config, _table, version
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 from paramtool.passes.config_ties import declared
-from paramtool.passes.config_ties.declared import ClassTies, Declared
+from paramtool.passes.config_ties.declared import Declared
 from tests.examples import examples
 from tests.passes.made import checkpoint, view
 
@@ -31,10 +32,10 @@ def config(said: bool | Mapping[str, bool] | None = None, **types: str) -> Confi
     return Config("config.json", words, {"" if key == "_" else key: one for key, one in types.items()})
 
 
-def rows(one: Config, file: dict[str, Any], model: ClassTies | None = None, sections: Any = ()) -> list[Declared]:
+def rows(one: Config, file: dict[str, Any], sections: Any = ()) -> list[Declared]:
     """The table of a config and a file."""
     made = checkpoint(file, sections=sections)
-    return declared.table(one, made, alias.build(made, parts=False), model)
+    return declared.table(one, made, alias.build(made, parts=False))
 
 
 def says(one: Config, *names: str) -> list[tuple[bool | None, str]]:
@@ -115,7 +116,6 @@ def test_what_has_to_be_read_and_what_comes_of_it() -> None:
         (config({WORDS: True, f"text_config.{WORDS}": False}),
          (True, "tie_word_embeddings is true (text_config.tie_word_embeddings is false, which transformers 4 reads)")),
         (config({WORDS: True, f"text_config.{WORDS}": True}), (True, "tie_word_embeddings is true")),
-        (config(True, _="luke"), (None, f"not said; luke ties no output head in transformers {declared.VERSION}")),
     ],
 )  # fmt: skip
 def test_where_a_config_says_it(one: Config, expect: object) -> None:
@@ -123,8 +123,8 @@ def test_where_a_config_says_it(one: Config, expect: object) -> None:
     assert says(one, WTE, HEAD) == [expect]
 
 
-TYPES = [(name, True) for name in sorted(declared.TIED - declared.HEADLESS)]
-TYPES += [(name, False) for name in sorted(declared.UNTIED)] + [("nobodys-own", None)]  # type: ignore[list-item]
+TYPES = [(name, True) for name in sorted(_table()["tied"])]
+TYPES += [(name, False) for name in sorted(_table()["untied"])] + [("nobodys-own", None)]  # type: ignore[list-item]
 
 
 @given(st.sampled_from(TYPES))
@@ -132,31 +132,24 @@ TYPES += [(name, False) for name in sorted(declared.UNTIED)] + [("nobodys-own", 
 def test_defaults(known: tuple[str, bool | None]) -> None:
     """An absent setting is what its model type has by default, of a known version; what is said counts before it."""
     name, default = known
-    because = f"; {str(default).lower()} is the default of {name} in transformers {declared.VERSION}"
+    because = f"; {str(default).lower()} is the default of {name} in transformers {version()}"
     assert says(config(_=name), WTE, HEAD) == [(default, "not said" + ("" if default is None else because))]
     assert [says(config(said, _=name), WTE, HEAD)[0][0] for said in (True, False)] == [True, False]
 
 
 def test_defaults_that_are_known() -> None:
     """Types that everybody knows, and none is of both kinds."""
-    assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= declared.TIED
-    assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= declared.UNTIED
-    assert not declared.TIED & declared.UNTIED and declared.HEADLESS <= declared.TIED
+    assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= {*_table()["tied"]}
+    assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= {*_table()["untied"]}
+    assert not {*_table()["tied"]} & {*_table()["untied"]}
 
 
 def test_only_the_head_is_denied() -> None:
-    """`false` says nothing of sides and biases, `true` declares them; Marian's own setting is about the sides."""
+    """`false` says nothing of sides, `true` declares them; Marian's own setting is about the sides."""
     assert [one[0] for one in says(config(False), *T5)] == [None, False]
     assert "which is about the output head" in says(config(False), *T5)[0][1]
     assert [one[0] for one in says(config(_="llama"), *T5)] == [None, False]
     assert [one[0] for one in says(config(True), *T5)] == [True, True]
-    biases = ["lm_head.bias", "lm_head.decoder.bias"]
-    assert [says(config(said), *biases)[0][0] for said in (True, False)] == [True, None]
-    assert says(config(True, _="luke"), *biases)[0][0] is True
-    for said in (True, False):
-        marian = {WORDS: not said, "share_encoder_decoder_embeddings": said}
-        assert says(config(marian), *T5)[0] == (said, f"share_encoder_decoder_embeddings is {str(said).lower()}")
-        assert says(config(marian), *T5)[1][0] is not said
 
 
 def test_a_config_of_a_module_is_about_its_head() -> None:
@@ -183,23 +176,27 @@ def test_layers_prefixes_and_wrappers() -> None:
 
 
 def test_a_class_knows_better_than_names() -> None:
-    """Its ties are declared and others denied, where most names are its; what it does not know stays by name."""
-    of = ClassTies("Net of lib 1", ({WTE: WTE, HEAD: WTE, "a.w": "a.w", "b.w": "a.w", "c.w": "c.w"},))
-    file = dict.fromkeys((WTE, HEAD, "b.w", "a.w", "c.w"), (2,))
-    found = rows(config(False), file, of)
+    """Its ties are declared and others denied, where the names are its; what the table lacks stays by name."""
+    bert = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+    file = dict.fromkeys((*bert, "cls.predictions.bias", "cls.predictions.decoder.bias"), (2,))
+    tied = replace(config(True, _="bert"), architecture="BertForMaskedLM")
+    found = rows(tied, file)
     assert [(row.tie.kind, row.tie.names, row.says) for row in found] == [
-        ("head", (WTE, HEAD), True), ("other", ("b.w", "a.w"), True),
+        ("head", bert, True), ("other", ("cls.predictions.bias", "cls.predictions.decoder.bias"), True),
     ]  # fmt: skip
-    assert {row.why for row in found} == {"Net of lib 1 ties them"}
-    apart = ClassTies("Net of lib 1", ({}, {WTE: WTE, HEAD: HEAD}))
-    (row,) = rows(config(True), {WTE: (2,), HEAD: (2,)}, apart)
-    assert (row.says, row.why) == (False, "Net of lib 1 does not tie them")
-    (row,) = rows(config(True), {WTE: (2,), "a.w": (2,)}, ClassTies("Net", ({WTE: WTE, "a.w": "a.w"},)))
-    assert (row.tie.names, row.says, row.result) == ((WTE,), False, "one-name")
-    four = dict.fromkeys((WTE, HEAD, "a.w", "b.w"), (2,))
-    for partly in ({WTE: WTE, HEAD: HEAD}, {WTE: WTE, "a.w": "a.w", "b.w": "b.w"}, {"x.w": "x.w"}):
-        (row,) = rows(config(True), four, ClassTies("Net", (partly,)))
+    assert {row.why for row in found} == {f"BertForMaskedLM of transformers {version()} ties them"}
+    (row,) = rows(
+        replace(config(True, _="bigbird_pegasus"), architecture="BigBirdPegasusForCausalLM"), {WTE: (2,), HEAD: (2,)}
+    )
+    assert (row.says, row.why) == (False, f"BigBirdPegasusForCausalLM of transformers {version()} does not tie them")
+    for one in (
+        tied,
+        replace(config(True), architecture="Nobodys"),
+        replace(config(True), architecture="ZambaForCausalLM"),
+    ):
+        (row,) = rows(one, {WTE: (2,), HEAD: (2,)})
         assert (row.tie.names, row.says, row.why) == ((WTE, HEAD), True, "tie_word_embeddings is true, by name")
+    assert [row.says for row in rows(replace(tied, said={WORDS: False}), file)] == [False]
 
 
 def test_memory_that_nothing_declares_and_sections() -> None:

@@ -100,22 +100,6 @@ def test_sides() -> None:
     assert found(*both[1:]) == [("head", both[2])]
 
 
-def test_biases_of_heads() -> None:
-    """The bias beside a head is that of its last layer, where both are there."""
-    for head in ("cls.predictions", "lm_head", "m.mlm_head"):
-        assert found(f"{head}.decoder.bias", f"{head}.bias") == [("bias", f"{head}.bias", f"{head}.decoder.bias")]
-        assert found(f"{head}.bias") == found(f"{head}.decoder.bias") == []
-    assert found("xpredictions.bias", "xpredictions.decoder.bias") == []
-
-
-def test_entities() -> None:
-    """LUKE's second vocabulary has a head and embeddings of its own."""
-    words = ["luke.embeddings.word_embeddings.weight", "luke.entity_embeddings.entity_embeddings.weight",
-             "entity_predictions.decoder.weight"]  # fmt: skip
-    assert found(*words) == [("head", words[0]), ("entities", words[1], words[2])]
-    assert found(words[2]) == []
-
-
 def test_layers() -> None:
     """Tensor by tensor, with a decoder that may be wrapped once; T5's blocks and what has no partner are left out."""
     names = ["encoder.l.0.w", "encoder.l.0.b", "encoder.l.0.only", "decoder.l.0.w", "decoder.bert.l.0.b",
@@ -141,7 +125,7 @@ def test_advice(lacks: list[str], advised: bool) -> None:
     """Only where every name that lacks could be tied, or belongs to the module of one that could."""
     advice = patterns.tied_advice(iter(lacks))
     assert bool(advice) is advised
-    assert not advised or (all(repr(name) in advice for name in lacks[:3]) and "--ties-from-config" in advice)
+    assert not advised or (all(repr(name) in advice for name in lacks[:3]) and "--config" in advice)
 
 
 WORDS = ("model", "decoder", "encoder", "lm_head", "shared", "embed_tokens", "weight", "bias", "predictions", "visual",
@@ -159,7 +143,7 @@ def test_ties_are_made_of_names_that_are_there(names: list[str]) -> None:
     ties = patterns.ties(iter(names))
     for tie in ties:
         assert set(tie.names) <= set(names) and len(set(tie.names)) == len(tie.names)
-        assert tie.kind in {"head", "sides", "bias", "entities"} and (len(tie.names) > 1 or tie.kind == "head")
+        assert tie.kind in {"head", "sides"} and (len(tie.names) > 1 or tie.kind == "head")
         assert tie.kind != "head" or "visual" not in tie.names[0].split(".")
     firsts = [names.index(tie.names[0]) for tie in ties]
     heads = [tie.names[1] for tie in ties if tie.kind == "head" and tie.names[1:]]

@@ -81,11 +81,7 @@ class Forking:
 
 def asks_transformers(words: Sequence[str]) -> bool:
     """Whether a command asks transformers which tensors a config ties, or which parameters an optimizer has."""
-    return (
-        not {"--config", "--ties-from-config", "config-ties"}.isdisjoint(words)
-        or "phi3-500" in words
-        or "run/checkpoint-500" in words
-    )
+    return not {"--config", "config-ties"}.isdisjoint(words) or "phi3-500" in words or "run/checkpoint-500" in words
 
 
 def imports(program: str) -> list[tuple[str, list[str]]]:

@@ -375,12 +375,12 @@ class Checking:
     def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
         """The rules; what nobody asked for and needs a config.json is left out where there is none."""
         asked = asked_rules(settings)
-        return [one for one in asked if one.place or not one.rule.kind.needs_config or _has_config(path)]
+        return [one for one in asked if one.place or not one.rule.kind.needs_config or hf_config.beside(path)]
 
     def _inspected(self, path: str, settings: Settings, asked: Sequence[AskedRule]) -> Inspection:
         kinds = [one.rule.kind for one in asked]
         if needs_config := any(kind.needs_config for kind in kinds):
-            _refuse_no_config(path)
+            hf_config.place(path, "config-ties = false in [[paths]] is for checkpoints without one")
         found = inspecting.inspect(
             path,
             equal=any(kind.needs_content for kind in kinds),
@@ -420,20 +420,3 @@ def _name(lock: Lock, path: str) -> str:
     from paramtool.commands.lock import name_in
 
     return name_in(lock.path, path)
-
-
-def _refuse_no_config(path: str) -> None:
-    """UsageError where there is no config.json, which a rule of the configuration needs."""
-    try:
-        hf_config.place(path)
-    except UsageError as error:
-        error.hint = "config-ties = false in [[paths]] is for checkpoints without one"
-        raise
-
-
-def _has_config(path: str) -> bool:
-    try:
-        hf_config.place(path)
-    except UsageError:
-        return False
-    return True

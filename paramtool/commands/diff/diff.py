@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 from paramtool.commands._differences import object_differences
+from paramtool.commands.config_ties import as_stored
 from paramtool.commands.diff import explained
 from paramtool.commands.diff.casts import casts, casts_by_name, casts_by_renames, reshaped
 from paramtool.commands.diff.compounds import compounds, other_scales
@@ -41,6 +42,7 @@ from paramtool.formats.table import holds
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import GRAPH, Checkpoint
+from paramtool.model.config import reading
 from paramtool.model.diff import (
     ADDED,
     CAST,
@@ -60,7 +62,6 @@ from paramtool.model.diff import (
     counts,
 )
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.diff.exchanges import exchanged
 from paramtool.passes.diff.numbering import (
@@ -163,7 +164,7 @@ class Diffed(Displayed):
     _members = "a b verdict same=is_same counts ties objects metadata tensors notes nbytes_read"
 
 
-@limiting
+@reading
 def diff(
     a: Path,
     b: Path,
@@ -172,6 +173,7 @@ def diff(
     memory: int = MEMORY_NBYTES,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Diffed:
@@ -185,6 +187,7 @@ def diff(
     allowed = Allowed(allow_class, allow_unknown)
     found = all_of((a, b), lambda path: opened(path, None, progress, allowed))
     first, second = (one.checkpoint for one in found)
+    first, second = as_stored(first, second.entries), as_stored(second, first.entries)
     if only is not None:
         first, second = section_of(first, only), section_of(second, only)
     with Sides(first, second, memory) as sides:

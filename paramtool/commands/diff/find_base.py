@@ -17,8 +17,8 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import FIRST, ParamtoolError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import reading
 from paramtool.model.display import Displayed
-from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -88,13 +88,14 @@ class BaseFound(Displayed):
     _members = "path base! candidates(path distance=shown sampled same why how)"
 
 
-@limiting
+@reading
 def find_base(
     path: Path,
     candidates: Sequence[Path],
     *,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    config: Path | None = None,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> BaseFound:

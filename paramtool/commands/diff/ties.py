@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from paramtool.commands.diff.tied_parts import MAX_NAMES, LostTie, MadeFrom, Sha
 from paramtool.engine.compare.shared_elements import TiedPair, share_alike
 from paramtool.grouping import grouped
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, pending
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound, Entry, pending
 from paramtool.model.diff import TensorDiff
 from paramtool.model.view import View, overlaps
 
@@ -53,10 +53,14 @@ def ties(
     known = {frozenset((one.name, one.other, one.where)) for one in sets}
     parts = list(TiedParts(mine, theirs, {one.b[0]: one for one in tensors if one.a and one.b}, made).lost())
     sets += [one for one in parts if one.has_room and frozenset((one.name, one.other, one.where)) not in known]
+    moved, own = _by_configs((a, paths[0]), (b, paths[1]), renamed)
+    sets = [one for one in sets if not any({one.name, one.other} <= {*names} for names in moved & own)]
+    by_config = {("A", renamed.get(name, name)) for name, one in a.entries.items() if is_by_config(one)}
+    by_config |= {("B", name) for name, one in b.entries.items() if is_by_config(one)}
     differences = (
-        *map(_told, sets),
+        *(_told(one, by_config) for one in sets),
         *_shared_elements(mine, theirs, renamed),
-        *_declared((a, paths[0]), (b, paths[1]), renamed, mine=mine, theirs=theirs),
+        *_declared_by_one(moved, own, renamed, mine=mine, theirs=theirs),
     )
     return Ties(differences, tuple(one for one in parts if not one.has_room))
 
@@ -79,8 +83,16 @@ def _numel(shape: Sequence[int] | None) -> int:
     return prod(shape) if shape is not None else -1
 
 
-def _told(one: LostTie) -> str:
-    """A tie that is in one of the two only, in words."""
+def is_by_config(entry: Entry) -> bool:
+    """Whether only the config beside a file says that it has this name."""
+    return entry.link is not None and entry.link.evidence == BY_CONFIG
+
+
+def _told(one: LostTie, by_config: Container[tuple[str, str]]) -> str:
+    """A tie that is in one of the two only, in words; `by_config` are (A or B, name) of those that a config adds."""
+    if any((one.where, name) in by_config for name in (one.name, one.other)):
+        apart = "B" if one.where == "A" else "A"
+        return f"{one.name!r}: tied to {one.other!r} by the config.json of {one.where}, and stored apart in {apart}"
     olds = f", as {one.olds[0]!r} and {one.olds[1]!r}" if one.olds else ""
     return f"{one.name!r}: shares memory with {one.other!r} in {one.where} only{olds}"
 
@@ -137,23 +149,30 @@ def _otherwise(name: str, others: Sequence[str], a: SharedNames, b: SharedNames,
     return ""
 
 
-def _declared(
-    a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str], *,
-    mine: SharedNames, theirs: SharedNames,
-) -> Iterator[str]:  # fmt: skip
-    """Ties that only one of two config.json declares, of names that both have; nothing where one has no config.
-
-    Where the names share memory in both files, and the config of one is about other names, that is no difference.
-    """
+def _by_configs(
+    a: tuple[Checkpoint, str], b: tuple[Checkpoint, str], renamed: Mapping[str, str]
+) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
+    """The ties that each of two config.json declares, of names that both have; none where one has no config."""
     declared = [declared_names(*one) for one in (a, b)]
     if declared[0] is None or declared[1] is None:
-        return
-    olds = {new: old for old, new in renamed.items()}
+        return set(), set()
     both = set(renamed.values()) & b[0].entries.keys()
     moved, own = (
         {cut for names in ties if len(cut := tuple(sorted(both.intersection(names)))) > 1}
         for ties in ([{renamed.get(name, name) for name in names} for names in declared[0]], declared[1])
     )
+    return moved, own
+
+
+def _declared_by_one(
+    moved: set[tuple[str, ...]], own: set[tuple[str, ...]], renamed: Mapping[str, str], *,
+    mine: SharedNames, theirs: SharedNames,
+) -> Iterator[str]:  # fmt: skip
+    """Ties that only one of two config.json declares.
+
+    Where the names share memory in both files, and the config of one is about other names, that is no difference.
+    """
+    olds = {new: old for old, new in renamed.items()}
     for names in sorted(moved ^ own):
         heads = {mine.sets.get(olds[name], name) for name in names}, {theirs.sets.get(name, name) for name in names}
         if all(olds[name] != name for name in names) and len(heads[0]) == len(heads[1]) == 1:

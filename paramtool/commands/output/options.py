@@ -12,6 +12,7 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 
+from paramtool.commands.progress import Path
 from paramtool.errors import UsageError, refuse_string
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.write import ALIGN
@@ -40,6 +41,8 @@ class WriteOptions:
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     """Allow all unknown names; what they call is left out."""
+    config: Path | None = None
+    """The config of the model, in place of the config.json beside the input; `none` for none."""
     max_inflated: int | None = None
     """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True

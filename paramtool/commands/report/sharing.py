@@ -12,6 +12,7 @@ from paramtool.commands.report.modules import geometry
 from paramtool.drawing.wires import Wire
 from paramtool.errors import plural
 from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import SAID
 from paramtool.model.display import short, size
 from paramtool.model.view import View
 
@@ -79,10 +80,11 @@ def _wire(one: Alias, owner: View, graph: AliasGraph, *, several: bool) -> Wire:
     words = [
         f"{RELATIONS[relation]}{_lines(window, owner, relation)}",
         memory,
-        *(["declared"] if one.evidence == "declared" else []),
+        *([SAID[one.evidence]] if one.evidence in SAID else []),
         geometry(one.window),
     ]
-    return Wire(one.name, ", ".join(words), one.evidence, window, relation == "transpose")
+    kind = "declared" if one.evidence in SAID else one.evidence
+    return Wire(one.name, ", ".join(words), kind, window, relation == "transpose")
 
 
 def _lines(window: tuple[float, float, float, float], owner: View, relation: str) -> str:

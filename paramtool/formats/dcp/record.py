@@ -21,10 +21,10 @@ from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
 from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model.checkpoint import Checkpoint, Link
+from paramtool.model.checkpoint import DECLARED, Checkpoint, Link
 from paramtool.model.plan import Plan
 
-EVIDENCE = ("storage", "declared")
+EVIDENCE = ("storage", *DECLARED)
 
 
 def encode(plan: Plan, empty: Sequence[tuple[int, Place]] = ()) -> str:

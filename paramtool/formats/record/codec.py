@@ -26,7 +26,7 @@ from paramtool.formats.record.damage import DAMAGE
 from paramtool.formats.record.entries import named, recorded, whole_numbers, window_on, wrong
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived
-from paramtool.model.checkpoint import Entry, Link
+from paramtool.model.checkpoint import BY_CONFIG, Entry, Link
 from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
 from paramtool.model.plan import Plan
@@ -96,7 +96,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
         order = sorted(derived, key=position.__getitem__)
         record["derived"] = {n: encode_derived(plan.names[n].window, derived[n], position[n]) for n in order}
     record["stored"] = {
-        name: {"memory": one.alias_set, "memory_evidence": one.set_evidence}
+        name: {"memory": one.alias_set, "memory_evidence": _said(one.set_evidence)}
         for name, one in plan.names.items()
         if one.is_owner and name in stored and (one.alias_set, one.set_evidence) != (name, "storage")
     }
@@ -131,7 +131,7 @@ def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
     item: dict[str, Any] = {
         "owner": alias.owner,
         "memory": alias.alias_set,
-        "evidence": alias.evidence,
+        "evidence": _said(alias.evidence),
         "relation": relation,
         "dtype": alias.window.dtype.name,
         "shape": alias.window.shape,
@@ -140,8 +140,13 @@ def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
         "position": position,
     }
     if alias.evidence == "content" and alias.alias_set != alias.name:
-        item["memory_evidence"] = alias.set_evidence
-    return item
+        item["memory_evidence"] = _said(alias.set_evidence)
+    return item | ({BY_CONFIG: True} if alias.set_evidence == BY_CONFIG else {})
+
+
+def _said(evidence: str) -> str:
+    """The evidence in words that every version of the record has."""
+    return "declared" if evidence == BY_CONFIG else evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.formats.record import checks as record_checks
-from paramtool.model.checkpoint import Entry, Link
+from paramtool.model.checkpoint import BY_CONFIG, Entry, Link
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 
@@ -83,7 +83,7 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
     evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
     if evidence not in ("storage", "declared", "content"):
         raise ValueError(f"{name!r} has evidence {evidence!r}")
-    why = "storage" if evidence == "content" else evidence
+    why = "storage" if evidence == "content" else BY_CONFIG if item.get(BY_CONFIG) is True else evidence
     link = Link(str(item["memory"]), why, item["position"], str(item["owner"]), item["evidence"] == "content")
     return Entry(window, link=link)
 

@@ -19,7 +19,7 @@ from paramtool.formats.record import facts
 from paramtool.formats.record.damage import reading
 from paramtool.formats.sniff import TORCH_RECORD as MEMBER
 from paramtool.grouping import grouped
-from paramtool.model.checkpoint import Checkpoint, Link
+from paramtool.model.checkpoint import BY_CONFIG, DECLARED, Checkpoint, Link
 from paramtool.model.plan import Plan
 
 MAX_NBYTES = 256 << 20
@@ -28,7 +28,7 @@ MAX_NBYTES = 256 << 20
 def encode(plan: Plan) -> bytes:
     """The member for a plan; empty if none is needed."""
     own: dict[str, Any] = {}
-    if any(one.set_evidence == "declared" for one in plan.names.values()):
+    if any(one.set_evidence in DECLARED for one in plan.names.values()):
         text = record.encode(plan.unmarked(), {target.name for target in plan.targets}, objects="")
         own["aliases"] = json.loads(text)
     return facts.encode(plan, own).encode()
@@ -57,8 +57,9 @@ def _links(checkpoint: Checkpoint, document: Mapping[str, Any]) -> dict[str, Lin
         for name in names:
             if (item := items.get(name)) is not None:
                 why = str(item.get("memory_evidence", item.get("evidence", "storage")))
+                why = BY_CONFIG if item.get(BY_CONFIG) is True else why
                 said[name] = Link(str(item["memory"]), why, owner=str(item.get("owner", "")))
         together = len({link.alias_set for link in said.values()}) == 1
-        if together and any(link.evidence == "declared" for link in said.values()):
+        if together and any(link.evidence in DECLARED for link in said.values()):
             links |= said
     return links

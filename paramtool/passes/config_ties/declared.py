@@ -6,14 +6,12 @@
 
 A declaration never joins names: what a file stores separately is only reported.
 
-What a config means depends on the class of the model.  If the library that has the class says which names it ties, that
-counts (`ClassTies`).  Otherwise ties are recognised by name, and the row says so.
+What a config means depends on the class of the model: the ties of the table of classes count (`Config.class_ties`).
+Others are recognised by name, and the row says so.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -22,20 +20,10 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
-from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
-from paramtool.package_data import package_data
+from paramtool.model.config import SIDES, Config, version
 from paramtool.passes import select
 from paramtool.passes.config_ties.patterns import NamedTie, layers, ties
 
-_DEFAULTS = json.loads(package_data("passes", "config_ties", "defaults.json"))
-"""The default of `tie_word_embeddings` for each model type (docs/make_tie_defaults.py made it).  Those whose configs
-have no such setting, or cannot be made without arguments, are in neither list."""
-VERSION: str = _DEFAULTS["version"]
-"""The version of transformers."""
-TIED, UNTIED = frozenset(_DEFAULTS["tied"]), frozenset(_DEFAULTS["untied"])
-HEADLESS = {"csm", "luke", "pop2piano"}
-"""Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
-(transformers 5.24, `_tied_weights_keys`)."""
 MEMORY, NAME, EQUAL, DIFFERENT, SHAPES, DTYPES, UNKNOWN = (
     "one memory", "one name", "equal bytes", "different bytes", "different shapes", "different dtypes", "not compared",
 )  # fmt: skip
@@ -56,16 +44,6 @@ BROKEN = {"diverged", "shared-though-denied"}
 
 
 @dataclass(frozen=True, slots=True)
-class ClassTies:
-    """Which names of a model share one tensor, according to the library that has its class."""
-
-    of: str
-    """The class and its library: `GPT2LMHeadModel of transformers 5.24.0`."""
-    names: tuple[Mapping[str, str], ...]
-    """{name: the first name of its tensor}, for the names in the model and, if they differ, for those in its files."""
-
-
-@dataclass(frozen=True, slots=True)
 class Declared:
     """One tie: what the config says about it, and how the file stores it."""
 
@@ -83,7 +61,7 @@ class Declared:
     detail: str = ""
     """The two shapes or dtypes that differ, or why nothing was compared."""
     by_name: bool = True
-    """Whether the tie was recognised by name only; otherwise the model's class says it."""
+    """Whether the tie was recognised by name only; otherwise the table of classes has it."""
     _members = "kind=tie.kind names=tie.names says because=why file detail apart! largest_difference=difference result"
 
     @property
@@ -102,7 +80,7 @@ class Declared:
         return RESULTS[self.says, self.file]
 
 
-def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> list[Declared]:
+def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Declared]:
     """Every tie that follows from the names or the alias sets of a checkpoint, without reading bytes.
 
     Rows whose names are in different alias sets stay at `not compared`, without a detail.
@@ -110,7 +88,7 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
     rows = [
         _placed(row, checkpoint, graph)
         for prefix, names in _parts(checkpoint)
-        for row in expected(config, names, prefix, model)
+        for row in expected(config, names, prefix)
     ]
     alias_sets = grouped((member.alias_set, member.name) for member in graph.names.values())
     others = (names for names in alias_sets.values() if len(names) > 1)
@@ -119,9 +97,9 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
     return [*rows, *(Declared(NamedTie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
 
 
-def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
+def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     """Names that share a whole tensor in the file and that the config does not tie."""
-    rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
+    rows = [row for row in table(config, checkpoint, graph) if row.file == MEMORY]
     tied = {name for row in rows if row.says for name in row.tie.names}
     loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
     return {name for name in loose if graph.relation(graph.names[name]) == "same"}
@@ -179,10 +157,8 @@ def _outermost(prefixes: Sequence[str]) -> list[str]:
     return [prefix for prefix in prefixes if prefix in found]
 
 
-def expected(config: Config, names: Iterable[str], prefix: str = "", model: ClassTies | None = None) -> list[Declared]:
+def expected(config: Config, names: Iterable[str], prefix: str = "") -> list[Declared]:
     """What a config says about the ties among some names, whose `prefix` is not part of the model's names.
-
-    The ties of `model` count if most of the names are the model's.
 
     >>> config = Config("config.json", {"tie_word_embeddings": False}, {"": "llama"})
     >>> [(row.says, row.because) for row in expected(config, ["model.embed_tokens.weight", "lm_head.weight"])]
@@ -193,98 +169,25 @@ def expected(config: Config, names: Iterable[str], prefix: str = "", model: Clas
         inner, prefix = [name.removeprefix(wrapper) for name in inner], prefix + wrapper
     rows = []
     for tie in ties(inner):
-        says, because = _says(config, tie)
+        says, because = config.says(tie.kind, tie.names[-1])
         rows.append(Declared(_with_prefix(tie, prefix), says, because))
+    groups, of = config.class_ties(inner), config.architecture and f"{config.architecture} of transformers {version()}"
+    if config.is_known and (groups or not config.rows()):
+        because = f"{of} does not tie them"
+        rows = [replace(row, says=False, because=because, by_name=False) if row.says else row for row in rows]
+    for group in groups:
+        names = [prefix + name for name in group if name in inner]
+        mine = [row for row in rows if not {*row.tie.names}.isdisjoint(names)]
+        tie = NamedTie(mine[0].tie.kind if mine else "other", tuple(names))
+        rows = [row for row in rows if row not in mine]
+        rows.append(Declared(tie, True, f"{of} ties them", by_name=False))
     if config.said.get(SIDES):
-        rows += [Declared(_with_prefix(tie, prefix), True, _text(SIDES, True)) for tie in layers(inner)]
-    if model is None:
-        return rows
-    known = max(model.names, key=lambda names: sum(name in names for name in inner))
-    if 2 * sum(name in known for name in inner) <= len(inner):
-        return rows
-    return list(
-        _of_class(rows, model.of, {prefix + name: prefix + first for name, first in known.items()}, prefix, inner=inner)
-    )
-
-
-def _of_class(
-    rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, *, inner: Iterable[str]
-) -> Iterator[Declared]:
-    """The ties of a class whose names the file has, and the rows by name about which the class says nothing.
-
-    A row by name whose names the class knows and does not tie becomes `not tied`.
-    """
-    sizes = Counter(known.values())
-    groups = grouped(
-        (known[name], name) for name in (prefix + name for name in inner) if name in known and sizes[known[name]] > 1
-    )
-    kinds = {name: row.tie.kind for row in rows for name in row.tie.names}
-    for names in groups.values():
-        yield Declared(NamedTie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)
-    for row in rows:
-        names = [name for name in row.tie.names if name in known]
-        if len(names) < len(row.tie.names):
-            yield row
-            continue
-        apart = list({known[name]: name for name in reversed(names)}.values())[::-1]
-        if len(apart) > 1 or known[names[0]] not in groups:
-            tie = replace(row.tie, names=tuple(apart))
-            yield replace(row, tie=tie, says=False, because=f"{of} does not tie them", by_name=False)
+        rows += [Declared(_with_prefix(tie, prefix), True, f"{SIDES} is true") for tie in layers(inner)]
+    return rows
 
 
 def _with_prefix(tie: NamedTie, prefix: str) -> NamedTie:
     return replace(tie, names=tuple(prefix + name for name in tie.names))
-
-
-def _says(config: Config, tie: NamedTie) -> tuple[bool | None, str]:
-    """What a config says about one tie that was recognised by name, and where it says so."""
-    scope = _scope(config, tie)
-    shared = config.said.get(SHARE)
-    if tie.kind == "sides" and shared is not None:
-        return shared, _text(SHARE, shared)
-    if tie.kind == "head" and config.model_types.get("") in HEADLESS:
-        return None, f"not said; {config.model_types['']} ties no output head in transformers {VERSION}"
-    says, because = _words(config, scope)
-    if says is False and tie.kind in ("sides", "bias"):
-        # transformers 4 always ties these, transformers 5 as the setting says
-        return None, f"not said; {because}, which is about the output head only"
-    return says, because
-
-
-def _scope(config: Config, tie: NamedTie) -> str:
-    """The nested config of a tie's module: `decoder` for `decoder.lm_head.weight`; else the outermost config."""
-    words = tie.names[-1].split(".")[:-2]
-    for prefix in reversed(config.prefixes()):
-        steps = [step.removesuffix("_config") for step in prefix.split(".")] if prefix else []
-        if steps and words[: len(steps)] == steps:
-            return prefix
-    return ""
-
-
-def _words(config: Config, scope: str) -> tuple[bool | None, str]:
-    """What one config says about tied word embeddings: itself, its text config, a config around it, or a default."""
-    key = f"{scope}.{WORDS}" if scope else WORDS
-    places = [key, *(one for one in config.said if _is_text(one, scope))]
-    said = [place for place in places if place in config.said]
-    if said:
-        other = next((place for place in said if config.said[place] != config.said[said[0]]), "")
-        but = f" ({_text(other, config.said[other])}, which transformers 4 reads)" if other else ""
-        return config.said[said[0]], _text(said[0], config.said[said[0]]) + but
-    model_type = config.model_types.get(scope, "")
-    for known, default in ((TIED, True), (UNTIED, False)):
-        if model_type in known:
-            return default, f"not said; {str(default).lower()} is the default of {model_type} in transformers {VERSION}"
-    return _words(config, "") if scope else (None, "not said")
-
-
-def _is_text(place: str, scope: str) -> bool:
-    """Whether a setting is in the text config of a scope, at any depth."""
-    *steps, last = place.removeprefix(f"{scope}." if scope else "").split(".")
-    return last == WORDS and bool(steps) and all(step in TEXT for step in steps)
-
-
-def _text(key: str, value: bool) -> str:
-    return f"{key} is {str(value).lower()}"
 
 
 def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declared:

@@ -8,11 +8,10 @@ It is a table of the ends of names, so that no model has to be imported; `a.b` i
     model.encoder.embed_tokens.weight       the same embeddings, under the names of encoder and decoder
     model.decoder.embed_tokens.weight
     cls.predictions.decoder.weight          a head                   BERT
-    cls.predictions.decoder.bias            and the head's bias, which has two names
-    cls.predictions.bias
 
+It is for configs that name no class, and for classes that model/ties.json lacks: that has the other ties, too.
 Source: `_tied_weights_keys` of the classes of transformers 5.24; tests/oracles/test_tied_names.py builds models and
-compares.  Ties of layers (Zamba's shared blocks, the box heads of detectors, Bark's codebooks) are not in the table.
+compares.  Ties of layers (Zamba's shared blocks, the box heads of detectors, Bark's codebooks) are in no table.
 """
 
 from __future__ import annotations
@@ -40,10 +39,6 @@ TOP_HEADS = (
 """Heads only if these words begin the name: inside a layer they mean something else."""
 SIDES = ("encoder", "decoder", "text_encoder", "text_decoder")
 """The sides of an encoder-decoder model that share embeddings of the module around them."""
-BIASES = ("predictions", "lm_head", "mlm_head", "mim_head", "mmm_image_head", "mmm_text_head")
-"""Heads whose bias is also the bias of their last layer: `predictions.bias` is `predictions.decoder.bias`."""
-ENTITIES = ("entity_predictions.decoder.weight", "entity_embeddings.entity_embeddings.weight")
-"""LUKE's second vocabulary: head and embeddings."""
 OTHER_SENSES = ("vision", "vision_model", "visual", "image", "audio", "audio_model", "codec_model", "entity_embeddings")
 """Modules with embeddings of something other than text."""
 
@@ -56,8 +51,8 @@ class NamedTie:
     """
 
     kind: str
-    """`head` (input embeddings and output head), `entities` (the same of LUKE's entities), `sides` (embeddings of an
-    encoder and a decoder), `bias` (of a head), `layers` (of an encoder and a decoder), `other`."""
+    """`head` (input embeddings and output head), `sides` (embeddings of an encoder and a decoder), `layers` (of an
+    encoder and a decoder), `other`."""
     names: tuple[str, ...]
 
 
@@ -70,7 +65,7 @@ def ties(names: Iterable[str]) -> list[NamedTie]:
     [('shared.weight', 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'), ('shared.weight',)]
     """
     names = list(names)
-    found = [*_sides(names), *_heads(names), *_entities(names), *_biases(names)]
+    found = [*_sides(names), *_heads(names)]
     order = {name: k for k, name in enumerate(names)}
     return sorted(found, key=lambda tie: order[tie.names[0]])
 
@@ -82,9 +77,7 @@ def tied_advice(lacks: Iterable[str]) -> str:
     modules = {name.removesuffix(".weight") for name in ends}
     if not lacks or any(name.rpartition(".")[0] not in modules for name in lacks):
         return ""
-    return (
-        f"{some(lacks, 3)}: if the file's model ties embeddings and head, `dedup --ties-from-config` records such names"
-    )
+    return f"{some(lacks, 3)}: if the file's model ties embeddings and head, its config.json says so: --config PATH"
 
 
 def layers(names: Iterable[str]) -> list[NamedTie]:
@@ -129,12 +122,6 @@ def _around(name: str) -> Iterator[str]:
     yield ""
 
 
-def _entities(names: list[str]) -> Iterator[NamedTie]:
-    """LUKE's entity embeddings and their head."""
-    heads, embeddings = ([name for name in names if _ending(name, (end,)) is not None] for end in ENTITIES)
-    yield from (NamedTie("entities", (below, head)) for head in heads[:1] for below in embeddings[:1])
-
-
 def _is_other(name: str) -> bool:
     """Whether embeddings are for something other than text."""
     return any(word in OTHER_SENSES for word in name.split("."))
@@ -172,12 +159,3 @@ def _layers(names: list[str]) -> Iterator[NamedTie]:
     for name in names:
         if name.startswith("encoder.") and (other := decoder.get(name.removeprefix("encoder."))):
             yield NamedTie("layers", (name, other))
-
-
-def _biases(names: list[str]) -> Iterator[NamedTie]:
-    """The two names of a head's bias."""
-    present = set(names)
-    for name in names:
-        scope = _ending(name, (f"{head}.bias" for head in BIASES))
-        if scope is not None and (other := f"{name.removesuffix('bias')}decoder.bias") in present:
-            yield NamedTie("bias", (name, other))
