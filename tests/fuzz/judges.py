@@ -146,9 +146,8 @@ def _message(run: Run, case: Case) -> list[Finding]:
         bad.append("a line too long")
     names = {os.path.basename(name) for name in case.files} | {os.path.basename(case.main)}
     names |= {"error: .: "} if case.format == "dcp" else set()  # the folder of `.metadata`
-    of_others = {"layouts": "error: there is no layout"}  # which the command line names
-    of_others |= dict.fromkeys(CHECKED, r"no such |No such |no file matches|no path is given")
-    is_elsewhere = case.format in of_others and re.search(of_others[case.format], err)
+    said = r"no such |No such |no file matches|no path is given|there is no layout"  # of what the command line names
+    is_elsewhere = case.format in CHECKED and re.search(said, err)
     if not is_elsewhere and not any(name in err for name in names):
         bad.append(f"no file named: {plain(err)}")
     return [Finding("message", f"{run.code}: {what}", err[:1000]) for what in bad]
