@@ -19,6 +19,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "performance-scale": performance.scale,
     "performance-growth": performance.growth,
     "performance-copies": performance.copies,
+    "performance-typed": performance.typed,
     "performance-rearranging": performance.rearranging,
     "performance-training": performance.training,
     "performance-diff": performance.diff,

@@ -126,8 +126,15 @@ def growth() -> str:
 
 
 def copies() -> str:
-    """inspect and dedup of one file."""
-    return charts.ratios("inspect and dedup, beside other tools", [*_ratios(_first("ratio of medians"))], disk())
+    """inspect of one file."""
+    return charts.ratios("inspect, beside other tools", [*_ratios(_first("ratio of medians"))], disk())
+
+
+def typed() -> str:
+    """Commands as they are typed, of a file of 2 GB."""
+    rows = ((_plain(row["as typed"]), float(row["x cp + sync"])) for row in _first("x cp + sync").rows)
+    bars = [Ratio(words, "cp and sync", ratio, ratio) for words, ratio in rows]
+    return charts.ratios("Commands as they are typed, 2 GB", bars, disk())
 
 
 def rearranging() -> str:

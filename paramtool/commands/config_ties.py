@@ -115,6 +115,7 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
     UsageError where a tie has no name in the checkpoint, and where that has other things than tensors, and so no place
     for more names.
     """
+    checkpoint = as_stored(checkpoint, checkpoint.entries.keys() - ties.keys())  # what is said counts
     views = checkpoint.views()
     holders: dict[str, str] = {}
     for name, first in ties.items():

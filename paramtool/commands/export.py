@@ -15,6 +15,7 @@ from paramtool import formats
 from paramtool.commands import adapter_config, copied_state
 from paramtool.commands._export_model import as_configured, settings_beside, settings_of
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
+from paramtool.commands.config_ties import as_stored
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output.destination import FOLDER_FORMATS, Destination, place
@@ -355,6 +356,7 @@ def part_with(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | N
     if section is None and wanted is not None and not options.prefix and not rules:
         section = select.section_for(whole, wanted.shapes)
     checkpoint = whole if section is None else section_of(whole, section)
+    checkpoint = as_stored(checkpoint, checkpoint.entries.keys() - (options.ties or {}).keys())
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
     wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
     ties, partners = wanted.ties, dict[str, str]()

@@ -11,10 +11,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import paramtool
 import paramtool.torch
+from paramtool.errors import UsageError
 from paramtool.formats import hf_config
 from paramtool.model.config import Config, version
 from paramtool.passes.config_ties import declared
@@ -393,3 +395,32 @@ def test_dedup_reads_only_what_a_declaration_could_be_wrong_of(tmp_path: Path, m
         path = folder(tmp_path / "in", {WTE: weight(), HEAD: weight(1)}, config, stored=True)
         paramtool.dedup(path, tmp_path / "out.safetensors", force=True)
     assert asked == ["tie_word_embeddings is true"]
+
+
+@pytest.fixture
+def tied(tmp_path: Path) -> Path:
+    """A folder without the head, which its config ties."""
+    config = GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=20, n_positions=20)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_what_is_said_of_a_tie_counts_before_the_config(tied: Path, tmp_path: Path) -> None:
+    """`--ties` of a name that only the config adds: the tensor that it names is written; a wrong name is refused."""
+    wanted = load_file(tied / "model.safetensors")["transformer.wpe.weight"]
+    said = {"lm_head.weight": "transformer.wpe.weight"}
+    paramtool.export(tied, tmp_path / "plain.safetensors", all_names=True, ties=said)
+    assert torch.equal(load_file(tmp_path / "plain.safetensors")["lm_head.weight"], wanted)
+    paramtool.dedup(tied, tmp_path / "d.safetensors", ties=said)
+    assert torch.equal(paramtool.torch.load_file(tmp_path / "d.safetensors")["lm_head.weight"], wanted)
+    with pytest.raises(UsageError, match="lm_head"):
+        paramtool.dedup(tied, tmp_path / "x", ties={"lm_head.weight": "nope"})
+    with pytest.raises(UsageError, match="lm_head"):
+        paramtool.export(tied, tmp_path / "x", all_names=True, ties={"lm_head.weight": "nope"})
+
+
+def test_a_name_that_a_config_adds_is_an_alias(tied: Path, tmp_path: Path) -> None:
+    names = {name: one.clone() for name, one in GPT2LMHeadModel.from_pretrained(tied).state_dict().items()}
+    torch.save(names, tmp_path / "all.pt")
+    (found,) = paramtool.variants(tied, [tmp_path / "all.pt"])
+    assert found.verdict == "loads through aliases" and [one.name for one in found.through] == ["lm_head.weight"]

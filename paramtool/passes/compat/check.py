@@ -21,7 +21,7 @@ from paramtool.grouping import grouped
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, quantised
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
@@ -154,8 +154,11 @@ def judge(
 
 def _through(present: Mapping[str, Entry], whole: Checkpoint) -> Iterator[Through]:
     for name, entry in present.items():
-        if entry.link and (entry.link.owner or entry.link.position >= 0) and isinstance(entry.value, View):
-            yield Through(name, entry.link.owner, _relation(entry.value, entry.link.owner, whole))
+        if (link := entry.link) is None or not isinstance(entry.value, View):
+            continue
+        owner = link.alias_set if link.evidence == BY_CONFIG and name != link.alias_set else link.owner
+        if owner or link.position >= 0:
+            yield Through(name, owner, _relation(entry.value, owner, whole))
 
 
 def _relation(view: View, owner: str, whole: Checkpoint) -> str:
