@@ -1,16 +1,15 @@
 """Where each library keeps the cells of a recurrent network.
 
-Each library has one file with a table; `find` looks a layout up by its name.  Custom layouts are added with
-`register_layout`, through an entry point of the group `paramtool.layouts`, or from a TOML file (`own`).
+`layouts.json` has a table for each way of storing one, by library; `find` looks a layout up by name.  Custom layouts
+are added with `register_layout`, through an entry point of the group `paramtool.layouts`, or from a TOML file (`own`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 
 from paramtool.errors import UsageError, nearest
-from paramtool.layouts.layout import FILES, Layout, built_in, registered
+from paramtool.layouts.layout import Layout, built_in, registered
 
 __all__ = ["all_layouts", "built_in", "family", "find", "parse", "registered"]
 
@@ -36,11 +35,8 @@ def find(name: str, others: Iterable[str] = ()) -> Layout:
     UsageError, with the nearest names, if no layout has that name; LayoutError if a package declares it and is broken.
     `others` are names of other things that the caller takes.
     """
-    file = name.split(".")[0]
-    for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS if file in FILES else _at_hand():
-        if layout.name == name:
-            found: Layout = layout
-            return found
+    if found := built_in().get(name) or registered.get(name):
+        return found
     from paramtool.layouts.own import installed
 
     known = {layout.name: layout for layout in all_layouts()}

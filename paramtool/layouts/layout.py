@@ -12,13 +12,13 @@ places of its cells in them; two tables make a conversion in both directions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from functools import lru_cache
-from importlib import import_module
 from itertools import accumulate
 from math import isfinite, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts import names, pattern
@@ -26,6 +26,7 @@ from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View, contiguous_strides
+from paramtool.package_data import package_data
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")
 """Facts of a spec that change the function and that only some layouts can express."""
@@ -436,20 +437,38 @@ def _position(element: int, shape: tuple[int, ...]) -> list[int]:
     return found[::-1]
 
 
-FILES = (
-    "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
-    "chainer", "coreml", "tensorrt", "cntk", "lasagne", "allennlp",
-)  # fmt: skip
-"""Modules of `tables`, each with a tuple LAYOUTS."""
 registered: dict[str, Layout] = {}
 """{name: layout} of the layouts that this process registered, see `own.register_layout`."""
 
 
+def from_table(table: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]] | None = None) -> Layout:
+    """The layout of a table in JSON or TOML: the members of `Layout`, with `form` and `option` for each of several.
+
+    A text among the `tensors` of a form stands for those of `rows`, which several forms share.
+    """
+    forms = tuple(
+        Form(**{
+            **_hashable(form), "expresses": frozenset(form.get("expresses", ())),
+            "tensors": tuple(
+                TensorRule(**_hashable(row))
+                for one in form["tensors"]
+                for row in (rows[one] if rows and isinstance(one, str) else [one])
+            ),
+        })
+        for form in table["form"]
+    )  # fmt: skip
+    options = tuple(Option(**{"what": "", **_hashable(one)}) for one in table.get("option", ()))
+    said = {key: value for key, value in _hashable(table).items() if key not in ("form", "option")}
+    return Layout(**{**said, "functions": frozenset(table.get("functions", ())), "forms": forms, "options": options})
+
+
+def _hashable(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+
 @lru_cache(maxsize=1)
 def built_in() -> dict[str, Layout]:
-    """{name: layout} of the layouts that come with paramtool."""
-    found: dict[str, Layout] = {}
-    for file in FILES:
-        for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS:
-            found[layout.name] = layout
-    return found
+    """{name: layout} of the layouts that come with paramtool: `layouts.json`, by library."""
+    libraries = json.loads(package_data("layouts", "layouts.json"))["libraries"]
+    found = (from_table(one, library.get("rows")) for library in libraries for one in library["layouts"])
+    return {layout.name: layout for layout in found}

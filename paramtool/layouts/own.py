@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paramtool.errors import LayoutError, UsageError, message_of
-from paramtool.layouts.layout import Form, Layout, Option, TensorRule, built_in, registered
+from paramtool.layouts.layout import Layout, built_in, from_table, registered
 from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
 from paramtool.toml_text import parsed
@@ -295,29 +295,14 @@ def _layout(table: Mapping[str, Any], where: str) -> tuple[Layout, dict[tuple[in
     """One layout, and the shapes that it declares, by form and row."""
     said = _taken(table, LAYOUT, ("name", "form"), where)
     where = f"{where} {said['name']!r}"
-    options = tuple(
-        Option(**{"what": "", **_taken(one, OPTION, ("name", "default"), f"{where}: option[{n}]")})
-        for n, one in enumerate(said.pop("option", ()))
-    )
-    forms: list[Form] = []
     shapes: dict[tuple[int, int], str] = {}
-    for n, one in enumerate(said.pop("form")):
-        form, stated = _form(one, f"{where}: form[{n}]")
-        forms.append(form)
-        shapes.update({(n, k): text for k, text in stated.items()})
-    said = {"title": said["name"], "proof": ("tiling",), **said, "forms": tuple(forms), "options": options}
-    return Layout(**said), shapes
-
-
-def _form(table: Mapping[str, Any], where: str) -> tuple[Form, dict[int, str]]:
-    """One form, and the declared shapes of its rows."""
-    said = _taken(table, FORM, ("kind", "gates", "tensors"), where)
-    rows: list[TensorRule] = []
-    shapes: dict[int, str] = {}
-    for k, one in enumerate(said.pop("tensors")):
-        row = _taken(one, TENSOR, ("name", "content"), f"{where}: tensors[{k}]")
-        if "shape" in row:
-            shapes[k] = row.pop("shape")
-        rows.append(TensorRule(**row))
-    expresses = frozenset(said.pop("expresses", ()))
-    return Form(**{**said, "expresses": expresses, "tensors": tuple(rows)}), shapes
+    for key, keys, needed in (("option", OPTION, ("name", "default")), ("form", FORM, ("kind", "gates", "tensors"))):
+        tables = enumerate(said.get(key, ()))
+        said[key] = [_taken(one, keys, needed, f"{where}: {key}[{n}]") for n, one in tables]
+    for n, form in enumerate(said["form"]):
+        form["tensors"] = [
+            _taken(one, TENSOR, ("name", "content"), f"{where}: form[{n}]: tensors[{k}]")
+            for k, one in enumerate(form["tensors"])
+        ]
+        shapes.update({(n, k): row.pop("shape") for k, row in enumerate(form["tensors"]) if "shape" in row})
+    return from_table({"title": said["name"], "proof": ("tiling",), **said}), shapes
