@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from paramtool import layouts
 from paramtool.commands import _casts, _ties
 from paramtool.commands._differences import alias_sets
 from paramtool.commands._rearranged_again import RearrangedAgain, rearranged_again
@@ -15,13 +16,14 @@ from paramtool.commands._state_again import with_state
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
-from paramtool.errors import LayoutError, PlanError, plural
+from paramtool.errors import LayoutError, PlanError, UsageError, plural
+from paramtool.layouts.networks import named
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import DECLARED, GRAPH, Checkpoint, Entry, Module
 from paramtool.model.plan import Requirement, Target
 from paramtool.passes.objects_differ import without
 from paramtool.passes.rnn import beside
-from paramtool.passes.rnn.again import converted_again
+from paramtool.passes.rnn.again import came_from, converted_again
 from paramtool.passes.rnn.convert import kept_off
 
 
@@ -84,13 +86,18 @@ class ConvertedNames:
 
 
 def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
-    """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
+    """What of two checkpoints can be compared where networks were converted; what cannot is a note.
+
+    Only tensors that a conversion reads may be absent from the output.
+    """
     modules = [module for module in found.modules if module not in expected.modules]
     again = {module.at: converted_again(module, found, expected) for module in modules}
     done = [one for one in again.values() if one is not None]
     targets = {target.name: target for one in done for target in (*one.targets, *one.kept)}
     more = [name for name in found.entries if name not in expected.entries]
-    made = {name for name in more if any(is_of(name, module) for module in modules)} | targets.keys()
+    others = [module for module in modules if again[module.at] is None]
+    unsure = {name for name in more if name not in targets and any(is_of(name, module) for module in others)}
+    made = unsure | targets.keys()
     if not made:
         return ConvertedNames(found, expected)
     held = alias_sets(found)
@@ -98,27 +105,36 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> ConvertedNames:
     rest = found.entries.keys() - made
     windows = frozenset(name for name in rest & expected.entries.keys() if held.get(name) in there)
     lacking = [name for name in expected.entries if name not in rest]
-    ats = {at for module in modules for at in (module.at, *module.stacked)}
-    before = [one.tensors for one in expected.modules if one.at in ats] + [one.source.tensors for one in done]
-    old = {name for tensors in before for name in tensors.values()}
-    raw = beside.unwrapped(expected).names.items()
-    old |= {name for seen, name in raw if any(is_of(seen, module) for module in modules)}
-    old |= {name for name in lacking if expected.entries[name].role == GRAPH}
-    gone = {name for name in lacking if name in old or any(is_of(name, module) for module in modules)}
-    other = len(made - targets.keys())
-    places = ", ".join(
-        sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules if not again[module.at]})
-    )
-    counts = f"{plural(other, 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    seen = {name: read for read, name in beside.unwrapped(expected).names.items()}
+    read = {name for one in done for name in (*one.source.tensors.values(), *one.source.raw.values())}
+    read |= {n for n in lacking if any(_could_read(one, seen.get(n, n), expected) for one in others)}
+    gone = {name for name in lacking if name in read or expected.entries[name].role == GRAPH}
+    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in others}))
+    counts = f"{plural(len(unsure), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
     return ConvertedNames(
         _lacking(found, made),
         _lacking(expected, gone),
         windows,
-        (f"converted: {places}: {counts}; not compared",) if other else (),
-        other,
+        (f"converted: {places}: {counts}; not compared",) if unsure else (),
+        len(unsure),
         tuple(targets.values()),
         tuple(requirement for one in done for requirement in one.requires),
     )
+
+
+def _could_read(module: Module, name: str, source: Checkpoint) -> bool:
+    """Whether a conversion that cannot be made again could have read a tensor of the source for a network."""
+    said = came_from(module)
+    ats = {said[1] if said else module.at, *module.stacked}
+    if any(name in one.tensors.values() for one in source.modules if one.at in ats):
+        return True
+    try:
+        layout = layouts.find(said[0]) if said else None
+    except (LayoutError, UsageError):
+        layout = None
+    if layout is None or len({row.name for form in layout.forms for row in form.tensors}) == 1:  # under any name
+        return is_of(name, replace(module, at=said[1] if said else module.at))
+    return bool(named(layout, name) & ats) or any(kept_off(at, name) is not None for at in ats)
 
 
 def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:

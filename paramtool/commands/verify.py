@@ -303,7 +303,8 @@ def _compared(
         same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
         rearranged = {target.name for target in (*same, *weights)}
         differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
-        targets = (*same, *weights, *parts.remade)
+        remade = [one for one in parts.remade if one.name in views or not asked.subset]
+        targets = (*same, *weights, *remade)
         differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata).cast)
         with Source(source) as opened_source:
             differences += again.broken(opened_source)
@@ -342,7 +343,7 @@ def _compared(
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
         parts.count + len(moved.unknown),
-        len(parts.remade) + len(moved.targets),
+        len(remade) + len(moved.targets),
         len(cast) - len(weights),
         len(weights),
     )

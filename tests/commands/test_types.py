@@ -516,11 +516,43 @@ def test_verify_converts_again(dtype: Any, layout: str, tmp_path: Path) -> None:
 
 
 def test_verify_says_what_it_cannot_make_again(tmp_path: Path) -> None:
-    """A renamed network is not compared, and that is a warning, not an assumption."""
-    path = save(tmp_path, {f"rnn.{name}": tensor for name, tensor in nn.LSTM(3, 4).state_dict().items()})
-    paramtool.convert(path, tmp_path / OUT, target="keras", rename={"rnn": "enc"})
-    found = paramtool.verify(tmp_path / OUT, path, subset=True)
-    assert found.converted == 3 and not found.remade and "not compared" in found.warnings[0]
+    """An option that only the command line gave is not in the record: a warning, not an assumption."""
+    lstm = {f"rnn.{name}": tensor for name, tensor in nn.LSTM(3, 4).state_dict().items()}
+    paramtool.convert(save(tmp_path, lstm), tmp_path / "tf.safetensors", target="tf1.basic:forget_bias=0.5")
+    path, out = save(tmp_path, paramtool.torch.load_file(tmp_path / "tf.safetensors")), tmp_path / OUT
+    paramtool.convert(path, out, source="tf1.basic:forget_bias=0.5", target="torch", at=("rnn",))
+    found = paramtool.verify(out, path)
+    assert not found.differences and found.converted and not found.remade and "not compared" in found.warnings[0]
+
+
+LOST = {
+    "as it is": {},
+    "renamed": {"rename": {"rnn": "enc"}},
+    "exchanged": {"rename": {"rnn": "two", "two": "rnn"}},
+    "cast": {"dtype": "bfloat16"},
+    "kept": {"keep_split": True},
+    "apart": {"stack": ("rnn=a,b",)},
+    "ignored": {},
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_verify_misses_each_tensor_that_a_conversion_did_not_read(how: str, tmp_path: Path) -> None:
+    """A tensor that converting gives, and one beside the network that nothing reads, is missed where it is lost."""
+    state = {f"{at}.{name}": tensor for at in ("rnn", "two") for name, tensor in nn.LSTM(3, 4, 2).state_dict().items()}
+    state |= {"rnn.beside": torch.rand(3)} if how == "ignored" else {"head.weight": torch.rand(3)}
+    ignore = ("rnn.beside",) if how == "ignored" else ()
+    path, out = save(tmp_path, state), tmp_path / OUT
+    paramtool.convert(path, out, target="keras", ignore=ignore, **LOST[how])
+    whole = paramtool.verify(out, path)
+    assert not whole.differences and not whole.converted and whole.remade >= 12, whole
+    with safe_open(out, "pt") as file:
+        metadata = file.metadata()
+    made = load_file(out)
+    for lost in made:
+        save_file({name: tensor for name, tensor in made.items() if name != lost}, out, metadata=metadata)
+        found = paramtool.verify(out, path)
+        assert any(repr(lost) in text and "missing" in text for text in found.differences), (lost, found)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "h5", "msgpack", "safetensors", "pt"])

@@ -124,7 +124,10 @@ def by_target(
     views = found.views()
     with Source(found) as a, Source(expected) as b:
         for target in targets:
-            view = views[target.name]
+            view = views.get(target.name)
+            if view is None:
+                yield f"{target.name!r}: is missing; converting the source gives it"
+                continue
             if view.dtype != target.dtype:
                 if cast.get(target.name) != target.dtype.name:
                     yield f"{target.name!r}: is {view.dtype.name}; converting the source gives {target.dtype.name}"

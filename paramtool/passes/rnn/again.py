@@ -6,6 +6,7 @@ was said to `convert`.  Where a conversion cannot be repeated with certainty, th
 
 from __future__ import annotations
 
+import json
 import re
 from glob import escape
 
@@ -13,40 +14,59 @@ from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, PlanError, UsageError
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
 from paramtool.passes.rnn.find import NetworkRequest, find
+from paramtool.passes.rnn.stacking import Stack
 
-SOURCE = re.compile(r"converted from ([^\s:]+)")
+_SOURCE = re.compile(r'converted from ([^\s:]+)(?: at ("(?:[^"\\]|\\.)*"))?')
+
+
+def came_from(module: Module) -> tuple[str, str] | None:
+    """The layout and the module that a network was converted from, as its record says."""
+    said = _SOURCE.match(module.source)
+    try:
+        return (said[1], json.loads(said[2]) if said[2] else module.at) if said else None
+    except ValueError:
+        return None
 
 
 def converted_again(module: Module, made: Checkpoint, source: Checkpoint) -> Converted | None:
     """A network of `made` converted from `source` once more; None where that is not certain.
 
-    It is not where the network was renamed or stacked, where `source` has tensors that an earlier conversion kept, and
-    where the old layout has options that the source does not say itself.
+    It is not where `source` has tensors that an earlier conversion kept, and where the old layout has options that the
+    source does not say itself.  A tensor that it gives may be missing in `made`.
     """
-    said = SOURCE.match(module.source)
-    kept = [name for name in source.entries if kept_off(module.at, name) is not None]
-    if said is None or module.stacked or module.refused or kept:
+    said = came_from(module)
+    if said is None or module.refused:
         return None
-    name = said[1]
-    described = any(one.at == module.at and one.layout == name for one in source.modules)
+    name, olds = said[0], module.stacked or (said[1],)
+    described = all(any(one.at == old and one.layout == name for one in source.modules) for old in olds)
+    facts = {fact: value for fact, value in parse(module.spec).items() if not (module.stacked and fact in _OF_STACK)}
     try:
         if layouts.find(name).options and not described:
             return None
-        at = (module.at,) if module.at else ()
-        beside = tuple(escape(one) for one in source.entries if one in made.entries and one.startswith(module.at))
-        request = NetworkRequest(None if described else name, parse(module.spec), at, ignore=beside)
-        found = [one for one in find(source, request) if one.network.at == module.at]
-        if len(found) != 1 or found[0].network.layout.name != name:
+        if any(kept_off(old, name) is not None for old in olds for name in source.entries):
             return None
+        beside = tuple(escape(one) for one in source.entries if one in made.entries and one.startswith(olds))
+        request = NetworkRequest(None if described else name, facts, tuple(filter(None, olds)), ignore=beside)
+        found = [one for one in find(source, request) if one.network.at in olds]
+        if len(found) != len(olds) or any(one.network.layout.name != name for one in found):
+            return None
+        network, shapes = found[0].network, found[0].shapes if module.layout == found[0].parts else {}
+        if module.stacked:
+            news = [one.at for one in made.modules if one.stacked == olds] if len(olds) == 1 else [module.at]
+            stacks = stacking.stacked("", [one.network for one in found], [Stack(olds, tuple(news))])
+            network, shapes = next(one for one in stacks if one.at == module.at), {}
         keep = any(kept_off(module.at, name) is not None for name in made.entries)
-        shapes = found[0].shapes if module.layout == found[0].parts else {}
         views, layout = source.views(), layouts.find(module.layout)
-        done = convert(found[0].network, views, layout, module.options, at=module.at, keep_split=keep, shapes=shapes)
+        done = convert(network, views, layout, module.options, at=module.at, keep_split=keep, shapes=shapes)
     except (FormatError, LayoutError, PlanError, UsageError):
         return None
-    targets = (*done.targets, *done.kept)
-    views = made.views()
-    there = all(target.name in views and views[target.name].shape == target.shape for target in targets)
-    return done if there else None
+    there = made.views()
+    targets = [target for target in (*done.targets, *done.kept) if target.name in there]
+    return done if targets and all(there[target.name].shape == target.shape for target in targets) else None
+
+
+_OF_STACK = ("layers", "input")
+"""Facts that a stack and its layers do not have in common."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -241,7 +242,8 @@ PARTS = ("torch", "torch.cell")
 def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     """What the output's record says about a network; for an unchanged network, where it originally came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
-    source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
+    old = f" at {json.dumps(one.source.at)}" if one.at != one.source.at and not one.source.stacked else ""
+    source = f"converted from {one.source.layout.name}{old}" + (f": {changes}" if changes else "")
     unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
