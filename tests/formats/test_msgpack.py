@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,22 @@ def test_an_array_in_pieces_is_one_storage(tmp_path: Path) -> None:
     assert not paramtool.verify(tmp_path / "o.safetensors", FIXTURE / "chunked.msgpack").differences
 
 
+@settings(max_examples=examples(60))
+@given(st.lists(st.permutations(range(4)), min_size=1, max_size=3), st.sampled_from(["safetensors", "h5"]))
+def test_pieces_in_any_order(orders: list[list[int]], suffix: str) -> None:
+    """Their numbers say how they follow, not where they are: what flax restores is what any command writes."""
+    tree: dict[str, Any] = {}
+    for k, order in enumerate(orders):
+        made = flax.chunked(np.arange(k, k + 8, dtype=np.float32).reshape(4, 2), 8)
+        made["chunks"] = {str(n): made["chunks"][str(n)] for n in order}
+        tree |= {f"{k}a": np.full(2, k, np.float32), f"{k}w": made}
+    tree["z"] = np.full(3, 9, np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        source = written(Path(folder), flax.saved(tree))
+        paramtool.convert(source, Path(folder) / f"o.{suffix}")
+        assert same_values(flax.load(source), paramtool.load_file(Path(folder) / f"o.{suffix}"))
+
+
 def test_plain_parameters_have_no_tree(tmp_path: Path) -> None:
     """Names say all there is, so torch gets a state dict."""
     path = written(tmp_path, flax.saved({"params": {"dense": {"kernel": np.ones((2, 3), np.float32)}}}))
@@ -77,6 +94,13 @@ def test_plain_parameters_have_no_tree(tmp_path: Path) -> None:
 
 
 ARRAY = flax.packed(np.arange(3, dtype=np.int16))
+
+
+def pieces(chunks: dict[str, Any]) -> dict[str, Any]:
+    """An array of three elements in pieces."""
+    return {codes.CHUNKED: True, "shape": {"0": 3}, "chunks": chunks}
+
+
 BAD: dict[str, tuple[bytes, type[Exception], str]] = {
     "no value": (b"\x81\xa1a\xc1", FormatError, "0xc1"),
     "count": (b"\xdf\xff\xff\xff\xff\xa1a\x01", FormatError, "4294967295 items, but 3 bytes follow"),
@@ -99,6 +123,16 @@ BAD: dict[str, tuple[bytes, type[Exception], str]] = {
                "pieces have 6 bytes"),
     "pieces unnumbered": (msgpack.packb({"w": {codes.CHUNKED: True, "shape": {"x": 9}, "chunks": {}}}), FormatError,
                           "no numbered shape"),
+    "pieces in a piece": (msgpack.packb(pieces({"0": pieces({"0": ARRAY})})), FormatError, "needs a shape and arrays"),
+    "pieces of other rows": (
+        msgpack.packb(pieces({"0": flax.packed(np.ones((1, 2), np.int16)), "1": flax.packed(np.ones(1, np.int16))})),
+        FormatError, "rows of several shapes"),
+    "pieces without axes": (
+        msgpack.packb(pieces({str(k): flax.packed(np.ones((), np.int16)) for k in range(3)})), FormatError, "rows of"),
+    "pieces of several types": (
+        msgpack.packb(pieces({"0": ARRAY, "1": flax.packed(np.ones(1, np.int32))})), FormatError, "several types"),
+    "a mark that is no True": (msgpack.packb(pieces({"0": ARRAY}) | {codes.CHUNKED: ARRAY}), FormatError,
+                               "needs a shape and arrays"),
     "no text": (b"\x81\xa2\xff\xfe\x01", FormatError, "not UTF-8"),
 }  # fmt: skip
 

@@ -273,28 +273,30 @@ class _Walker:
         parts = _numbered(items.get("chunks"))
         shape = tuple(one.value for one in sizes if isinstance(one, Leaf) and type(one.value) is int)
         names = [one.name for one in parts if isinstance(one, TensorRef)]
-        if len(items) != 3 or len(shape) != len(sizes) or len(names) != len(parts) or not names:
-            raise ValueError(f"{SEPARATOR.join(path)!r:.200}: an array in pieces needs a shape and arrays in order")
+        where = f"{SEPARATOR.join(path)!r:.200}"
+        known = len(shape) == len(sizes) and len(names) == len(parts) and names and {*names} <= {*self.packed}
+        if len(items) != 3 or items[codes.CHUNKED] != Leaf(True) or not known:
+            raise ValueError(f"{where}: an array in pieces needs a shape and arrays in order")
         if min(shape, default=0) < 0 or prod(size for size in shape if size) > MAX_EXTENT or len(shape) > MAX_AXES:
-            raise ValueError(f"{SEPARATOR.join(path)!r:.200}: its shape is {shape!r:.100}")
+            raise ValueError(f"{where}: its shape is {shape!r:.100}")
         views = [self.values.pop(name) for name in names]
         packed = [self.packed.pop(name) for name in names]
+        if len({(one.dtype, one.shape[1:]) for one in packed}) > 1 or not all(one.shape for one in packed):
+            raise ValueError(f"{where}: its pieces have several types, or rows of several shapes")
         first = views[0]
         if not isinstance(first, View):
             self.values[name := self.name(path)] = first
             return TensorRef(name)
         nbytes = sum(one.stop - one.start for one in packed)
-        if len({one.dtype for one in packed}) > 1 or nbytes != first.dtype.nbytes(prod(shape)):
-            raise ValueError(
-                f"{SEPARATOR.join(path)!r:.200}: its pieces have {nbytes} bytes, not those of {list(shape)}"
-            )
-        for view in views:
-            assert isinstance(view, View)
-            del self.storages[int(view.storage)]
-        start = packed[0].start
+        if nbytes != first.dtype.nbytes(prod(shape)):
+            raise ValueError(f"{where}: its pieces have {nbytes} bytes, not those of {list(shape)}")
+        numbers = [int(view.storage) for view in views if isinstance(view, View)]
+        for number in numbers:
+            del self.storages[number]
+        start = min(one.start for one in packed)
         kept = ",".join(f"{one.start - start}-{one.stop - start}" for one in packed)
-        number = int(first.storage)
-        backing = Encoded(ByteRange(self.source.path, start, packed[-1].stop), (f"keep:{kept}",))
+        number = min(numbers)
+        backing = Encoded(ByteRange(self.source.path, start, max(one.stop for one in packed)), (f"keep:{kept}",))
         self.storages[number] = Storage(number, nbytes, backing)
         name = self.name(path)
         self.values[name] = contiguous(number, first.dtype, shape)
