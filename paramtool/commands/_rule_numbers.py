@@ -90,8 +90,9 @@ def not_finite(found: Inspection, patterns: Sequence[str] | None) -> Iterator[Ju
     if not (views := [view for view in names if has_nonfinite(view.dtype)]):
         return
     with Source(found.checkpoint) as source:
+        known = found.numbers()
         for view in views:
-            counts: NotFinite = counted(source, view)
+            counts: NotFinite = known.get(view) or counted(source, view)
             if counts.total:
                 what = f"holds {counts} of {plural(view.numel, 'number')}, the first at {counts.place(view.shape)}"
                 yield f"{quoted(names[view][0])} {what}", tuple(names[view]), what

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paramtool.commands.networks import NamedNetwork
     from paramtool.commands.optimizers import BoundFile
     from paramtool.commands.rules import Rule
+    from paramtool.engine.read.finite import NotFinite
     from paramtool.formats.folder.below import Below
     from paramtool.model.config import Config
     from paramtool.model.finding import Finding
@@ -92,6 +93,8 @@ class Inspection(Displayed):
     """The groups of attention, gated MLPs and experts; None where there are none."""
     quantised: Mapping[str, int | None] = field(default_factory=dict)
     """{name: elements of the weight whose codes it has, 0 if it belongs to codes, None where nothing shows them}."""
+    numbers: Callable[[], Mapping[View, NotFinite]] = field(default=dict, repr=False, compare=False)
+    """What is not finite, where a command reads the numbers anyway."""
     optimizers: tuple[BoundFile, ...] | None = None
     """The optimizers of each file that has one, and which parameters their entries belong to; None where that was not
     asked for."""

@@ -7,10 +7,11 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from paramtool import formats
 from paramtool.commands import _value_facts, config_ties
 from paramtool.commands._differences import alias_sets
 from paramtool.commands._parts_source import config_beside
-from paramtool.commands.opening import Allowed, opened
+from paramtool.commands.opening import refuse_different
 from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.commands.training_state import training_state
 from paramtool.engine.read.digests import Signed
@@ -51,6 +52,8 @@ class LockReading:
     """Read no tensor."""
     hash_files: bool = True
     """Read every file for its sha256."""
+    counts: bool = False
+    """Count what of the numbers is not finite, where they are read."""
     allow_class: tuple[str, ...] = ()
     allow_unknown: bool = False
 
@@ -61,29 +64,32 @@ def locked_model(path: Path, name: str, reading: LockReading, progress: Progress
     UsageError where a folder holds several sets of weights, FormatError and UnsafeError as of `read`; FormatError, too,
     where a config.json beside it is damaged.
     """
-    found = opened(path, None, progress, Allowed(reading.allow_class, reading.allow_unknown))
-    made = described(found.checkpoint, os.fspath(path), name, reading, progress=progress)
+    found = formats.opened(path, allow_class=reading.allow_class, allow_unknown=reading.allow_unknown)
+    known = hashes(found.checkpoint, reading, progress)
+    refuse_different(path, found, progress, known)
+    made = described(found.checkpoint, os.fspath(path), name, known)
     copies = [os.path.basename(copy.path) for copy in found.copies if copy.pairs]
     state = training_state(path, found.checkpoint)
     notes = (*found.checkpoint.left_out, *found.told, *([f"not locked: {state}"] if state else ()))
     return replace(made, unlocked=tuple(copies), forms=found.forms, left_out=notes)
 
 
-def described(
-    checkpoint: Checkpoint, path: str, name: str, reading: LockReading, *, progress: Progress = silent
-) -> LockedModel:
+def hashes(checkpoint: Checkpoint, reading: LockReading, progress: Progress) -> Hashes:
+    """What is read of a checkpoint's files and tensors for a lock."""
+    if reading.headers:
+        return Hashes({}, {})
+    paths = [file.path for file in checkpoint.files] if reading.hash_files or reading.counts else []
+    checkpoint = config_ties.as_stored(checkpoint)
+    return _hashes(checkpoint, _windows(checkpoint).values(), paths, progress, counts=reading.counts)
+
+
+def described(checkpoint: Checkpoint, path: str, name: str, found: Hashes) -> LockedModel:
     """The same for a checkpoint that was read; `path` is the file or folder that it was read from."""
     named, checkpoint = checkpoint, config_ties.as_stored(checkpoint)
     # The files of a checkpoint, by their paths from its folder, with `/`.
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    within, windows, found = (
-        ({os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}),
-        _windows(checkpoint),
-        Hashes({}, {}),
-    )
-    if not reading.headers:
-        hashed = [file.path for file in within.values()] if reading.hash_files else []
-        found = _hashes(checkpoint, windows.values(), hashed, progress)
+    within = {os.path.relpath(file.path, folder or ".").replace(os.sep, "/"): file for file in checkpoint.files}
+    windows = _windows(checkpoint)
     tensors = _tensors(checkpoint, windows, found.tensors)
     files = (LockedFile(inside, file.nbytes, found.files.get(file.path, "")) for inside, file in sorted(within.items()))
     graph = alias.build(checkpoint, parts=False, counts_unused=False)
@@ -116,9 +122,11 @@ def _windows(checkpoint: Checkpoint) -> dict[str, tuple[View, str]]:
     return windows
 
 
-def _hashes(checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str], progress: Progress) -> Hashes:
+def _hashes(
+    checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str], progress: Progress, *, counts: bool = False
+) -> Hashes:
     """blake3 of every window, pending signs carried out, and the sha256 of files."""
-    plan = HashPlan(checkpoint, windows, paths)
+    plan = HashPlan(checkpoint, windows, paths, counts=counts)
     with progress("lock", plan.nbytes) as advance:
         return plan.carried_out(MEMORY_NBYTES, advance)
 

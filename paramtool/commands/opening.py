@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol
 
 from paramtool import formats
 from paramtool.commands.output.destination import SHARD_NBYTES, Destination, default_output
@@ -15,7 +15,7 @@ from paramtool.commands.output.sidecar_checks import check_names, check_one_file
 from paramtool.commands.output.sidecars import Sidecars, of_place
 from paramtool.commands.output.write import R, Work, carry_out, gathered
 from paramtool.commands.output.writers import DCP, check_name
-from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.progress import MEMORY_NBYTES, Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats.folder import weight_sets
@@ -23,6 +23,10 @@ from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Ordered
 from paramtool.model.display import Displayed
+
+if TYPE_CHECKING:
+    from paramtool.engine.read.digests import Signed
+    from paramtool.engine.read.one_pass import Hashes
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
@@ -79,9 +83,12 @@ def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowi
     return found
 
 
-def refuse_different(path: Path, found: Weights, progress: Progress) -> None:
-    """UsageError where what looks like a copy of the weights of a folder has other bytes."""
-    if different := _different(found, progress):
+def refuse_different(path: Path, found: Weights, progress: Progress, known: Hashes | None = None) -> None:
+    """UsageError where what looks like a copy of the weights of a folder has other bytes.
+
+    What is `known` of the weights is not read again.
+    """
+    if different := _different(found, progress, known):
         first = os.path.basename(found.path)
         lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
         raise weight_sets.differing(os.fspath(path), lines, first)
@@ -101,29 +108,42 @@ def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[st
     return _settled(found, progress)
 
 
-def _different(found: Weights, progress: Progress) -> list[tuple[WeightsCopy, str]]:
+def _different(found: Weights, progress: Progress, known: Hashes | None = None) -> list[tuple[WeightsCopy, str]]:
     """Copies that turn out to be none, each with a name that has other bytes."""
     different = []
     for copy in found.copies:
         with progress("compare", sum(view.nbytes for _, view in copy.checkpoint.windows())) as advance:
-            if name := _first_difference(found, copy, advance):
+            if name := _first_difference(found, copy, advance, known):
                 different.append((copy, name))
     return different
 
 
-def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None]) -> str:
+def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None], known: Hashes | None) -> str:
+    from paramtool.engine.read.one_pass import HashPlan
     from paramtool.engine.read.source import Source
     from paramtool.engine.read.streams import same_bytes
 
     mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
     parts = Ordered(theirs)
+    digests: tuple[Mapping[Signed, str], ...] = ()
+    if known and known.tensors:
+        paths = [file.path for file in copy.checkpoint.files]
+        plan = HashPlan(copy.checkpoint, [(view, "") for view in theirs.values()], paths)
+        digests = (known.tensors, plan.carried_out(MEMORY_NBYTES, advance).tensors)
     with Source(found.checkpoint) as a, Source(copy.checkpoint) as b:
         for first, other in copy.pairs:
             for label in [*([other] if other in theirs else []), *parts.under(f"{other}/")]:
                 window = mine.get(first + label.removeprefix(other))
-                if window is None or not same_bytes(a, window, b, theirs[label]):
+                if window is None:
                     return label
-                advance(window.nbytes)
+                made = [of.get((view, "")) for of, view in zip(digests, (window, theirs[label]), strict=False)]
+                if made and all(made) and window.is_contiguous and theirs[label].is_contiguous:
+                    is_same = made[0] == made[1]
+                else:
+                    is_same = same_bytes(a, window, b, theirs[label])
+                    advance(window.nbytes)
+                if not is_same:
+                    return label
     return ""
 
 

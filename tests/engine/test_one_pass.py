@@ -16,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import paramtool
 from paramtool import formats
 from paramtool.engine.read import one_pass
 from paramtool.engine.read.digests import digests
+from paramtool.engine.read.finite import counted, has_nonfinite
 from paramtool.engine.read.one_pass import FileRun, HashPlan, RunHashers
-from paramtool.errors import FormatError, UnreadableError
+from paramtool.engine.read.source import Source
+from paramtool.errors import FormatError, UnreadableError, UsageError
 from paramtool.model.checkpoint import Checkpoint
 from tests.patience import PATIENCE
 
@@ -41,7 +44,9 @@ def test_runs_get_their_bytes(places: list[tuple[int, int]], size: int, data: by
     """Runs that overlap, touch or lie in each other, in blocks of any size."""
     runs = [FileRun(start, start + nbytes, key) for key, (start, nbytes) in enumerate(places)]
     found: dict[int, str] = {}
-    hashers = RunHashers(runs, hashlib.sha256, lambda run, made: found.setdefault(run.key, made.hexdigest()))
+    hashers = RunHashers(
+        runs, lambda _: hashlib.sha256(), lambda run, made: found.setdefault(run.key, made.hexdigest())
+    )
     for at in range(0, len(data), size):
         hashers.take(memoryview(data)[at : at + size], at)
     assert found == {run.key: hashlib.sha256(data[run.start : run.stop]).hexdigest() for run in runs}
@@ -174,6 +179,77 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", READS, *paths], check=True, capture_output=True, text=True)
     for path, count in json.loads(done.stdout).items():
         assert count < 1.05 * Path(path).stat().st_size, path
+
+
+FOLDER_READS = """
+import json, sys
+import paramtool
+def read():
+    with open("/proc/self/io") as file:
+        return int(next(line.split()[1] for line in file if line.startswith("rchar")))
+folder, lock, config = sys.argv[1:]
+found = []
+for work in (
+    lambda: paramtool.lock([folder], "-"),
+    lambda: paramtool.check([folder], lock=lock),
+    lambda: paramtool.check([folder], config=config),
+    lambda: paramtool.check([folder], lock=lock, config=config),
+):
+    work()  # imports
+    before = read()
+    work()
+    found.append(read() - before)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
+def test_every_byte_of_a_folder_is_read_once(tmp_path: Path) -> None:
+    """By its lock, with a copy in another format, and by a check against it with rules about numbers."""
+    tensors = {f"t{k}": torch.randn(1 << 20) for k in range(5)}
+    folder, lock, config = tmp_path / "m", tmp_path / "m.lock", tmp_path / "paramtool.toml"
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    torch.save(tensors, folder / "pytorch_model.bin")
+    paramtool.lock([folder], lock)
+    config.write_text('no-nan = true\nmax-duplicate = "1MB"\n')
+    command = [sys.executable, "-c", FOLDER_READS, *map(str, (folder, lock, config))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    nbytes = sum(path.stat().st_size for path in folder.iterdir())
+    assert all(count < 1.05 * nbytes for count in json.loads(done.stdout)), (done.stdout, nbytes)
+
+
+@pytest.mark.usefixtures("threads")
+def test_numbers_are_counted_while_they_are_hashed(tmp_path: Path) -> None:
+    """At any block size what a rule counts alone: in all types, in parts of elements, under several names."""
+    nan = torch.tensor([float("nan"), 1.0, -float("inf")])
+    tensors = {f"t{k}": torch.randn(201).to(t) for k, t in enumerate((torch.float32, torch.bfloat16, torch.float64))}
+    tensors |= {"o": torch.ones(3, dtype=torch.bool), "c": torch.complex(nan, torch.ones(3)), "n": nan.repeat(70)}
+    torch.save(tensors | {"again": tensors["n"], "part": tensors["n"][3:50]}, tmp_path / "m.bin")
+    checkpoint = formats.read(tmp_path / "m.bin")
+    windows = [(view, "") for _, view in checkpoint.windows()]
+    found = HashPlan(checkpoint, windows, [str(tmp_path / "m.bin")], counts=True).carried_out(MEMORY).numbers
+    with Source(checkpoint) as source:
+        assert found == {view: counted(source, view) for view, _ in windows if has_nonfinite(view.dtype)}
+    assert sum(one.total for one in found.values()) == 2 + 140 + 31
+
+
+def test_a_check_with_a_lock_has_the_findings_of_both(tmp_path: Path) -> None:
+    """The place of a NaN, and a copy that has another number, although each byte is read once."""
+    tensors = {"a": torch.ones(40), "b": torch.arange(65536.0)}
+    folder, lock, config = tmp_path / "m", tmp_path / "m.lock", tmp_path / "paramtool.toml"
+    folder.mkdir()
+    config.write_text("no-nan = true\n")
+    save_file(tensors, folder / "model.safetensors")
+    torch.save(tensors, folder / "pytorch_model.bin")
+    paramtool.lock([folder], lock)
+    tensors["b"][30000] = float("nan")
+    save_file(tensors, folder / "model.safetensors")
+    (file,) = paramtool.check([folder], lock=lock, config=config).files
+    assert "1 NaN of 65536 numbers, the first at [30000]" in file.findings[0].message
+    assert file.error and "pytorch_model.bin: 'b' has other bytes" in str(file.error)
+    with pytest.raises(UsageError, match="'b' has other bytes"):
+        paramtool.lock([folder], "-")
 
 
 MANY_MOMENTS = """

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from paramtool.commands.check.report import OtherModelError
 from paramtool.commands.lock import name_in
-from paramtool.commands.locked_model import LockReading, described
+from paramtool.commands.locked_model import LockReading, described, hashes
 from paramtool.commands.progress import Path, Progress
+from paramtool.engine.read.one_pass import Hashes
 from paramtool.errors import UsageError, plural, some
 from paramtool.formats.files import is_folder, open_source, unreadable
 from paramtool.formats.folder.weight_names import of_file
@@ -71,16 +72,17 @@ def pointers(path: str, locked: LockedModel, lock: Lock) -> tuple[str, Iterator[
     return note, judging_pointers.findings(locked, seen, lock.path, path)
 
 
-def differences(
-    found: Inspection, locked: LockedModel, lock: Lock, *, content_only: bool, progress: Progress
-) -> Iterator[Finding]:
-    """What differs from the lock; a lock that was made of headers reads no tensor.
-
-    OtherModelError where that would be everything.
-    """
+def hashed(found: Inspection, locked: LockedModel, *, content_only: bool, counts: bool, progress: Progress) -> Hashes:
+    """What is read for `differences`; a lock that was made of headers reads no tensor."""
     has_hashes = not content_only and all(file.sha256 for file in locked.files)
-    reading = LockReading(locked.is_headers_only, hash_files=has_hashes)
-    now = described(found.checkpoint, found.path, locked.path, reading, progress=progress)
+    return hashes(found.checkpoint, LockReading(locked.is_headers_only, has_hashes, counts), progress)
+
+
+def differences(
+    found: Inspection, locked: LockedModel, lock: Lock, known: Hashes, *, content_only: bool
+) -> Iterator[Finding]:
+    """What differs from the lock; OtherModelError where that would be everything."""
+    now = described(found.checkpoint, found.path, locked.path, known)
     _refuse_other(locked, now, lock, found.path)
     yield from compare.findings(locked, now, lock.path, content_only=content_only)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands import inspect as inspecting
+from paramtool.commands._rule_numbers import not_finite
 from paramtool.commands.check import config as configuring
 from paramtool.commands.check.policy import Policy, Setting, Settings
 from paramtool.commands.check.report import Checked, CheckedFile, OtherModelError
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from paramtool.commands.check.locked_files import LockedFiles
     from paramtool.commands.inspect import Inspection
+    from paramtool.engine.read.one_pass import Hashes
     from paramtool.formats.folder.below import Below
     from paramtool.lockfile.lock import Lock, LockedModel
     from paramtool.model.checkpoint import Unknown
@@ -305,6 +308,11 @@ class Checking:
         asked = self._asked(settings, path)
         found = self._inspected(path, settings, asked)
         draft.notes += found.checkpoint.notes
+        known = cache(
+            partial(self._hashed, found, settings, counts=any(r.rule.kind.judge is not_finite for r in asked))
+        )
+        if locked is not None:
+            found = replace(found, numbers=lambda: known().numbers)
         for rule, place in asked:
             usual = (replace(one, place=place, severity=_severity(one, place)) for one in rule.findings(found))
             self._add(draft, usual, settings)
@@ -312,9 +320,10 @@ class Checking:
             if place is not None and (patterns := rule.kind.patterns(rule.asked)):
                 self.uses.match(place, patterns, [name for name, _ in found.checkpoint.windows()])
         if compares:
+            hashes = known()
             if is_folder(path):
-                refuse_different(path, weight_sets.only(path, formats.read_file), self.progress)
-            self._add(draft, self._differences(found, settings), settings)
+                refuse_different(path, weight_sets.only(path, formats.read_file), self.progress, hashes)
+            self._add(draft, self._differences(found, settings, hashes), settings)
 
     def _add_unsafe(self, draft: _SoFar, asked: Iterable[Unknown]) -> None:
         """The findings of a file that no rule judges, of what its pickles ask for."""
@@ -363,14 +372,21 @@ class Checking:
         assert self.lock is not None
         return against.pointers(path, locked, self.lock)
 
-    def _differences(self, found: Inspection, settings: Settings) -> Iterator[Finding]:
-        """What differs from the lock; UsageError where it is not clear from which of its models."""
+    def _hashed(self, found: Inspection, settings: Settings, *, counts: bool) -> Hashes:
+        """What is read for the lock; UsageError where it is not clear with which of its models to compare."""
         from paramtool.commands.check import against
 
         assert self.lock is not None
-        locked = against.model_for(self.lock, found.path)
-        only = settings.get("content-only", False)
-        return against.differences(found, locked, self.lock, content_only=only, progress=self.progress)
+        locked, only = against.model_for(self.lock, found.path), settings.get("content-only", False)
+        return against.hashed(found, locked, content_only=only, counts=counts, progress=self.progress)
+
+    def _differences(self, found: Inspection, settings: Settings, known: Hashes) -> Iterator[Finding]:
+        """What differs from the lock."""
+        from paramtool.commands.check import against
+
+        assert self.lock is not None
+        locked, only = against.model_for(self.lock, found.path), settings.get("content-only", False)
+        return against.differences(found, locked, self.lock, known, content_only=only)
 
     def _asked(self, settings: Settings, path: str) -> list[AskedRule]:
         """The rules; what nobody asked for and needs a config.json is left out where there is none."""

@@ -80,23 +80,35 @@ def has_nonfinite(dtype: DType) -> bool:
     return (dtype.component or dtype).name in BITS
 
 
-def counted(source: Source, view: View) -> NotFinite:
-    """Read a view once, in blocks; a complex number counts as not finite if a part of it is.  CRCs are checked."""
-    part = view.dtype.component or view.dtype
-    bits, per = BITS[part.name], 2 if view.dtype.component else 1
-    size = part.block_bytes * per
-    found, done, rest = NotFinite(), 0, b""
-    if not prod(view.shape):
-        return found
-    for block in source.row_major(view):
-        data = memoryview(block) if not rest else memoryview(rest + bytes(block))
+class Counter:
+    """Counts the numbers of a type that are not finite, in bytes that come in order.
+
+    A complex number counts as not finite if a part of it is.
+    """
+
+    def __init__(self, dtype: DType) -> None:
+        self.found = NotFinite()
+        self._part, self._per = dtype.component or dtype, 2 if dtype.component else 1
+        self._done, self._rest = 0, b""
+
+    def update(self, block: memoryview | bytes, /) -> None:
+        """Take the next bytes."""
+        data = memoryview(block) if not self._rest else memoryview(self._rest + bytes(block))
+        size = self._part.block_bytes * self._per
         whole = len(data) // size * size
-        counts = _block(data[:whole], bits, f"u{part.block_bytes}", per)
+        counts = _block(data[:whole], BITS[self._part.name], f"u{self._part.block_bytes}", self._per)
         if counts.total:
-            first = found.first if found.total else done + counts.first
-            found = NotFinite(found.nan + counts.nan, found.infinite + counts.infinite, first)
-        done, rest = done + whole // size, bytes(data[whole:])
-    return found
+            first = self.found.first if self.found.total else self._done + counts.first
+            self.found = NotFinite(self.found.nan + counts.nan, self.found.infinite + counts.infinite, first)
+        self._done, self._rest = self._done + whole // size, bytes(data[whole:])
+
+
+def counted(source: Source, view: View) -> NotFinite:
+    """Read a view once, in blocks.  CRCs are checked."""
+    counter = Counter(view.dtype)
+    for block in source.row_major(view) if prod(view.shape) else ():
+        counter.update(block)
+    return counter.found
 
 
 def _block(data: memoryview, bits: Bits, kind: str, per: int) -> NotFinite:

@@ -1,8 +1,9 @@
 """The digests of tensors and of the files that hold them, from one reading of each file.
 
-A file is read once from the beginning to the end.  Each block goes to up to three hashers, each in a thread: the sha256
-of the file, blake3 of each tensor whose bytes are a run of the file, and the CRCs that the container states.  Tensors
-that have to be decoded, gathered or put together from several files are read apart (`digests`).
+A file is read once from the beginning to the end.  Each block goes to up to four hashers, each in a thread: the sha256
+of the file, blake3 of each tensor whose bytes are a run of the file, counts of its numbers that are not finite if they
+are asked for, and the CRCs that the container states.  Tensors that have to be decoded, gathered or put together from
+several files are read apart (`digests`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any, NamedTuple, Protocol
 
 from paramtool.engine.read.crcs import Crcs
 from paramtool.engine.read.digests import THREADS_NBYTES, Advance, Signed, digests, distinct_nbytes
+from paramtool.engine.read.finite import Counter, NotFinite, has_nonfinite
 from paramtool.engine.read.open_files import CHUNK_NBYTES, OpenFiles
 from paramtool.engine.read.threads import Promise, Threads
 from paramtool.formats.files import read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange, SourceFile
+from paramtool.model.view import View
 
 BUFFERS = 6
 """Blocks of CHUNK_NBYTES that are in memory at once."""
@@ -54,14 +57,19 @@ class Hashes(NamedTuple):
     """blake3 of each window, as of `digests`."""
     files: Mapping[str, str]
     """{path: sha256}"""
+    numbers: Mapping[View, NotFinite] = {}
+    """What of the windows that are runs of a file is not finite, if that was asked for."""
 
 
 class HashPlan:
     """Which windows are hashed while their file is read, and which are read apart."""
 
-    def __init__(self, checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str]) -> None:
-        """`paths` are the files of the checkpoint whose sha256 is asked for."""
-        self._checkpoint = checkpoint
+    def __init__(
+        self, checkpoint: Checkpoint, windows: Iterable[Signed], paths: Sequence[str], *, counts: bool = False
+    ) -> None:
+        """`paths` are the files of the checkpoint whose sha256 is asked for; `counts`: and what is not finite there."""
+        self._checkpoint, self._counts = checkpoint, counts
+        self._numbers: dict[View, NotFinite] = {}
         self._files = {file.path: file for file in checkpoint.files if file.path in set(paths)}
         self._runs: dict[str, list[FileRun]] = {path: [] for path in self._files}
         self._apart: list[Signed] = []
@@ -105,7 +113,7 @@ class HashPlan:
             files.check_unchanged()
         if self._apart:
             found.update(digests(self._checkpoint, self._apart, memory, advance))
-        return Hashes(found, known)
+        return Hashes(found, known, self._numbers)
 
     def _read(
         self, source: SourceFile, files: OpenFiles, crcs: Crcs, found: dict[Signed, str], *, advance: Advance
@@ -115,10 +123,14 @@ class HashPlan:
 
         whole, runs = sha256(usedforsecurity=False), self._runs[source.path]
         sealed = [FileRun(one.start, one.stop, one) for one in self._sealed(runs, crcs)]
-        tensors = RunHashers(runs, blake3, lambda run, made: found.__setitem__(run.key, made.hexdigest()))
-        stated = RunHashers(sealed, _Crc32, lambda run, made: crcs.compare(run.key, made.value))
+        tensors = RunHashers(runs, lambda _: blake3(), lambda run, made: found.__setitem__(run.key, made.hexdigest()))
+        stated = RunHashers(sealed, lambda _: _Crc32(), lambda run, made: crcs.compare(run.key, made.value))
+        counted = [run._replace(key=run.key[0]) for run in runs if self._counts and has_nonfinite(run.key[0].dtype)]
+        numbers = RunHashers(
+            counted, lambda run: Counter(run.key.dtype), lambda run, made: self._numbers.update({run.key: made.found})
+        )
         takes: list[Take] = [lambda block, _: whole.update(block)]
-        takes += [hashers.take for hashers in (tensors, stated) if hashers.runs]
+        takes += [hashers.take for hashers in (tensors, stated, numbers) if hashers.runs]
         file = files.open(source.path)
         with _fanned_out(takes, is_threaded=source.nbytes >= THREADS_NBYTES) as give:
             for at in range(0, source.nbytes, CHUNK_NBYTES):
@@ -167,7 +179,9 @@ def _few_at_once(runs: list[FileRun]) -> tuple[list[FileRun], list[FileRun]]:
 class RunHashers:
     """Hashers for runs of a file, which may overlap: each gets its bytes of the blocks that come."""
 
-    def __init__(self, runs: Sequence[FileRun], made: Callable[[], Any], done: Callable[[FileRun, Any], None]) -> None:
+    def __init__(
+        self, runs: Sequence[FileRun], made: Callable[[FileRun], Any], done: Callable[[FileRun, Any], None]
+    ) -> None:
         """`runs` are not empty; `done` gets each run and its hasher once all of its bytes have come."""
         self.runs = sorted(runs, key=lambda run: (run.start, run.stop))
         self._made, self._done = made, done
@@ -178,7 +192,7 @@ class RunHashers:
         """Take the block that begins at a byte of the file."""
         stop = at + len(block)
         while self._next < len(self.runs) and self.runs[self._next].start < stop:
-            self._open.append((self.runs[self._next], self._made()))
+            self._open.append((self.runs[self._next], self._made(self.runs[self._next])))
             self._next += 1
         left = []
         for run, hasher in self._open:
