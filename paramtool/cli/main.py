@@ -163,6 +163,7 @@ def main(program: click.Command = cli) -> NoReturn:
     try:
         prepare_streams()
         warnings.showwarning = _show_warning  # type: ignore[assignment]
+        sys.unraisablehook = _show_ignored
         caught.clear()
         _display.reset()
         for number in SIGNALS:
@@ -178,11 +179,21 @@ def main(program: click.Command = cli) -> NoReturn:
         code = _code_of(error)
     if caught:  # also where Python ignored the exception, as in a callback of the garbage collector
         code = 128 + caught[0]
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    try:
+        sys.exit(code)
+    except MemoryError:  # to exit is an exception, which needs memory
+        sys.exit(code)
 
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _python_shows = warnings.showwarning
+
+
+def _show_ignored(ignored: sys.UnraisableHookArgs) -> None:
+    """Print what Python ignores, but that it had no memory to close a generator, which frees what it holds anyway."""
+    if not isinstance(ignored.exc_value, MemoryError):
+        sys.__unraisablehook__(ignored)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import os
 import pickle
 import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,6 +33,7 @@ from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, 
 from tests.faults.picking import Try, complaints, nothing_wrong
 from tests.faults.serving import Case, Command, Desk, Ended, listing
 from tests.hostile.command import quick
+from tests.patience import PATIENCE
 
 BUFFER = 2048
 """Bytes: what is as large as this is a buffer, or the table of a large dict."""
@@ -122,6 +126,61 @@ def test_zlib_has_no_memory(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
         starved_here = next(made) > at
         assert not starved_here or (ran.code == 3 and ran.err.startswith("error: out of memory")), ran
         assert starved_here or at > 1
+
+
+IGNORED = """
+import sys, _testcapi
+from paramtool.cli import main
+
+class Program:
+    name = "paramtool"
+    def main(self, **said):
+        def generator():
+            yield
+        for n in range(20):
+            one = generator()
+            next(one)
+            _testcapi.set_nomemory(n, n + 1)
+            try:
+                del one
+            except MemoryError:
+                pass
+            finally:
+                _testcapi.remove_mem_hooks()
+            one = None
+        return 1
+
+exits, tried = sys.exit, []
+def starve(code):
+    tried.append(code)
+    if len(tried) == 1:
+        raise MemoryError
+    exits(code)
+sys.exit = starve
+main.main(Program())
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("_testcapi"), reason="this Python was built without its own tests")
+def test_nothing_is_said_of_a_generator_that_ends_without_memory() -> None:
+    """Its frame is freed all the same; and the code of a command that has ended stays."""
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_name_that_cannot_be_kept_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory ends after a temporary file was made, where the run would remember it."""
+
+    def starve(name: str, is_folder: bool) -> int | None:
+        os.close(created(name, is_folder) or 0)
+        raise MemoryError
+
+    created = staging.create
+    np.savez(tmp_path / "a.npz", w=np.arange(9.0))
+    monkeypatch.setattr(staging, "create", starve)
+    ran = quick("dedup", "a.npz", "-o", "a.safetensors", cwd=tmp_path)
+    assert ran.code == 3 and ran.err.startswith("error: out of memory"), ran
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
 @pytest.mark.parametrize("step", ["private", "_locked", "is_still"])

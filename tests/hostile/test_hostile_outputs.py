@@ -231,7 +231,8 @@ def test_what_stood_at_the_place_goes_back_or_is_kept(tmp_path: Path) -> None:
 
 def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     one, other = (str(tmp_path / ("x" * 200 + end)) for end in ("1", "2"))
-    name, file = staging.create(one, is_folder=False)
+    name = staging.temporary_name(one)
+    file = staging.create(name, is_folder=False)
     assert file is not None
     os.close(file)
     assert staging.clear(other) == []

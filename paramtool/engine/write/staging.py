@@ -74,8 +74,9 @@ class Staged:
             with writing(self.path), held():
                 self.notes += clear(self.path)
                 self._check()
-                self.temporary, self._held = create(self.path, self.is_folder)
                 atexit.register(self._clean)
+                self.temporary = temporary_name(self.path)  # before it is there, so that whatever fails removes it
+                self._held = create(self.temporary, self.is_folder)
         except BaseException as error:
             self._clean()
             self._noted(error)
@@ -428,15 +429,14 @@ def _stem(path: str) -> str:
     return name if name == whole else f"{name}~{crc32(os.fsencode(whole)):08x}"
 
 
-def create(path: str, is_folder: bool) -> tuple[str, int | None]:
-    """Make an empty file or folder for an output, readable by its owner only: (its name, an open file of it).
+def create(name: str, is_folder: bool) -> int | None:
+    """Make an empty file or folder for an output, readable by its owner only; returns an open file of it.
 
     The open file is its lock, if the file system has locks; it is None if the system cannot open folders.
 
     OSError if that is not possible.
     """
     while True:
-        name = temporary_name(path)
         if is_folder:
             os.mkdir(name, PRIVATE_FOLDER)
         else:
@@ -446,11 +446,10 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             private(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
             file = os.open(name, LOOKING) if hasattr(os, "O_NOFOLLOW") else opened(name)
             if file is None or (_locked(file) is not False and is_still(name, file)):
-                return name, file
+                return file
         except BaseException:
             if file is not None:
                 os.close(file)
-            remove(name)
             raise
         os.close(file)  # another run removed it before it was locked
 
