@@ -22,7 +22,13 @@ MANY = 24
 """How many layers a report lists."""
 FEW = 8
 """How many names of tensors it lists."""
-HOW = {"name": "by name", "shape": "by shape: only one fits", "order": "by number", "map": "by --map"}
+HOW = {
+    "name": "by name",
+    "shape": "by shape: only one fits",
+    "order": "by number",
+    "equal": "any of equal ones",
+    "map": "by --map",
+}
 
 
 def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:

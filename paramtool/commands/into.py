@@ -23,6 +23,7 @@ from paramtool.commands.output.write import Work, done, read_back, unproved
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import same_window
 from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.engine.write.places import check_beside, check_place
 from paramtool.engine.write.staging import Staged
@@ -235,9 +236,17 @@ def planned(
     theirs, refused = described(model) if networks is None else (list(networks), [])
     _check_layout(theirs, options.target)
     mine, missing, doubts = _found(checkpoint, options, bool(theirs))
-    into = plan(
-        checkpoint, mine, model, theirs, maps=tuple(options.map), flatten=options.flatten, partial=options.partial
-    )
+    with Source(checkpoint) as opened:
+        into = plan(
+            checkpoint,
+            mine,
+            model,
+            theirs,
+            maps=tuple(options.map),
+            flatten=options.flatten,
+            partial=options.partial,
+            same=lambda a, b: (a.dtype, a.shape) == (b.dtype, b.shape) and same_window(opened, a, opened, b),
+        )
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
         raise LayoutError(
@@ -322,7 +331,7 @@ def _changing(
     for name in names:
         view, part, own = views.get(name), parts.get(name) or LayerPart(""), split(name)[1]
         expected = {NEUTRAL[one] for one in roles[name][1] if one in NEUTRAL and at[name] in there}
-        expected = {1} if FACTORS.search(name) else expected
+        expected = {1} if FACTORS.search(name) or part.kind == "prelu" else expected
         is_mask = view is not None and own == "bias" and view.dtype.name in ("bool", "uint8")
         if part.is_state or is_mask or (part.constant is not None and {part.constant} == expected):
             continue
@@ -347,9 +356,12 @@ def _is_inert(own: str, values: Any) -> bool:
     return own in INERT and str(values.dtype.kind) in "iu"
 
 
-FACTORS = re.compile(r"mask$|(^|[._/])(ls_?\d|layer_?scale|lambda_?\d)")
-"""Tensors that their names show to be factors and nothing else: masks of pruning, and layer scales as timm, torchvision
-and transformers call them.  A `gamma` or a `weight` by itself can be that of a norm, which also normalises."""
+FACTORS = re.compile(
+    r"mask$|(^|[._/])(ls_?\d|layer_?scale|lambda_?\d|gamma_\d)|(^|[._/])(act|activation|p?relu)_?\d*\.weight$"
+)
+"""Tensors that their names show to be factors and nothing else: masks of pruning, layer scales as timm, torchvision and
+transformers call them, and slopes of torch's PReLU.  A `gamma` or a `weight` by itself can be that of a norm, which
+also normalises."""
 MAX_READ = 64 << 20
 """The largest tensor that is read to see whether its values change anything, in bytes."""
 

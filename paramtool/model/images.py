@@ -22,8 +22,8 @@ class Image(NamedTuple):
 
     channels: int = 0
     """Of an image, flattened or not; 0 if it is none, and -1 if only a part is, or their count is unknown."""
-    is_sure: bool = True
-    """Whether nothing stands before it that can change the order unseen: a custom layer, other values beside it."""
+    unseen: str = ""
+    """What before it can change the order unseen, in words: a custom layer, other values beside it."""
     makers: tuple[str, ...] = ()
     """The layers whose outputs it holds in their order, where it is no image, or only was reshaped into one."""
     dims: tuple[tuple[int, int], ...] = ()
@@ -67,7 +67,7 @@ class Flow:
         if image.channels:
             held = self.found.setdefault(layer, {}).setdefault(axis, image)
             if (held.channels, held.order) != (image.channels, image.order):  # a shared layer
-                self.found[layer][axis] = held._replace(is_sure=False)
+                self.found[layer][axis] = held._replace(unseen="a layer that takes several images")
 
     def takes(self, layer: str, image: Image, axis: str = "in") -> None:
         """A layer takes a value along its last axis."""
@@ -89,7 +89,7 @@ class Flow:
         places = [place for _, place in image.dims] if len(image.dims) > 1 else [*range(len(labels))]
         dims = tuple((0, label) for _, label in sorted(zip(places, labels, strict=True)))
         for maker in image.makers:
-            self.note(maker, "out", Image(channels, image.is_sure, dims=dims))
+            self.note(maker, "out", Image(channels, image.unseen, dims=dims))
 
 
 def moved(image: Image, axes: Sequence[int]) -> Image:
@@ -105,6 +105,7 @@ def moved(image: Image, axes: Sequence[int]) -> Image:
     return image._replace(dims=tuple(image.dims[k - 1] for k in axes if k))
 
 
+BESIDE = "other values beside it"
 SCRAMBLED = ((0, STEP),) * 3
 """Axes of which nobody knows the order."""
 
@@ -115,9 +116,9 @@ def beside(images: Sequence[Image]) -> Image:
     if not found:
         return NOTHING
     if any(one.joined > 1 for one in found) or len({one.order for one in found}) > 1:
-        return found[0]._replace(channels=-1, is_sure=False)
-    is_sure = all(one.is_sure and one.channels for one in images)
-    return found[0]._replace(channels=sum(one.channels for one in images), is_sure=is_sure)
+        return found[0]._replace(channels=-1, unseen=BESIDE)
+    unseen = [one.unseen or BESIDE for one in images if one.unseen or not one.channels]
+    return found[0]._replace(channels=sum(one.channels for one in images), unseen="".join(unseen[:1]))
 
 
 def first(images: Iterable[Image]) -> Image:

@@ -190,6 +190,38 @@ FILLED = (
         lambda: seq((4,), k.Dense(3, name="fc")),
         (4,),
     ),
+    *(
+        Case(
+            f"slopes of ones, {count} of them, that the model does not have",
+            lambda count=count: net(
+                fc=nn.Linear(4, 3), act=zeroed(nn.PReLU(count), "weight", value={"weight": 1}), b=nn.Linear(3, 2)
+            ),
+            lambda: seq((4,), k.Dense(3, name="fc"), k.Dense(2, name="b")),
+            (4,),
+        )
+        for count in (1, 3)
+    ),
+    *(
+        Case(
+            f"norms of equal values under other names, {len(values)} kinds of values",
+            lambda layer=layer, values=values: net(
+                a=nn.Linear(4, 3),
+                pre=zeroed(layer(3), *values, value=values),
+                post=zeroed(layer(3), *values, value=values),
+                b=nn.Linear(3, 2),
+            ),
+            lambda made=made: seq((4,), k.Dense(3, name="a"), made(), made(), k.Dense(2, name="b")),
+            (4,),
+        )
+        for layer, made, values in (
+            (nn.LayerNorm, lambda: k.LayerNormalization(epsilon=1e-5), {"weight": 1.0, "bias": 0.0}),
+            (
+                lambda size: nn.BatchNorm1d(size, eps=1e-3),
+                k.BatchNormalization,
+                {"weight": 2.0, "bias": 0.5, "running_mean": 0.25, "running_var": 0.75},
+            ),
+        )
+    ),
     Case("dense", lambda: net(fc=nn.Linear(4, 3)), lambda: seq((4,), k.Dense(3, name="fc")), (4,)),
     Case(
         "a chain of dense layers of one size",
@@ -654,6 +686,18 @@ REFUSED = (
             (4,),
         ),
         "'n.weight' of the source has no place",
+    ),
+    (
+        Case(
+            "two norms of equal values, and a third",
+            lambda: net(
+                **{n: zeroed(nn.LayerNorm(4), "weight", "bias", value={"weight": 1}) for n in ("n", "pre", "post")},
+                fc=nn.Linear(4, 3),
+            ),
+            lambda: seq((4,), k.LayerNormalization(), k.LayerNormalization(), k.Dense(3, name="fc")),
+            (4,),
+        ),
+        ".weight' of the source has no place",
     ),
     (
         Case(

@@ -110,7 +110,7 @@ def test_images_in_neither_order(case: Case, tmp_path: Path) -> None:
     for flatten in ("", "channels-first", "channels-last"):
         with pytest.raises(LayoutError, match="an image is flattened there") as error:
             compare(case, tmp_path, flatten=flatten)
-        assert error.value.exit_code == 5 and "--flatten" not in error.value.hint
+        assert error.value.exit_code == 5 and "--flatten channels" not in error.value.hint
 
 
 def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:
@@ -118,9 +118,25 @@ def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:
     case = Case("", into_cases.Beside, into_cases.beside_model, (3, 5, 4))
     _, _, path, _ = saved_case(case, tmp_path)
     for flatten in ("", "channels-first"):
-        with pytest.raises(LayoutError, match="do not show how"):
+        with pytest.raises(LayoutError, match="its order hidden by other values beside it"):
             paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten=flatten)
     paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten="channels-last")
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_lambda_hides_the_order(suffix: str, tmp_path: Path) -> None:
+    """`--flatten` says the order of the source, and not what a function does: the error names it, and what to do."""
+
+    def case(layer: Any) -> Case:
+        return into_cases.through("", lambda x: x.flatten(1) * 2, layer, k.Flatten())._replace(suffix=suffix)
+
+    for flatten in ("", "channels-first", "channels-last"):
+        with pytest.raises(
+            LayoutError, match="an image is flattened there, its order hidden by Lambda 'twice'"
+        ) as error:
+            compare(case(k.Lambda(lambda x: x * 2, name="twice")), tmp_path, flatten=flatten)
+        assert "Rescaling" in error.value.hint
+    compare(case(k.Rescaling(2.0)), tmp_path, flatten="channels-first")
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
@@ -342,6 +358,18 @@ def test_a_norm_that_an_exporter_folded(how: str, bias: bool, tmp_path: Path) ->
     torch.save({name: value for name, value in two.state_dict().items() if "bn." not in name}, tmp_path / "less.pt")
     with nullcontext() if bias and how != "traced" else pytest.raises(LayoutError):
         paramtool.convert(tmp_path / "less.pt", tmp_path / "less.onnx", into=model)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+def test_variables_of_one_name_that_are_other_parts(suffix: str, tmp_path: Path) -> None:
+    """`vars/0` of a norm without scale and shift is its mean, and that of another its scale."""
+    keras.utils.set_random_seed(1)
+    one = noisy(seq((4,), k.Dense(3, name="fc"), k.BatchNormalization(), k.Dense(2, name="b")))
+    two = seq((4,), k.Dense(3, name="fc"), k.BatchNormalization(scale=False, center=False), k.Dense(2, name="b"))
+    one.save(tmp_path / "s.keras")
+    path = saved_model(two, tmp_path / f"m{suffix}")
+    with pytest.raises(LayoutError):
+        paramtool.convert(tmp_path / "s.keras", tmp_path / f"out{suffix}", into=path)
 
 
 def cnn_in_keras() -> Any:

@@ -249,7 +249,7 @@ class _Walk:
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
             return first(self.model(item, f"{path}/", given or [x]))
         if name == "TimeDistributed":
-            inner = x._replace(dims=x.dims[1:], is_sure=x.is_sure and not x.makers)
+            inner = x._replace(dims=x.dims[1:], unseen=x.unseen or "TimeDistributed" * bool(x.makers))
             y = self.layer(config["layer"], f"{path}/layer", [inner], [*shape[:1], *shape[2:]])
             step = x.dims[0] if class_of(config["layer"]) == "Dense" and y.dims else (0, STEP)
             return y._replace(dims=(step, *y.dims)) if y.dims else y
@@ -284,8 +284,8 @@ class _Walk:
         target = config.get("target_shape") or config.get("newshape", ())[1:]
         if name in ("Flatten", "Reshape") and x.makers:
             dims = tuple((size, k) for k, size in enumerate(target))
-            is_sure = x.is_sure and [*x.dims] == sorted(x.dims, key=lambda one: one[1])
-            return Image(makers=x.makers, dims=dims, is_sure=is_sure)
+            is_moved = [*x.dims] != sorted(x.dims, key=lambda one: one[1])
+            return Image(makers=x.makers, dims=dims, unseen=x.unseen or "axes in another order" * is_moved)
         if name == "Flatten" and order == FIRST and len(x.dims) > x.joined:
             x = moved(x, [0, *range(2, len(x.dims) - x.joined + 2), 1])
         if name in ("Flatten", "Reshape") and x.channels:
@@ -293,14 +293,17 @@ class _Walk:
         called = str(config.get("function") if name.endswith("OpLambda") else name).rpartition(".")[2]
         is_operation = called != name or ".ops." in str(item.get("module"))
         if name == "Lambda" or ">" in name or (is_operation and not ELEMENTWISE.fullmatch(called)):
-            return x._replace(dims=SCRAMBLED, joined=1, is_sure=False)
+            what = f"{name} {config.get('name', '')!r:.200}"
+            return x._replace(dims=SCRAMBLED, joined=1, unseen=what)
         return x
 
     def convolved(self, x: Image, order: str) -> None:
         """A convolution takes a value whose channels are first or last."""
         if x.dims and x.makers:
             at = 0 if order == FIRST else -1
-            self.flow.is_convolved(x._replace(is_sure=x.is_sure and x.dims[at][0] > 0), x.dims[at][0], at)
+            self.flow.is_convolved(
+                x._replace(unseen=x.unseen or "a size that is not said" * (x.dims[at][0] <= 0)), x.dims[at][0], at
+            )
 
 
 def _reshaped(x: Image, target: Sequence[int], shape: Sequence[int | None]) -> Image:

@@ -110,7 +110,9 @@ class Uses:
             taken, made = weight[:2] if weight else (0, 0)
             taken, made = (taken, made * groups) if is_transposed else (made * groups, taken)
             self.flow.is_convolved(x, taken, 0)
-            x = image(made or -1, FIRST, max(2, len(weight) - 1))._replace(is_sure=bool(made))
+            x = image(made or -1, FIRST, max(2, len(weight) - 1))._replace(
+                unseen="" if made else f"{operator} node {label!r:.200}"
+            )
             if operator in CONVOLUTIONS and weight:
                 kind, order = CONVOLUTIONS[operator]
                 takes = NO_PART, ("weight", order), conventions.BIAS
@@ -152,7 +154,7 @@ class Uses:
         elif operator == "Concat" and (numbers.get("axis") in (1, -1) or x.joined > 1):
             x = beside(given)
         elif operator in ("Split", "Slice", "Gather"):
-            x = x._replace(is_sure=False)
+            x = x._replace(unseen=f"{operator} node {label!r:.200}")
         elif operator == "Transpose" and axes:
             dims = x.dims or tuple((0, k) for k in range(len(axes) - 1))
             x = moved(x._replace(dims=dims, joined=1) if x.makers else x, axes)

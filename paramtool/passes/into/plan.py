@@ -5,7 +5,7 @@ Everything is checked before a byte moves, and everything that is wrong is in on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from shlex import quote
 
@@ -37,7 +37,7 @@ class FilledLayer:
     model: str
     kind: str
     how: str
-    """`name`, `shape`, `order` or `map`."""
+    """`name`, `shape`, `order`, `equal` or `map`."""
     fillings: tuple[Filling, ...]
     _members = "source model kind how tensors=fillings"
 
@@ -70,14 +70,16 @@ def plan(
     maps: Sequence[str] = (),
     flatten: str = "",
     partial: bool = False,
+    same: Callable[[View, View], bool] = lambda a, b: a == b,
 ) -> Into:
     """What of a source goes into which tensor of a model.
 
     `found` and `networks` are the recurrent networks of the two; `flatten` is the order in which the source flattens
-    images; with `partial` layers whose shapes differ are left.  LayoutError lists all that does not fit, and all that
-    is ambiguous with the `--map` that decides it; UsageError for a `--map` of what is not there.
+    images; with `partial` layers whose shapes differ are left; `same` says whether two tensors of the source hold the
+    same bytes.  LayoutError lists all that does not fit, and all that is ambiguous with the `--map` that decides it;
+    UsageError for a `--map` of what is not there.
     """
-    return _Planning(source, found, model, networks, flatten=flatten, partial=partial).made(maps)
+    return _Planning(source, found, model, networks, flatten=flatten, partial=partial, same=same).made(maps)
 
 
 class _Planning:
@@ -85,9 +87,9 @@ class _Planning:
 
     def __init__(
         self, source: Checkpoint, found: Sequence[Network], model: Checkpoint, networks: Sequence[Network],
-        *, flatten: str, partial: bool,
+        *, flatten: str, partial: bool, same: Callable[[View, View], bool],
     ) -> None:  # fmt: skip
-        self.source, self.model, self.flatten, self.partial = source, model, flatten, partial
+        self.source, self.model, self.flatten, self.partial, self.same = source, model, flatten, partial, same
         self.where = model.files[0].path if model.files else "the model"
         self.source_units = [*network_pass.units(source, found)]
         self.model_units = [*network_pass.units(model, networks)]
@@ -229,12 +231,24 @@ class _Planning:
         for pair in pairs:
             self._fill_layer(pair.source, pair.model, pair.how)
         for many in unsure:
+            if self._are_equal(many.sources, many.models):
+                for one, other in zip(many.sources, many.models, strict=False):
+                    self._fill_layer(one, other, "equal")
+                continue
             self._ambiguous(
                 [(layer.name, _shapes(layer)) for layer in many.sources],
                 [(layer.name, layer.name) for layer in many.models],
                 "layer",
             )
         self._fill_by_name()
+
+    def _are_equal(self, ours: Sequence[PlainLayer], theirs: Sequence[PlainLayer]) -> bool:
+        """Whether any of some layers of the source can fill any of the model's with the same bytes."""
+        if len(ours) < len(theirs) or not all(layer_pass.fits(one, other) for one in ours for other in theirs):
+            return False
+        first, *rest = (layer_pass.partners(one, theirs[0]) for one in ours)
+        pairs = [(piece, found[name]) for found in rest for name, piece in first.items()]
+        return all(a.said == b.said and a.own == b.own and self.same(a.view, b.view) for a, b in pairs)
 
     def _named(self, mine: Sequence[PlainLayer], theirs: Sequence[PlainLayer]) -> list[PlainLayer]:
         """Of the source's readings of one name, the one that has most in common with the model's layer of that name."""
@@ -258,7 +272,9 @@ class _Planning:
         for layer in self.model_layers:
             for piece in layer.pieces:
                 same = by_name.get(tokens(piece.name), [])
-                if piece.name not in done and len(same) == 1:
+                said = [one for one in (piece.said, *(one.said for one in same)) if one is not None and one.kind]
+                is_other = len({(one.kind, one.part) for one in said}) > 1
+                if piece.name not in done and len(same) == 1 and not is_other:
                     self._fill_tensor(same[0], piece, layer.kind, "name")
 
     def _done(self) -> tuple[set[str], set[str]]:
@@ -334,7 +350,7 @@ class _Planning:
         image = there or here
         if image is None or size in (1, image.channels):
             return None
-        if (image.order != MIXED or not image.is_sure) and (image.channels == 1 or size % image.channels):
+        if (image.order != MIXED or image.unseen) and (image.channels == 1 or size % image.channels):
             return None
         order = there.order if there else self.usual[1]
         ours = here.order if here else self.flatten or self.usual[0]
@@ -343,12 +359,18 @@ class _Planning:
             self.wrong.append(f"{both}: the source says that its images are {ours}, and --flatten {self.flatten}")
         elif ours == order or not (here or self.flatten or self.usual[0] != self.usual[1]):
             return None
-        elif image.is_sure and order != MIXED and not self.flatten:
+        elif not image.unseen and order != MIXED and not self.flatten:
             what = f"an image of {image.channels} channels is flattened there, {order} in the model"
             self._refuse_image(both, what)
-        elif not image.is_sure or MIXED in (order, ours):
-            how = "in neither order of --flatten" if image.is_sure else "and the layers before it do not show how"
-            self.wrong.append(f"{both}: an image is flattened there, {how}")
+        elif image.unseen:
+            where = "model" if there else "source"
+            self.wrong.append(f"{both}: an image is flattened there, its order hidden by {image.unseen}")
+            self.decides.append(
+                f"--flatten says the order of the source, and not what the {where} computes: put layers of known "
+                "axes in its place (Rescaling, Permute, Reshape), or the values in order, with --map and ':as-is'"
+            )
+        elif MIXED in (order, ours):
+            self.wrong.append(f"{both}: an image is flattened there, in neither order of --flatten")
             self.decides.append("put its values in order yourself, and --map it ':as-is'")
         else:
             return Turn(image.channels, ours, order)
