@@ -45,7 +45,7 @@ from paramtool.model.view import View
 from paramtool.passes import renaming, select, suggest
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, versions_of
+from paramtool.passes.module_versions import ATTRIBUTE, lost_versions, moved_versions, versions_of
 from paramtool.passes.renaming import RenamingRule
 
 
@@ -219,12 +219,19 @@ def _prepared(
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = plan.unmarked()
     tree = part.checkpoint.objects
-    versions, lost = versions_of(tree, options.prefix), tuple(lost_versions(tree))
-    are_own = all(old == f"{options.prefix}{new}" for new, old in part.old.items())
-    if versions is not None and where.writer is TORCH and are_own:
+    lost = tuple(lost_versions(tree))
+    if where.writer is TORCH and isinstance(versions := versions_of(tree), objects.Mapping):
+        names = ((new, part.old[part.tied.get(new, new)]) for new in part.entries)
+        moved, others = moved_versions(versions, names)
+        others = [
+            at for at in others if not f".{options.prefix}".startswith(f".{at}".rstrip(".")) or not options.prefix
+        ]
+        lost = (
+            (f"the versions ({ATTRIBUTE!r}) of modules whose tensors parted: {some(others, MANY)}",) if others else ()
+        )
         tensors = tuple((name, objects.TensorRef(name)) for name in plan.order)
-        state = objects.Mapping("collections.OrderedDict", tensors, objects.Mapping("dict", ((ATTRIBUTE, versions),)))
-        plan, lost = replace(plan, objects=state), ()
+        state = objects.Mapping("collections.OrderedDict", tensors, objects.Mapping("dict", ((ATTRIBUTE, moved),)))
+        plan = replace(plan, objects=state)
     outputs = laid_out(plan, where, options.align)
     report = Exported(
         input=os.fspath(path) if where.is_alone else found.path,

@@ -6,6 +6,7 @@ Programs that make a plain dict of it, or rename its keys, lose the versions or 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -27,6 +28,44 @@ def versions_of(tree: Node, prefix: str = "", short: Callable[[str], str] = str)
         return found
     names = ((f"{key!s}." if key else "", child) for key, child in found.items if f"{key!s}.".startswith(prefix))
     return replace(found, items=tuple((short(name.removeprefix(prefix)).removesuffix("."), one) for name, one in names))
+
+
+def moved_versions(versions: Mapping, names: Iterable[tuple[str, str]]) -> tuple[Mapping, list[str]]:
+    """The versions of modules under new names, and the modules whose tensors did not move together, which have none.
+
+    `names` are (new name, old name).  A module without tensors of its own goes where most of those below it go; one
+    without any follows the module that it is in.
+
+    >>> held = Mapping("dict", (("", 1), ("bn", 2), ("bn.act", 1), ("fc", 1)))
+    >>> names = [("net.norm.weight", "bn.weight"), ("net.norm.bias", "bn.bias"), ("fc.weight", "fc.weight")]
+    >>> moved, lost = moved_versions(held, [*names, ("b", "fc.bias")])
+    >>> [key for key, _ in moved.items], lost
+    (['', 'net.norm', 'net.norm.act'], ['fc'])
+    """
+    below: dict[str, dict[str, list[str]]] = {}
+    """{module: {the rest of an old name below it: its new names}}"""
+    for new, old in names:
+        words = old.split(".")
+        for k in range(len(words)):
+            below.setdefault(".".join(words[:k]), {}).setdefault(".".join(words[k:]), []).append(new)
+    places: dict[str, list[str]] = {}
+    lost = []
+    for key, _ in versions.items:
+        at = f"{key!s}"
+        every = below.get(at, {})
+        own = {rest: new for rest, new in every.items() if "." not in rest}
+        fit = [
+            {f".{name}".removesuffix(f".{rest}")[1:] for name in new if f".{name}".endswith(f".{rest}")}
+            for rest, new in (own or every).items()
+        ]
+        up, _, word = at.rpartition(".")
+        found = set.intersection(*fit) if fit else {f"{one}.{word}".lstrip(".") for one in places.get(up, ())}
+        if fit and not own:
+            found = {one for one, _ in Counter(place for those in fit for place in those).most_common(1)}
+        places[at] = [at] if at in found else sorted(found)
+        lost += [at] * bool(fit and not places[at])
+    moved = {new: one for key, one in versions.items for new in places[f"{key!s}"]}
+    return replace(versions, items=tuple(moved.items())), lost
 
 
 def lost_versions(tree: Node) -> Iterator[str]:

@@ -62,11 +62,36 @@ def test_kept_or_named(command: str, name: str, nested: bool, tmp_path: Path) ->
     if found is None:
         assert any("'_metadata'" in text or "attributes" in text for text in report.left_out)
     else:
-        assert not any("_metadata" in text for text in report.left_out)
+        parted = command == "export other names"  # `u` is no more what the model calls it
+        assert any("_metadata" in text for text in report.left_out) == parted
         if "w" in paramtool.read(report.output).entries and "type" not in command:
             loaded = Transposed()
             paramtool.torch.load_model(loaded, report.output)
             assert torch.equal(loaded.w, model.w)
+
+
+@pytest.mark.parametrize(
+    ("more", "versions", "lost"),
+    [
+        ({"rename": ["enc.*=encoder.*"]}, {"": 1, "encoder": 1, "encoder.0": 1, "encoder.1": 2, "encoder.2": 1,
+          "w": 2}, ""),
+        ({"rename": ["*=model.*"]}, {f"model{at}": n for at, n in
+          {"": 1, ".enc": 1, ".enc.0": 1, ".enc.1": 2, ".enc.2": 1, ".w": 2}.items()}, ""),
+        ({"prefix": "enc."}, {"": 1, "0": 1, "1": 2, "2": 1}, ""),
+        ({"rename": ["enc.1.*=bn.*"]}, {"": 1, "enc": 1, "enc.0": 1, "bn": 2, "enc.2": 1, "w": 2}, ""),
+        ({"prefix": "enc.", "rename": ["1.weight=n.gamma"]}, {"": 1, "0": 1, "2": 1}, "'enc.1'"),
+    ],
+)  # fmt: skip
+def test_versions_move_with_their_modules(more: Any, versions: Any, lost: str, tmp_path: Path) -> None:
+    """A module has its version under its new name, if all of its tensors have that name; any other is named."""
+    enc = nn.Sequential(nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), nn.ReLU())
+    torch.save(nn.ModuleDict({"enc": enc, "w": Transposed()}).state_dict(), tmp_path / "a.pt")
+    report = paramtool.export(tmp_path / "a.pt", tmp_path / "b.pt", all_names=True, **more)
+    found = torch.load(tmp_path / "b.pt")._metadata
+    assert {at: one["version"] for at, one in found.items() if not at.endswith("lin")} == versions
+    assert [one for one in report.left_out if "_metadata" in one] == (
+        [f"the versions ('_metadata') of modules whose tensors parted: {lost}"] if lost else []
+    )
 
 
 def test_a_whole_training_loses_them_by_name(tmp_path: Path) -> None:
