@@ -155,8 +155,9 @@ def register_files(paths: Iterable[Path]) -> None:
     for path in paths:
         from paramtool.layouts import own
 
-        for layout in own.from_toml(_text(os.fspath(path)), os.fspath(path)):
-            own.register_layout(layout)
+        where = os.fspath(path)
+        for layout in own.from_toml(_text(where), where):
+            own.add_checked(layout, f"{where}: ")
 
 
 def _text(path: str) -> str:

@@ -46,17 +46,22 @@ def register_layout(declared: Declared) -> Declared:
     if not isinstance(made, Layout):
         raise UsageError(f"register_layout: {made!r} is not a Layout; expected one, or a function that returns one")
     check_layout(made)
-    _refuse_clash(made)
-    registered[made.name] = made
+    add_checked(made)
     return declared
 
 
-def _refuse_clash(layout: Layout) -> None:
+def add_checked(layout: Layout, where: str = "") -> None:
+    """Register a layout that was proved; UsageError, which begins with `where`, if another layout has its name."""
+    _refuse_clash(layout, where)
+    registered[layout.name] = layout
+
+
+def _refuse_clash(layout: Layout, where: str = "") -> None:
     """UsageError if another layout has that name; the same layout may be registered twice, as by a notebook's cell."""
     if layout.name in built_in():
-        raise UsageError(f"layout {layout.name!r} comes with paramtool; choose another name")
+        raise UsageError(f"{where}layout {layout.name!r} comes with paramtool; choose another name")
     if registered.get(layout.name, layout) != layout:
-        raise UsageError(f"another layout {layout.name!r} is registered; choose another name")
+        raise UsageError(f"{where}another layout {layout.name!r} is registered; choose another name")
 
 
 @dataclass(frozen=True, slots=True)

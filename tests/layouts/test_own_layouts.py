@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import paramtool
 from paramtool import layouts
+from paramtool.commands.layouts import register_files
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
@@ -251,6 +252,16 @@ def test_a_name_that_is_taken_is_refused() -> None:
     with pytest.raises(UsageError, match="another layout 'mine' is registered"):
         paramtool.register_layout(replace(MINE, title="else"))
     assert layouts.find("mine") == MINE
+
+
+@pytest.mark.parametrize("name", ["mine", "torch"])
+def test_a_file_with_a_name_that_is_taken_is_named(name: str, tmp_path: Path) -> None:
+    """As of every other error of a file."""
+    paramtool.register_layout(MINE)
+    path = tmp_path / "my.toml"
+    path.write_text(TOML.replace('"mine"', f'"{name}"'))
+    with pytest.raises(UsageError, match=rf"my\.toml: .*layout '{name}' "):
+        register_files([path])
 
 
 def test_a_wrong_layout_is_not_registered() -> None:
