@@ -39,10 +39,9 @@ from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn.find import NetworkRequest, find
 
 if TYPE_CHECKING:
-    from paramtool.commands.progress import Advance, Path
+    from paramtool.commands.progress import Path
     from paramtool.commands.rearrangement import Rearrangement
     from paramtool.commands.relayout_options import RelayoutOptions
-    from paramtool.engine.read.source import Source
     from paramtool.formats.folder.weight_names import Weights
     from paramtool.guessing.part_layouts import LayoutGuess
     from paramtool.guessing.values import CandidateRegion, Sketch, Survey
@@ -381,28 +380,24 @@ def _ranked(checkpoint: Checkpoint, places: Places, values: bool, progress: Prog
         with Source(checkpoint) as source, progress("look", total) as advance:
             for k in open_:
                 place, found = places[k]
-                ranked[k] = replace(place, looked=True), _judged(found, views, source, advance)
+                # The candidates with what the values add to their scores; how sure they are stays as it is
+                from paramtool.guessing.values import judge, survey
+
+                first = sorted(found, key=lambda one: -one.score)
+                sketches = [_sketch(one) for one in first[:MAX_LOOK]]
+                cuts: dict[str, set[int]] = {}
+                for sketch in sketches:
+                    for region in sketch.regions:
+                        cuts.setdefault(region.tensor, set()).update((region.start, region.stop))
+                surveys: dict[str, Survey] = {
+                    name: survey(source, views[name], sorted(inner), advance) for name, inner in cuts.items()
+                }  # fmt: skip
+                judged = [
+                    replace(one, score=round(one.score + worth, 3), reasons=(*one.reasons, *reasons))
+                    for one, (worth, reasons) in zip(first, judge(sketches, surveys), strict=False)
+                ]
+                ranked[k] = replace(place, looked=True), (judged + first[MAX_LOOK:])
     return [(place, sorted(found, key=lambda one: -one.score)) for place, found in ranked]
-
-
-def _judged(found: list[Guess], views: dict[str, View], source: Source, advance: Advance) -> list[Guess]:
-    """The candidates with what the values add to their scores; how sure they are stays as it is."""
-    from paramtool.guessing.values import judge, survey
-
-    first = sorted(found, key=lambda one: -one.score)
-    sketches = [_sketch(one) for one in first[:MAX_LOOK]]
-    cuts: dict[str, set[int]] = {}
-    for sketch in sketches:
-        for region in sketch.regions:
-            cuts.setdefault(region.tensor, set()).update((region.start, region.stop))
-    surveys: dict[str, Survey] = {
-        name: survey(source, views[name], sorted(inner), advance) for name, inner in cuts.items()
-    }  # fmt: skip
-    judged = [
-        replace(one, score=round(one.score + worth, 3), reasons=(*one.reasons, *reasons))
-        for one, (worth, reasons) in zip(first, judge(sketches, surveys), strict=False)
-    ]
-    return judged + first[MAX_LOOK:]
 
 
 def _sketch(one: Guess) -> Sketch:

@@ -172,19 +172,17 @@ def _trimmed(node: TreemapNode, kept: set[int]) -> TreemapNode:
             else:
                 rest.append(child)
         if rest:
-            copies[id(one)].children.append(_together(rest))
+            count, tints = sum(one.count for one in rest), {one.tint for one in rest}
+            words = f"{count:,} more tensor{'' if count == 1 else 's'} of this module, drawn as one"
+            tint = tints.pop() if len(tints) == 1 else "grey"
+            copies[id(one)].children.append(
+                TreemapNode(f"{count:,} more", sum(one.nbytes for one in rest), tint, "", words, count)
+            )
     return copies[id(node)]
 
 
 def _copy(node: TreemapNode) -> TreemapNode:
     return TreemapNode(node.name, node.nbytes, node.tint, node.marks, node.words, node.count)
-
-
-def _together(rest: Sequence[TreemapNode]) -> TreemapNode:
-    count, tints = sum(one.count for one in rest), {one.tint for one in rest}
-    words = f"{count:,} more tensor{'' if count == 1 else 's'} of this module, drawn as one"
-    tint = tints.pop() if len(tints) == 1 else "grey"
-    return TreemapNode(f"{count:,} more", sum(one.nbytes for one in rest), tint, "", words, count)
 
 
 def as_data(root: TreemapNode) -> Markup:

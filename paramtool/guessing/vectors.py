@@ -87,10 +87,11 @@ def hints(name: str, shapes: Shapes, own: str = "") -> Hints:
     wide = {width.size for width in outputs}
     projected = re.search(r"proj|lstmp", name, re.IGNORECASE)
     biases = _biases_beside(name, shapes)
+    found = re.search(r"(?<!\d)([1-8])[-_]?layers?", name, re.IGNORECASE)
     return Hints(
         kind=kind_in(name),
         bidirectional=bool(re.search(r"bi(?=[-_]?(?:lstm|gru|rnn|dir))", name, re.IGNORECASE)),
-        layers=_layers_in(name),
+        layers=int(found[1]) if found else 0,
         inputs=tuple(_inputs([*before[::-1], *behind], before[-NEAR:], shapes)),
         outputs=outputs,
         projections=tuple(sorted(wide | {size // 2 for size in wide if size % 2 == 0})) if projected else (),
@@ -108,11 +109,6 @@ def kind_in(name: str) -> str:
     """
     word = name.lower()
     return "lstm" if "lstm" in word else "gru" if "gru" in word else "rnn" if "elman" in word else ""
-
-
-def _layers_in(name: str) -> int:
-    found = re.search(r"(?<!\d)([1-8])[-_]?layers?", name, re.IGNORECASE)
-    return int(found[1]) if found else 0
 
 
 def _biases_beside(name: str, shapes: Shapes) -> int | None:

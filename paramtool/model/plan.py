@@ -222,7 +222,13 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
     if len(targets) != len(plan.targets):
         raise PlanError("a target is planned twice")
     for target in plan.targets:
-        _check_target(target, storages)
+        if not _are_runs(target):
+            _check_tiling(target)
+        for copy in target.copies:
+            for view in copy.sources:
+                there = nbytes_of(storages, view.storage)
+                if there is None or view.byte_stop > there or view.shape != copy.destination.shape:
+                    raise PlanError(f"{target.name!r}: a source window does not fit")
     for name, how in plan.derived.items():
         owner = how.window and targets.get(str(how.window.storage))
         if how.window and (owner is None or how.window.byte_stop > owner.nbytes):
@@ -250,16 +256,6 @@ def check_made(targets: Iterable[Target], checkpoint: Checkpoint) -> None:
     more = sum(target.nbytes for target in targets) - sum(storage.nbytes for storage in storages)
     budget = Budget(sum(file.nbytes for file in checkpoint.files))
     budget.spend(checkpoint.files[0].path, made + max(0, more))
-
-
-def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
-    if not _are_runs(target):
-        _check_tiling(target)
-    for copy in target.copies:
-        for view in copy.sources:
-            there = nbytes_of(storages, view.storage)
-            if there is None or view.byte_stop > there or view.shape != copy.destination.shape:
-                raise PlanError(f"{target.name!r}: a source window does not fit")
 
 
 def _check_tiling(target: Target) -> None:

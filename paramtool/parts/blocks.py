@@ -198,12 +198,8 @@ def image(weight: Stored, axes: Sequence[Axis], fused: str, names: dict[str, str
 
 def _part_shape(axes: Sequence[Axis], shape: tuple[int, ...]) -> tuple[int, ...]:
     lead = shape[:-2] if len(shape) > 1 else ()
-    return (*lead, *_lengths(axes, shape))
-
-
-def _lengths(axes: Sequence[Axis], shape: Sequence[int]) -> tuple[int, ...]:
     last = {OUT: -2, IN: -1, FLAT: -1}
-    return tuple(axis.length(shape[last[axis.role]] if axis.role != WHOLE else 0) for axis in axes)
+    return (*lead, *tuple(axis.length(shape[last[axis.role]] if axis.role != WHOLE else 0) for axis in axes))
 
 
 def _shape(axes: Sequence[Axis], shape: Sequence[int], where: Roles, *, rest: bool) -> tuple[int, ...]:

@@ -66,7 +66,20 @@ def _by_blocks(found: Followers) -> Image:
         raise LayoutError(f"{found.fused!r} cannot follow its weight: no tensor of its name or of its parts is there")
     made = found.image(axes)
     if is_turned and len(axes) > 1 and any(axis.role != WHOLE for axis in axes):
-        made = made._replace(fused=_swapped(made.fused))
+        # A tensor with its last two axes exchanged
+        first, last = len(made.fused.shape) - 2, len(made.fused.shape) - 1
+        other = {first: last, last: first}
+        pieces = tuple(
+            Piece(
+                piece.part, piece.start,
+                tuple(tuple(d._replace(axis=other.get(d.axis, d.axis)) for d in axis) for axis in piece.digits),
+                (*piece.at[:-2], piece.at[-1], piece.at[-2]),
+            )
+            for piece in made.fused.pieces
+        )  # fmt: skip
+        made = made._replace(
+            fused=Stored(made.fused.name, (*made.fused.shape[:-2], made.fused.shape[-1], made.fused.shape[-2]), pieces)
+        )
     _check_shape(made.fused, shapes, 0)
     for shape, one in zip(found.parts.values(), made.parts, strict=True):
         _check_shape(one, shapes, max(len(shape) - 2, 0))
@@ -123,21 +136,6 @@ def _is_turned(weight: Stored) -> bool:
     """Whether the inputs of a weight's parts come before their outputs."""
     where = roles(weight)
     return where.inside < where.out
-
-
-def _swapped(one: Stored) -> Stored:
-    """A tensor with its last two axes exchanged."""
-    first, last = len(one.shape) - 2, len(one.shape) - 1
-    other = {first: last, last: first}
-    pieces = tuple(
-        Piece(
-            piece.part, piece.start,
-            tuple(tuple(d._replace(axis=other.get(d.axis, d.axis)) for d in axis) for axis in piece.digits),
-            (*piece.at[:-2], piece.at[-1], piece.at[-2]),
-        )
-        for piece in one.pieces
-    )  # fmt: skip
-    return Stored(one.name, (*one.shape[:-2], one.shape[-1], one.shape[-2]), pieces)
 
 
 def _is_unpacked(found: Followers) -> bool:

@@ -137,11 +137,7 @@ def logical(shapes: Mapping[str, tuple[int, ...]], packing: Packing, itemsize: i
     if "weight" in shapes and len(shapes["weight"]) >= 2:
         out, inside = shapes["weight"][-2:]
         return out, inside
-    return _of_factors(shapes)
-
-
-def _of_factors(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
-    """The [outputs, inputs] that low-rank factors show: B has the outputs, and A the inputs."""
+    # The [outputs, inputs] that low-rank factors show: B has the outputs, and A the inputs
     found = {factor_of(suffix): shape for suffix, shape in shapes.items() if factor_of(suffix)}
     if found.keys() != {"A", "B"} or any(len(shape) != 2 for shape in found.values()):
         return None

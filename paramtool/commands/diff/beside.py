@@ -62,7 +62,9 @@ def _named(name: str, matrices: Collection[str], a: Views, left: Views) -> Itera
         end = other[len(stem) :]
         if other == name or not other.startswith(stem) or end[:1] not in (".", "_") or not view.is_contiguous:
             continue
-        for tail in _tails(end):
+        # What a companion can be called beside another tensor: stacks have `_bias` where layers have `.bias`.
+        word = end[1:]
+        for tail in dict.fromkeys([end, f".{word}", f".weight_{word}", f"_{word.removeprefix('weight_')}"]):
             olds = {old: f"{old.removesuffix(WEIGHT)}{tail}" for old in matrices}
             if all(old in a for old in olds.values()):
                 found.add(other)
@@ -72,12 +74,6 @@ def _named(name: str, matrices: Collection[str], a: Views, left: Views) -> Itera
         biases = {old: next(iter(biases_of(old, a)), "") for old in matrices}
         if other not in found and left[other].is_contiguous and all(biases.values()):
             yield other, biases
-
-
-def _tails(end: str) -> Iterable[str]:
-    """What a companion can be called beside another tensor: stacks have `_bias` where layers have `.bias`."""
-    word = end[1:]
-    return dict.fromkeys([end, f".{word}", f".weight_{word}", f"_{word.removeprefix('weight_')}"])
 
 
 def _pairs(runs: Iterable[NamedRun], rows: int, view: View, olds: Views) -> Iterator[WindowPair]:

@@ -23,7 +23,18 @@ def casts_by_name(state: Settled) -> None:
 def casts(state: Settled) -> None:
     """Casts under another name, which names or numbers show."""
     if state.left_a and state.left_b:
-        _by_content(state)
+        # Casts under another name: those whose samples are like no others', then those that their names show
+        unsure = []
+        sure = []
+        for old, new in alike_as_casts(state, state.left_a, state.left_b):
+            if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
+                if not state.is_exchanged(old[0], new[0]):
+                    sure.append(NamePair(old[0], new[0]))
+            else:
+                unsure.append((old, new))
+        _prove(state, sure)
+        renames = state.renames()
+        _prove(state, [one for old, new in unsure for one in matched(state, old, new, renames)])
     if state.left_a and state.left_b:
         casts_by_renames(state)
 
@@ -75,21 +86,6 @@ def _prove(state: Settled, candidates: Iterable[NamePair]) -> None:
     for one, pair, kind in zip(every, pairs, kinds, strict=True):
         if kind != CHANGED and one.old in state.left_a and one.new in state.left_b:
             state.settle(kind, [one.old], one.new, change=changes.get(pair), is_unique=one.is_unique)
-
-
-def _by_content(state: Settled) -> None:
-    """Casts under another name: those whose samples are like no others', then those that their names show."""
-    unsure = []
-    sure = []
-    for old, new in alike_as_casts(state, state.left_a, state.left_b):
-        if len(old) == len(new) == 1 and not state.may_be_chance(old[0]):
-            if not state.is_exchanged(old[0], new[0]):
-                sure.append(NamePair(old[0], new[0]))
-        else:
-            unsure.append((old, new))
-    _prove(state, sure)
-    renames = state.renames()
-    _prove(state, [one for old, new in unsure for one in matched(state, old, new, renames)])
 
 
 def alike_as_casts(

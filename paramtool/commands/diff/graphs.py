@@ -22,20 +22,14 @@ def stored_once(state: Settled) -> None:
     """Tensors of one checkpoint that the graph of the other one has under another name."""
     uses_a, uses_b = (one.uses for one in state.checkpoints)
     a, b = state.checkpoints
-    _counters_of_a(state, is_told=bool(uses_b or b.parts))
-    _counters_of_b(state, is_told=bool(uses_a or a.parts))
-    _equal_tensors(state, uses_a, uses_b)
-
-
-def _counters_of_a(state: Settled, is_told: bool) -> None:
-    """What torch's batch norms count in training; no other library has it.
-
-    B says of its layers what they are, or calls the statistics of this one by another word than torch.
-    """
+    # What torch's batch norms count in training; no other library has it
+    is_told = bool(uses_b or b.parts)
     found = {old: new for new, one in state.found.items() if one.kind in LED_BACK for old in one.a}
     for name in list(state.left_a):
         if _is_counter(name, found, is_told):
             state.settle_only_a(LAYOUT, name, "a counter that B's format leaves out")
+    _counters_of_b(state, is_told=bool(uses_a or a.parts))
+    _equal_tensors(state, uses_a, uses_b)
 
 
 def _counters_of_b(state: Settled, is_told: bool) -> None:

@@ -48,7 +48,13 @@ MAX_MEASURED = 1 << 16
 
 def by_lines(work: Settled, made: MadeByTables, progress: Progress) -> None:
     """Settle what is made of lines of tensors of the first, and what is beside it, by the same map."""
-    varied = _varied(work)
+    # The tensors of the second whose content shows where it comes from: neither codes nor one element repeated
+    source, codes = work.sides.b.source, packed(work.b)
+    varied = {
+        name: view
+        for name, view in work.left_b.items()
+        if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
+    }
     twice = TakenTwice(work)
     by_axes(work, varied, twice)
     beside_axes(work)
@@ -125,16 +131,6 @@ def _open(work: Settled) -> dict[str, View]:
         name: view
         for name, view in work.a.items()
         if name in work.left_a or (name in work.used and unread(view, work.used[name]))
-    }
-
-
-def _varied(work: Settled) -> dict[str, View]:
-    """The tensors of the second whose content shows where it comes from: neither codes nor one element repeated."""
-    source, codes = work.sides.b.source, packed(work.b)
-    return {
-        name: view
-        for name, view in work.left_b.items()
-        if not (name in codes and not view.dtype.name.startswith(NUMBERS)) and not is_constant(source, view)
     }
 
 

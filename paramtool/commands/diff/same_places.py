@@ -50,7 +50,9 @@ def same_places(tuned: Checkpoint, base: Checkpoint, mine: Views, counts: Callab
     Of names and dialects, the way that finds the places of more elements.
     """
     theirs = {name: view for name, view in base.views().items() if counts(view)}
-    found = _by_names(mine, theirs)
+    pairs, told = names_in_front(mine, theirs)
+    every = ((mine[name], theirs[other]) for name, other in pairs.items())
+    found = SamePlaces([SamePlace(view, other, is_matrix(other)) for view, other in every], ", ".join(told))
     if _numel(found.pairs) >= ENOUGH * sum(view.numel for view in mine.values()):
         return found
     ways = [found, *_by_dialects(tuned, base, counts)]
@@ -64,12 +66,6 @@ def is_matrix(view: View) -> bool:
 
 def _numel(pairs: list[SamePlace]) -> int:
     return sum(one.tuned.numel for one in pairs)
-
-
-def _by_names(mine: Views, theirs: Views) -> SamePlaces:
-    pairs, told = names_in_front(mine, theirs)
-    every = ((mine[name], theirs[other]) for name, other in pairs.items())
-    return SamePlaces([SamePlace(view, other, is_matrix(other)) for view, other in every], ", ".join(told))
 
 
 def names_in_front(mine: Views, theirs: Views) -> tuple[dict[str, str], list[str]]:

@@ -53,7 +53,45 @@ def sections(
         drawn = changed_rows(every[:MAX_STRIPS], *checkpoints, memory)
         yield PageSection("rows", "Where numbers changed", _rows(every, drawn))
     if others := [one for one in found.tensors if one.kind != SAME and one not in every]:
-        yield PageSection("moved", "What moved, came or went", _others(others))
+        # What is the same elsewhere, what only one of the two has, and what could not be decided
+        columns = (Column("In A", is_name=True), Column("In B", is_name=True), Column("Verdict"), Column("How"))
+        made = [
+            (
+                leading(one.a),
+                leading(one.b),
+                WORDS[one.kind],
+                change_words(one) + ("" if one.is_unique else "; not unique"),
+            )
+            for one in others[:MAX_ROWS]
+        ]
+        cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(others) > MAX_ROWS else ""
+        maps = move_figures(others)
+        hidden = len(maps) - MAX_MAPS
+        lead = (
+            "The upper strips are A's tensors, the lower ones B's, and each band leads rows or columns to their place."
+        )
+        yield PageSection(
+            "moved",
+            "What moved, came or went",
+            (
+                joined(
+                    (
+                        paragraph(lead, "lead") if maps else EMPTY,
+                        joined(map(_map, maps[:MAX_MAPS])),
+                        paragraph(f"{plural(hidden, 'more map')} not drawn.") if hidden > 0 else EMPTY,
+                        folded(
+                            f"{plural(len(others), 'tensor')}{cut}",
+                            table(
+                                columns,
+                                made,
+                                "Tensors that are in other places, of another type, or in one checkpoint only",
+                            ),
+                            is_open=len(made) <= FEW,
+                        ),
+                    )
+                )
+            ),
+        )
 
 
 def summary(found: Diffed) -> str:
@@ -125,10 +163,14 @@ def _rows(every: Sequence[TensorDiff], drawn: Sequence[ChangedRows]) -> Markup:
         "Each strip is a tensor: its first row is on the left, its last on the right, and each place has the colour of "
         "the largest difference there."
     )
+    columns = (Column("Tensor", is_name=True), *(Column(title, is_number=True) for title in
+               ("Rows", "Elements", "Largest", "Relative norm")))  # fmt: skip
+    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(every) > MAX_ROWS else ""
+    made = [(_name(one), *_numbers(one)) for one in every[:MAX_ROWS]]
     return joined((
         paragraph(text + down + note, "lead"), key(list(scale(largest))) if largest else EMPTY,
         tag("ul", joined(map(_strip, drawn)), class_="strips"),
-        folded("The same as a table", _numbers_table(every)),
+        folded("The same as a table", table(columns, made, f"{plural(len(every), 'changed tensor')}{cut}")),
     ))  # fmt: skip
 
 
@@ -157,14 +199,6 @@ def _picture(one: ChangedRows) -> Markup:
     return heat([[bin_.level for bin_ in one.bins]], label)
 
 
-def _numbers_table(every: Sequence[TensorDiff]) -> Markup:
-    columns = (Column("Tensor", is_name=True), *(Column(title, is_number=True) for title in
-               ("Rows", "Elements", "Largest", "Relative norm")))  # fmt: skip
-    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(every) > MAX_ROWS else ""
-    made = [(_name(one), *_numbers(one)) for one in every[:MAX_ROWS]]
-    return table(columns, made, f"{plural(len(every), 'changed tensor')}{cut}")
-
-
 def _name(one: TensorDiff) -> str:
     name = (one.b or one.a)[0]
     return name if not one.a or one.a[0] == name else f"{one.a[0]} → {name}"
@@ -178,26 +212,6 @@ def _numbers(one: TensorDiff) -> tuple[str, str, str, str]:
     largest = "NaN" if found.nan_only_a or found.nan_only_b else largest
     relative = "" if found.relative is None or not isfinite(found.relative) else f"{found.relative:.2e}"
     return (f"{found.row_count:,}", f"{found.elements:,} of {found.numel:,}", largest, relative)
-
-
-def _others(others: Sequence[TensorDiff]) -> Markup:
-    """What is the same elsewhere, what only one of the two has, and what could not be decided."""
-    columns = (Column("In A", is_name=True), Column("In B", is_name=True), Column("Verdict"), Column("How"))
-    made = [
-        (leading(one.a), leading(one.b), WORDS[one.kind], change_words(one) + ("" if one.is_unique else "; not unique"))
-        for one in others[:MAX_ROWS]
-    ]
-    cut = f"; the first {MAX_ROWS:,}{ENOUGH}" if len(others) > MAX_ROWS else ""
-    maps = move_figures(others)
-    hidden = len(maps) - MAX_MAPS
-    lead = "The upper strips are A's tensors, the lower ones B's, and each band leads rows or columns to their place."
-    return joined((
-        paragraph(lead, "lead") if maps else EMPTY, joined(map(_map, maps[:MAX_MAPS])),
-        paragraph(f"{plural(hidden, 'more map')} not drawn.") if hidden > 0 else EMPTY,
-        folded(f"{plural(len(others), 'tensor')}{cut}",
-               table(columns, made, "Tensors that are in other places, of another type, or in one checkpoint only"),
-               is_open=len(made) <= FEW),
-    ))  # fmt: skip
 
 
 def _map(one: MoveFigure) -> Markup:

@@ -75,12 +75,10 @@ def _generated() -> Iterator[ModelRows]:
             *(_renamed(*rename) for rename in renames),
         ]
         caveats = (_KERNELS,) if experts else ()
-        yield ModelRows(tuple(models), tuple(rows), caveats, layouts=_layouts(fused, experts))
-
-
-def _layouts(fused: tuple[tuple[str, tuple[str, ...]], ...], experts: tuple[str, ...]) -> str:
-    kinds = dict.fromkeys("qkv" if len(parts) == 3 else "gate-up" for _, parts in fused)
-    return ", ".join((*kinds, *(("experts",) if experts else ())))
+        kinds = dict.fromkeys("qkv" if len(parts) == 3 else "gate-up" for _, parts in fused)
+        yield ModelRows(
+            tuple(models), tuple(rows), caveats, layouts=", ".join((*kinds, *(("experts",) if experts else ())))
+        )
 
 
 _ALL = (

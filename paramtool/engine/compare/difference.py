@@ -98,7 +98,19 @@ def agree(source: Source, found: Pair, places: Pair) -> bool:
     source.settle()
     if places[0] == places[1]:
         return _same(source, found, places[0])
-    return _both_fit(source, found, places)
+    # Fill the span of an alias set with one window, then with the other; both must be unchanged afterwards
+    import numpy as np
+
+    start = min(place.byte_start for place in places)
+    span = np.zeros(max(place.byte_stop for place in places) - start, "u1")
+    try:
+        values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
+        windows = [_window(span, place, start) for place in places]
+    except (TypeError, ValueError):
+        return False
+    for window, value in zip(windows, values, strict=True):
+        window[...] = value
+    return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
 
 
 def _same(source: Source, found: Pair, place: View) -> bool:
@@ -114,22 +126,6 @@ def _same(source: Source, found: Pair, place: View) -> bool:
         return all(_bytes(x[box], place) == _bytes(y[box], place) for box in boxes)
     except (TypeError, ValueError):  # a type without numbers: packed or quantised
         return False
-
-
-def _both_fit(source: Source, found: Pair, places: Pair) -> bool:
-    """Fill the span of an alias set with one window, then with the other; both must be unchanged afterwards."""
-    import numpy as np
-
-    start = min(place.byte_start for place in places)
-    span = np.zeros(max(place.byte_stop for place in places) - start, "u1")
-    try:
-        values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
-        windows = [_window(span, place, start) for place in places]
-    except (TypeError, ValueError):
-        return False
-    for window, value in zip(windows, values, strict=True):
-        window[...] = value
-    return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
 
 
 def _numbers(source: Source, view: View) -> Elements:

@@ -58,45 +58,41 @@ def heat(pairs: Sequence[WindowPair], sides: Sides, bins: int = BINS, cells: int
     """
 
     def work(a_source: Source, b_source: Source, pair: WindowPair) -> Heat:
-        return _heat(pair, a_source, b_source, bins=bins, cells=cells)
+        import numpy as np
+
+        kinds = number_types(pair.a, pair.b)
+        x, y = a_source.array(pair.a), b_source.array(pair.b)
+        if kinds is not None:
+            x, y = x.view(kinds[0]), y.view(kinds[1])
+        rows, columns = (x.shape[0], prod(x.shape[1:])) if x.shape else (1, 1)
+        count, high, wide = min(rows, bins), min(rows, cells), min(columns, cells)
+        elements, largest = np.zeros((count, wide), np.int64), np.zeros((count, wide))
+        map_elements, map_largest = np.zeros((high, wide), np.int64), np.zeros((high, wide))
+        for box in blocks(x.shape, BLOCK_ELEMENTS):
+            top, left = _corner(box, x.shape)
+            if kinds is None:  # a type without numbers
+                differs = np.asarray(x[box] != y[box])
+                apart = np.zeros(differs.shape)
+            else:
+                differs, apart, *_ = differences(x[box], y[box])
+            down = max(1, len(differs) if box else 1)
+            column, starts = _bins(left, differs.size // down, columns, wide)
+            differs = np.add.reduceat(differs.view("u1").reshape(down, -1), starts, axis=1, dtype=np.int64)
+            apart = np.maximum.reduceat(apart.reshape(down, -1), starts, axis=1)
+            for many, sums, most in ((count, elements, largest), (high, map_elements, map_largest)):
+                row, starts = _bins(top, down, rows, many)
+                at = np.ix_(row, column)
+                sums[at] += np.add.reduceat(differs, starts)
+                most[at] = np.maximum(most[at], np.maximum.reduceat(apart, starts))
+        edges = _edges(rows, count)
+        sums, most = elements.sum(1).tolist(), largest.max(1, initial=0.0).tolist()
+        found = (
+            RowBin(edges[k], edges[k + 1], sums[k], most[k] if kinds is not None else None) for k in range(count)
+        )  # fmt: skip
+        cell_map = CellMap(_edges(rows, high), _edges(columns, wide), map_elements.tolist(), map_largest.tolist())
+        return Heat(tuple(found), cell_map)
 
     return list(sides.map(work, ((pair, [pair]) for pair in pairs)))
-
-
-def _heat(pair: WindowPair, a_source: Source, b_source: Source, *, bins: int, cells: int) -> Heat:
-    import numpy as np
-
-    kinds = number_types(pair.a, pair.b)
-    x, y = a_source.array(pair.a), b_source.array(pair.b)
-    if kinds is not None:
-        x, y = x.view(kinds[0]), y.view(kinds[1])
-    rows, columns = (x.shape[0], prod(x.shape[1:])) if x.shape else (1, 1)
-    count, high, wide = min(rows, bins), min(rows, cells), min(columns, cells)
-    elements, largest = np.zeros((count, wide), np.int64), np.zeros((count, wide))
-    map_elements, map_largest = np.zeros((high, wide), np.int64), np.zeros((high, wide))
-    for box in blocks(x.shape, BLOCK_ELEMENTS):
-        top, left = _corner(box, x.shape)
-        if kinds is None:  # a type without numbers
-            differs = np.asarray(x[box] != y[box])
-            apart = np.zeros(differs.shape)
-        else:
-            differs, apart, *_ = differences(x[box], y[box])
-        down = max(1, len(differs) if box else 1)
-        column, starts = _bins(left, differs.size // down, columns, wide)
-        differs = np.add.reduceat(differs.view("u1").reshape(down, -1), starts, axis=1, dtype=np.int64)
-        apart = np.maximum.reduceat(apart.reshape(down, -1), starts, axis=1)
-        for many, sums, most in ((count, elements, largest), (high, map_elements, map_largest)):
-            row, starts = _bins(top, down, rows, many)
-            at = np.ix_(row, column)
-            sums[at] += np.add.reduceat(differs, starts)
-            most[at] = np.maximum(most[at], np.maximum.reduceat(apart, starts))
-    edges = _edges(rows, count)
-    sums, most = elements.sum(1).tolist(), largest.max(1, initial=0.0).tolist()
-    found = (
-        RowBin(edges[k], edges[k + 1], sums[k], most[k] if kinds is not None else None) for k in range(count)
-    )  # fmt: skip
-    cell_map = CellMap(_edges(rows, high), _edges(columns, wide), map_elements.tolist(), map_largest.tolist())
-    return Heat(tuple(found), cell_map)
 
 
 def _corner(box: Sequence[slice], shape: Sequence[int]) -> tuple[int, int]:

@@ -44,7 +44,19 @@ def share_alike(a: TiedPair, b: TiedPair) -> bool:
     if any(_repeats(x) != _repeats(y) for x, y in zip(a, b, strict=True)):
         return False
     first, second = (TiedPair(_once(pair.one), _once(pair.other)) for pair in (a, b))
-    return _elements_are_alike(first, second)
+    import numpy as np
+
+    finders = [_Finder(pair.one) for pair in (first, second)]
+    if not all(finder.has_each_once() for finder in finders):
+        return False
+    for start in range(0, first.other.numel, BLOCK_ELEMENTS):
+        flat = np.arange(start, min(start + BLOCK_ELEMENTS, first.other.numel))
+        mine, theirs = (
+            finder.find(_addresses(pair.other, flat)) for finder, pair in zip(finders, (first, second), strict=True)
+        )
+        if not np.array_equal(mine, theirs):
+            return False
+    return True
 
 
 def _places(pair: TiedPair) -> tuple[object, ...]:
@@ -62,20 +74,6 @@ def _once(view: View) -> View:
     keep = [k for k, is_repeated in enumerate(_repeats(view)) if not is_repeated]
     shape, strides = (tuple(of[k] for k in keep) for of in (view.shape, view.strides))
     return View(view.storage, view.dtype, view.offset, shape, strides)
-
-
-def _elements_are_alike(a: TiedPair, b: TiedPair) -> bool:
-    import numpy as np
-
-    finders = [_Finder(pair.one) for pair in (a, b)]
-    if not all(finder.has_each_once() for finder in finders):
-        return False
-    for start in range(0, a.other.numel, BLOCK_ELEMENTS):
-        flat = np.arange(start, min(start + BLOCK_ELEMENTS, a.other.numel))
-        mine, theirs = (finder.find(_addresses(pair.other, flat)) for finder, pair in zip(finders, (a, b), strict=True))
-        if not np.array_equal(mine, theirs):
-            return False
-    return True
 
 
 def _addresses(view: View, flat: Array) -> Array:

@@ -62,7 +62,36 @@ def order(checkpoint: Checkpoint, state: OptimizerState, shapes: Mapping[str, tu
         return None
     if config.layers:
         return _by_config(found, config, len(state.entries))
-    return _by_numbers(found, state, shapes)
+    # The only order of the layers that the shapes of the optimizer allow; None where there are several, or none
+    wanted = [_shape(entry, shapes) for entry in state.entries]
+    chains: dict[str, dict[int, str]] = {}
+    layers: dict[str, list[tuple[tuple[int, ...], int, _Variable]]] = {}
+    for one in found:
+        top, *pieces = one.group.removeprefix(f"{SECTION}/").split("/")
+        match = _NUMBERED.fullmatch(top)
+        assert match
+        inside = _rank(pieces, _BY_WORD.get(match["base"], ()))
+        if inside is None:
+            return None
+        chains.setdefault(match["base"], {})[int(match["number"] or 0)] = top
+        layers.setdefault(top, []).append((inside, one.number, one))
+    ordered = [[top for _, top in sorted(chain.items())] for chain in chains.values()]
+    trained = {
+        top: _trained_of(top, [one for *_, one in sorted(ones, key=lambda row: row[:2])])
+        for top, ones in layers.items()
+    }
+    if sum(map(len, trained.values())) != len(wanted) or None in wanted:
+        return None
+    rows = [[tuple(one.shape for one in trained[group]) for group in chain] for chain in ordered]
+    merged = _merged(rows, tuple(wanted))
+    if merged is None:
+        return None
+    places = [0] * len(ordered)
+    listed: list[_Variable] = []
+    for k in merged:
+        listed += trained[ordered[k][places[k]]]
+        places[k] += 1
+    return _order(listed, "the numbers of its layers, of which one order fits the shapes")
 
 
 def names_in_order(shapes: Mapping[str, tuple[int, ...]], metadata: Mapping[str, str], count: int) -> list[str]:
@@ -100,7 +129,7 @@ def _by_config(found: Sequence[_Variable], config: KerasConfig, count: int) -> O
     ranked: list[tuple[int, tuple[int, ...], int, _Variable]] = []
     frozen: set[str] = set()
     for one in found:
-        layer = _layer(one.group, by_path)
+        layer = next((by_path[path] for path in _above(one.group) if path in by_path), None)
         top = next((path for path in _above(one.group) if path in ranks), None)
         if layer is None or top is None:
             return None
@@ -122,10 +151,6 @@ def _above(group: str) -> Iterator[str]:
     """A group and those around it, the inner ones first."""
     pieces = group.split("/")
     yield from ("/".join(pieces[:k]) for k in range(len(pieces), 0, -1))
-
-
-def _layer(group: str, by_path: Mapping[str, Layer]) -> Layer | None:
-    return next((by_path[path] for path in _above(group) if path in by_path), None)
 
 
 def _rank_inside(rest: str, config: KerasConfig, top: str) -> tuple[int, ...] | None:
@@ -158,41 +183,6 @@ def _may_be_trained(one: _Variable, layer: Layer) -> bool:
 
 
 # By the numbers of the groups
-
-
-def _by_numbers(
-    found: Sequence[_Variable], state: OptimizerState, shapes: Mapping[str, tuple[int, ...]]
-) -> Order | None:
-    """The only order of the layers that the shapes of the optimizer allow; None where there are several, or none."""
-    wanted = [_shape(entry, shapes) for entry in state.entries]
-    chains: dict[str, dict[int, str]] = {}
-    layers: dict[str, list[tuple[tuple[int, ...], int, _Variable]]] = {}
-    for one in found:
-        top, *pieces = one.group.removeprefix(f"{SECTION}/").split("/")
-        match = _NUMBERED.fullmatch(top)
-        assert match
-        inside = _rank(pieces, _BY_WORD.get(match["base"], ()))
-        if inside is None:
-            return None
-        chains.setdefault(match["base"], {})[int(match["number"] or 0)] = top
-        layers.setdefault(top, []).append((inside, one.number, one))
-    ordered = [[top for _, top in sorted(chain.items())] for chain in chains.values()]
-    trained = {
-        top: _trained_of(top, [one for *_, one in sorted(ones, key=lambda row: row[:2])])
-        for top, ones in layers.items()
-    }
-    if sum(map(len, trained.values())) != len(wanted) or None in wanted:
-        return None
-    rows = [[tuple(one.shape for one in trained[group]) for group in chain] for chain in ordered]
-    merged = _merged(rows, tuple(wanted))
-    if merged is None:
-        return None
-    places = [0] * len(ordered)
-    listed: list[_Variable] = []
-    for k in merged:
-        listed += trained[ordered[k][places[k]]]
-        places[k] += 1
-    return _order(listed, "the numbers of its layers, of which one order fits the shapes")
 
 
 def _shape(entry: StateEntry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:

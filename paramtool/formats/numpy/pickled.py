@@ -133,7 +133,11 @@ def _storage(path: str, number: int, array: NumpyArray, dtype: DType) -> Storage
     if span is None:
         held = array.data or b""
         _check(array, len(held), nbytes, nbytes)
-        return Storage(number, nbytes, Inline(_swapped(held, unit)))
+        # The bytes of each unit in reverse order
+        made = bytearray(len(held))
+        for k in range(unit):
+            made[k::unit] = held[unit - 1 - k :: unit]
+        return Storage(number, nbytes, Inline(bytes(made)))
     _check(array, span.nbytes, nbytes, nbytes * LONGEST[span.form])
     place = ByteRange(path, span.start, span.stop)
     steps = (*([span.form] if span.form else []), *([f"swap{unit}"] if unit > 1 else []))
@@ -145,14 +149,6 @@ def _check(array: NumpyArray, found: int, least: int, most: int) -> None:
     if not least <= found <= most:
         expected = str(least) if least == most else f"{least} to {most}"
         raise ValueError(f"{array.dtype.text} {list(array.shape)} needs {expected} bytes; found {found}")
-
-
-def _swapped(data: bytes, unit: int) -> bytes:
-    """The bytes of each unit in reverse order."""
-    made = bytearray(len(data))
-    for k in range(unit):
-        made[k::unit] = data[unit - 1 - k :: unit]
-    return bytes(made)
 
 
 def _is_paddle(tree: Node) -> bool:

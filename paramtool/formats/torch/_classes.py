@@ -341,7 +341,22 @@ def spoken_class(path: str) -> str:
 def unfit(node: Opaque) -> str:
     """Why an object is not written unchanged; empty if it is."""
     if node.path in ARRAYS or node.path in SCALARS:
-        return _unfit_array(node)
+        parts = dict(node.parts)
+        data, dtype = parts.get("data"), parts.get("dtype")
+        if isinstance(data, TensorRef):
+            return "" if set(parts) <= {"data", "order"} else f"{node.path} with other arguments than it takes"
+        if not isinstance(data, Array) or not set(parts) <= {"data", "dtype", "order"}:
+            return f"{node.path} with other arguments than it takes"
+        if dtype is not None and not _is_dtype(dtype):
+            return f"NumPy array of {data.dtype}"
+        size = _size(data.dtype if dtype is None else dtype)
+        if size is None:
+            return f"NumPy array of {data.dtype}"
+        if node.path in SCALARS and data.shape:
+            return f"{node.path} with other arguments than it takes"
+        if min(data.shape, default=0) < 0 or data.order not in ("C", "F") or len(data.data) != size * prod(data.shape):
+            return f"NumPy array of {len(data.data)} bytes, where {data.dtype} {list(data.shape)} has others"
+        return ""
     if node.path == DTYPE:
         return "" if _is_dtype(node) else "a numpy.dtype of an unknown form"
     if not node.parts:
@@ -355,25 +370,6 @@ def unfit(node: Opaque) -> str:
     state = dict(node.parts).get("state")
     if state is not None and not form.state(state):
         return f"{node.path} with attributes that it does not have"
-    return ""
-
-
-def _unfit_array(node: Opaque) -> str:
-    parts = dict(node.parts)
-    data, dtype = parts.get("data"), parts.get("dtype")
-    if isinstance(data, TensorRef):
-        return "" if set(parts) <= {"data", "order"} else f"{node.path} with other arguments than it takes"
-    if not isinstance(data, Array) or not set(parts) <= {"data", "dtype", "order"}:
-        return f"{node.path} with other arguments than it takes"
-    if dtype is not None and not _is_dtype(dtype):
-        return f"NumPy array of {data.dtype}"
-    size = _size(data.dtype if dtype is None else dtype)
-    if size is None:
-        return f"NumPy array of {data.dtype}"
-    if node.path in SCALARS and data.shape:
-        return f"{node.path} with other arguments than it takes"
-    if min(data.shape, default=0) < 0 or data.order not in ("C", "F") or len(data.data) != size * prod(data.shape):
-        return f"NumPy array of {len(data.data)} bytes, where {data.dtype} {list(data.shape)} has others"
     return ""
 
 
@@ -458,25 +454,6 @@ def as_plain(node: Opaque) -> Node | None:
     return form.plain(node) if form else Leaf(node.path)
 
 
-def _dates(node: Array, dtype: Node) -> Node | None:
-    """Dates (ISO 8601) and spans of time (`25 seconds`) of NumPy's as strings; None for anything else."""
-    state = dict(dtype.parts).get("state") if isinstance(dtype, Opaque) else None
-    unit = state.items[8] if isinstance(state, Sequence) and len(state.items) == 9 else None
-    if node.dtype[1:] not in ("M8", "m8") or not isinstance(unit, Sequence) or len(unit.items) != 2:
-        return None
-    numbers = unit.items[1]
-    name, count = (_value(part) for part in numbers.items[:2]) if isinstance(numbers, Sequence) else ("", 0)
-    if not isinstance(name, bytes) or type(count) is not int:
-        return None
-    import numpy as np
-
-    try:
-        found = np.frombuffer(node.data, np.dtype(f"{node.dtype}[{count}{name.decode('ascii')}]"))
-    except (TypeError, ValueError):
-        return None
-    return _nested([Leaf(str(one)) for one in found], node.shape, node.order)
-
-
 _CODES = {"b": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
 """NumPy's codes of numbers, and struct's."""
@@ -490,7 +467,22 @@ def _elements(node: Node, dtype: Node | None) -> Node | None:
     if not isinstance(node, Array):
         return None
     if dtype is not None:
-        return _dates(node, dtype)
+        # Dates (ISO 8601) and spans of time (`25 seconds`) of NumPy's as strings; None for anything else
+        state = dict(dtype.parts).get("state") if isinstance(dtype, Opaque) else None
+        unit = state.items[8] if isinstance(state, Sequence) and len(state.items) == 9 else None
+        if node.dtype[1:] not in ("M8", "m8") or not isinstance(unit, Sequence) or len(unit.items) != 2:
+            return None
+        numbers = unit.items[1]
+        name, count = (_value(part) for part in numbers.items[:2]) if isinstance(numbers, Sequence) else ("", 0)
+        if not isinstance(name, bytes) or type(count) is not int:
+            return None
+        import numpy as np
+
+        try:
+            found = np.frombuffer(node.data, np.dtype(f"{node.dtype}[{count}{name.decode('ascii')}]"))
+        except (TypeError, ValueError):
+            return None
+        return _nested([Leaf(str(one)) for one in found], node.shape, node.order)
     order, code = (node.dtype[0], node.dtype[1:]) if node.dtype[:1] in "<>|=" else ("|", node.dtype)
     size = len(node.data) // max(prod(node.shape), 1)
     reader = _reader(code, ">" if order == ">" else "<")

@@ -115,6 +115,7 @@ def checkpoint_of(
             found = replace(found, parts={**found.parts, **more}, state=state)
         entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)
     escapes = ["some names collide and have their dots escaped"] if escaped else []
+    places = [place for place in storages.locations if place != "cpu"]
     checkpoint = Checkpoint(
         format=f"torch {form}",
         files=(storages.source,),
@@ -122,7 +123,7 @@ def checkpoint_of(
         entries=entries,
         objects=tree,
         sections=object_tree.sections(tree),
-        producer=_producer(storages),
+        producer="torch" + (f", saved from {', '.join(places[:3])}" if places else ""),
         unknown=merged(_unknown(storages.uses, entries)),
         notes=(*notes, *escapes),
     )
@@ -138,11 +139,6 @@ def _storages(storages: Storages, backings: list[Backing]) -> Mapping[int, Stora
     named = [Storage(ref.id, ref.nbytes, at) for ref, at in zip(storages.whole.values(), backings, strict=True)]
     inline = [Storage(number, len(data), Inline(data)) for number, data in storages.inline.values()]
     return {storage.id: storage for storage in (*named, *inline)}
-
-
-def _producer(storages: Storages) -> str:
-    places = [place for place in storages.locations if place != "cpu"]
-    return "torch" + (f", saved from {', '.join(places[:3])}" if places else "")
 
 
 def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:

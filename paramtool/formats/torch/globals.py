@@ -257,13 +257,9 @@ def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> 
 
 def _jagged(*args: object) -> PickledTensor:
     """A jagged nested tensor: its parts are the tensors among the arguments."""
-    return _wrapped("jagged", args)
-
-
-def _wrapped(kind: str, value: object) -> PickledTensor:
-    parts = _tensors_in(value)
-    made = _parts(kind, dict(parts), {}) if parts else PickledTensor(Unreadable(kind))
-    made.wrapped = value
+    parts = _tensors_in(args)
+    made = _parts("jagged", dict(parts), {}) if parts else PickledTensor(Unreadable("jagged"))
+    made.wrapped = args
     return made
 
 

@@ -203,7 +203,10 @@ def _storages(plan: Plan, tree: Node) -> dict[str, _StoragePlace]:
             start = 0
         else:
             content, start = _part(targets[owner], views)
-        storage = _WrittenStorage(content, _storage_dtype(content, views))
+        # The dtype of the storage, where all windows have one that torch has storages of
+        dtype = views[0].dtype
+        same = all(view.dtype == dtype for view in views) and content.nbytes % dtype.block_bytes == 0
+        storage = _WrittenStorage(content, dtype if same and dtype.name in TYPED else None)
         for name, view in zip(names, views, strict=True):
             places[name] = _StoragePlace(storage, view.on(owner, view.byte_start - start) if view.numel else view)
     return places
@@ -229,16 +232,6 @@ def _as_it_lies(target: Target, views: list[View]) -> tuple[Target, list[View]] 
     strides = dict(zip(axes, dense, strict=True))
     lies = View(target.name, target.dtype, 0, target.shape, tuple(strides[k] for k in range(len(shape))))
     return content, [lies] * len(views)
-
-
-def _storage_dtype(content: Target, views: list[View]) -> DType | None:
-    """The dtype of the storage, where all windows have one that torch has storages of.
-
-    torch refuses a storage that is named under two dtypes, so windows of two look at untyped bytes.
-    """
-    dtype = views[0].dtype
-    same = all(view.dtype == dtype for view in views) and content.nbytes % dtype.block_bytes == 0
-    return dtype if same and dtype.name in TYPED else None
 
 
 def _part(target: Target, views: list[View]) -> tuple[Target, int]:

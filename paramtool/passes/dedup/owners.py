@@ -19,7 +19,13 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
 
     Names that were moved to an owner may be preferred over it.  Reading the output has to give the same choice.
     """
-    new = {owner: owner for owner in graph.owners} | _chosen(graph, choice) | _numbered(graph)
+    # {span: its name when spans are numbered in file order}
+    spans = [owner for owner in graph.owners if owner in graph.anonymous]
+    new = (
+        {owner: owner for owner in graph.owners}
+        | _chosen(graph, choice)
+        | dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
+    )
     changed = {owner: name for owner, name in new.items() if owner != name}
     if not changed:
         return graph
@@ -62,12 +68,6 @@ def _first(graph: AliasGraph) -> dict[str, int]:
     for k, member in enumerate(graph.names.values()):
         first.setdefault(member.owner, k)
     return first
-
-
-def _numbered(graph: AliasGraph) -> dict[str, str]:
-    """{span: its name when spans are numbered in file order}"""
-    spans = [owner for owner in graph.owners if owner in graph.anonymous]
-    return dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
 
 
 def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alias]) -> Alias:

@@ -131,7 +131,12 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
     """
     moves = _Moves(graph)
     for match in sorted(content.matches, key=lambda match: match.relation == "cast"):  # casts last
-        member, place = graph.names[match.name], _on_owner(graph, match)
+        # The window of a match on the tensor that stores its owner's bytes
+        provider = graph.names[match.owner].window
+        member, place = (
+            graph.names[match.name],
+            (seen_through(match.window, provider) if provider.is_contiguous else None),
+        )
         if place is None or not fills(member, graph):
             continue
         base = graph.owners[member.owner]
@@ -161,9 +166,3 @@ def _reverse(moves: _Moves, match: Match) -> bool:
         return False
     place = seen_through(back, member.window)
     return place is not None and moves.move(other.owner, place)
-
-
-def _on_owner(graph: AliasGraph, match: Match) -> View | None:
-    """The window of a match on the tensor that stores its owner's bytes."""
-    provider = graph.names[match.owner].window
-    return seen_through(match.window, provider) if provider.is_contiguous else None

@@ -7,7 +7,7 @@ counted from the first byte that any of them uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import lcm
 
 from paramtool.lockfile.lock import LockedModel, LockedView
@@ -36,7 +36,9 @@ def places(views: Mapping[str, View]) -> dict[str, Place]:
     distinct = list(dict.fromkeys(here.values()))
     if len(distinct) == 1:
         return {}
-    for base in _widest(distinct):
+    # Views that could cover all others
+    most = max(view.nbytes for view in distinct)
+    for base in (view for view in distinct if view.nbytes == most and view.is_injective):
         found = {view: _inside(view, base) for view in distinct}
         if None not in found.values():
             whole = 0, contiguous_strides(base.shape)
@@ -45,12 +47,6 @@ def places(views: Mapping[str, View]) -> dict[str, Place]:
     start = min(view.byte_start for view in distinct)
     start -= start % lcm(*(view.dtype.block_bytes for view in distinct))
     return {name: (view.byte_start - start, view.strides) for name, view in here.items()}
-
-
-def _widest(views: list[View]) -> Iterator[View]:
-    """Views that could cover all others."""
-    most = max(view.nbytes for view in views)
-    return (view for view in views if view.nbytes == most and view.is_injective)
 
 
 def _inside(view: View, base: View) -> Place | None:

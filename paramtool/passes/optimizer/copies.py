@@ -116,18 +116,14 @@ def stale(checkpoint: Checkpoint, moves: Sequence[Move]) -> tuple[str, str] | No
     if not left:
         return None
     prefixes = tuple(one.prefix for one in checkpoint.sections if one.role == "model")
-    by_end = _by_end(left)
+    # {the end of a name, from after a dot: the names with it}
+    by_end = grouped((name[k:], name) for name in left for k in range(len(name) + 1) if k == 0 or name[k - 1] == ".")
     for move in moves:
         own = [name for name in move.old if name in views and checkpoint.entries[name].role == "model"]
         prefix = next((one for one in prefixes if own and own[0].startswith(one)), "")
         if own and (found := _copy_of(own, prefix, views, by_end)):
             return own[0], found
     return None
-
-
-def _by_end(names: Mapping[str, View]) -> dict[str, list[str]]:
-    """{the end of a name, from after a dot: the names with it}"""
-    return grouped((name[k:], name) for name in names for k in range(len(name) + 1) if k == 0 or name[k - 1] == ".")
 
 
 def _copy_of(own: Sequence[str], prefix: str, views: Mapping[str, View], by_end: Mapping[str, list[str]]) -> str:

@@ -71,7 +71,12 @@ def dialect_change(
     consistency.check(found.weights, model.config)
     held = as_one(read, read.read(found.weights), model.config, added)
     hub = _hub(held)
-    _check_widths(hub, held, {one.weight for one in found.beside} - found.packed, model)
+    # LayoutError if shapes contradict the config, by the names that the file has
+    scaled = {one.weight for one in found.beside} - found.packed
+    holders = {part: one for one in held if one.name not in scaled for part in one.parts}
+    plain = {name: shape for name, shape in hub.items() if name in holders}
+    if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
+        widths.refuse(lines, holders)
     consistency.check_biases(found.weights, {one.weight for one in found.beside} | found.packed)
     unsure = check(hub, model.config)
     made = with_head(write, write.write(hub), model.config)
@@ -116,17 +121,6 @@ def refuse_left(left: Mapping[str, str], parts: Iterable[str]) -> None:
         )
 
 
-def _check_widths(hub: Shapes, held: Iterable[Stored], scaled: Collection[str], model: KnownModel) -> None:
-    """LayoutError if shapes contradict the config, by the names that the file has.
-
-    `scaled` are weights with scales beside them, which may hold two elements in a byte.
-    """
-    holders = {part: one for one in held if one.name not in scaled for part in one.parts}
-    plain = {name: shape for name, shape in hub.items() if name in holders}
-    if lines := [*widths.contradictions(plain, model.config), *vocabulary.contradictions(plain, model.config)]:
-        widths.refuse(lines, holders)
-
-
 def _hub(held: Iterable[Stored]) -> dict[str, tuple[int, ...]]:
     """{tensor of transformers 4: its shape}, from the pieces of all tensors."""
     found: dict[str, tuple[int, ...]] = {}
@@ -168,7 +162,10 @@ def dialects_fitting(shapes: Shapes, model: KnownModel) -> tuple[list[str], list
     held = {name: dialects.opened(name, config, model.facts).read(shapes) for name in found}
     fitting = [name for name, tensors in held.items() if not widths.contradictions(_hub(tensors), config)]
     found = fitting or found
-    differing = _differing([held[name] for name in found])
+    # The tensors that do not hold the same in all readings of a file
+    readings = [held[name] for name in found]
+    first, *others = ({one.name: _plain(one) for one in held} for held in readings)
+    differing = [name for name, one in first.items() if any(other[name] != one for other in others)]
     return (found if differing else [dialects.HUB if dialects.HUB in found else found[0]]), differing
 
 
@@ -193,12 +190,6 @@ def dialect_of(where: str, shapes: Shapes, model: KnownModel) -> str:
         ),
         hint="no shape tells how the rows follow each other: --from DIALECT says which program wrote the file",
     )
-
-
-def _differing(readings: Sequence[Sequence[Stored]]) -> list[str]:
-    """The tensors that do not hold the same in all readings of a file."""
-    first, *others = ({one.name: _plain(one) for one in held} for held in readings)
-    return [name for name, one in first.items() if any(other[name] != one for other in others)]
 
 
 def _plain(one: Stored) -> Stored:
@@ -444,15 +435,14 @@ def _alike(stack: _LayerStack, config: Mapping[str, Any]) -> Iterable[dict[froze
     for number, names in sorted(stack.layers.items()):
         if not (stack.said and number >= stack.expected) and not _predicts(names):
             sort = tuple(values[number] for values in lists)
-            found.setdefault(sort, {}).setdefault(_looked_at(names, config), []).append(number)
+            # The names that are compared: not those of layers in stages, which differ; of a quantised model only norms,
+            # as layers may be left as they are
+            is_quantised = not quantised.IN_CONFIG.isdisjoint(config)
+            found.setdefault(sort, {}).setdefault(
+                frozenset(name for name in names if not name[0].isdecimal() and ("norm" in name or not is_quantised)),
+                [],
+            ).append(number)
     return found.values()
-
-
-def _looked_at(names: Collection[str], config: Mapping[str, Any]) -> frozenset[str]:
-    """The names that are compared: not those of layers in stages, which differ; of a quantised model only norms, as
-    layers may be left as they are."""
-    is_quantised = not quantised.IN_CONFIG.isdisjoint(config)
-    return frozenset(name for name in names if not name[0].isdecimal() and ("norm" in name or not is_quantised))
 
 
 def _lacking(stack: _LayerStack, number: int, names: Iterable[str], config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -46,7 +46,12 @@ def rewritten(
     found = found if keep_names else found.named()
     whole = alias.build(checkpoint, parts=False, counts_unused=False)
     made = shared(_groups(new, found, whole), whole)
-    firsts = _firsts(checkpoint, new)
+    # {the first old name that new tensors are made of: their names}
+    rank = {name: k for k, name in enumerate(checkpoint.entries)}
+    firsts = grouped(
+        (min((name for copy in target.copies for name in copy.names), key=rank.__getitem__), target.name)
+        for target in new
+    )
     again = {old: new for old, new in found.renamed.items() if old != new and keep_names}
     kept = {
         name: entry
@@ -81,22 +86,20 @@ def rewritten(
     order = in_order(checkpoint, base, firsts, kept)
     there = (name for name in order if name in known or name in base.names)
     plan = replace(joined(base, made, known, in_first_order(there, positions)), requires=requires)
+    # The names that are those of the same tensors as before
+    same = {old for old, name in found.renamed.items() if old == name}
+    taken = set(found.renamed.values())
     outcome = Outcome(
         rest=rest,
-        untouched={name: rest.entries[name] for name in _untouched(base, found)},
+        untouched={
+            name: rest.entries[name] for name in (name for name in base.order if name in same or name not in taken)
+        },
         windows=kept,
         made=frozenset([target.name for target in new])
         | {name for old, name in found.renamed.items() if old != name and name in plan.names},
         warnings=tuple(lost(found.read, made, whole, ("shared memory with old tensors",) * 2)),
     )
     return plan, outcome
-
-
-def _untouched(base: Plan, found: SortedTensors) -> Iterator[str]:
-    """The names that are those of the same tensors as before."""
-    same = {old for old, name in found.renamed.items() if old == name}
-    taken = set(found.renamed.values())
-    return (name for name in base.order if name in same or name not in taken)
 
 
 def new_targets(checkpoint: Checkpoint, change: Rearranged) -> list[Target]:
@@ -200,15 +203,6 @@ def _groups(new: Sequence[Target], found: SortedTensors, whole: AliasGraph) -> I
     for members in together.values():
         old = sorted({name for k in members for name in reads[k]}, key=rank.__getitem__)
         yield NewTensors(old[0], tuple(new[k] for k in members), {}, tuple(old), are_apart=True)
-
-
-def _firsts(checkpoint: Checkpoint, new: Iterable[Target]) -> dict[str, list[str]]:
-    """{the first old name that new tensors are made of: their names}"""
-    rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    return grouped(
-        (min((name for copy in target.copies for name in copy.names), key=rank.__getitem__), target.name)
-        for target in new
-    )
 
 
 def _outside(modules: tuple[Module, ...], changed: Iterable[str]) -> tuple[Module, ...]:

@@ -135,7 +135,14 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
             made = one.read(checkpoint, wanted.facts, wanted.lenient)
         except (FormatError, LayoutError, UsageError) as error:
             raise error.located(where, one.notes(checkpoint)) from None
-        _refuse_shared(where, one, made.network, owner)
+        # LayoutError if two networks would have the same tensor, unless the file itself says so
+        for name in made.network.tensors.values():
+            other = owner.setdefault(name, one)
+            if other.at != one.at and not (other.module and one.module):
+                raise LayoutError(
+                    f"{where}: {name!r} would be a part of two networks, {other.at!r} and {one.at!r}",
+                    hint="choose one with --at",
+                )
         at = one.at if one.module else ""  # nodes that use the same tensors are networks of their own
         found.setdefault((at, *sorted(made.network.tensors.values())), made)
     return list(found.values()), candidates
@@ -239,17 +246,6 @@ def _reads(one: _PossibleNetwork, checkpoint: Checkpoint, facts: Facts) -> bool:
     except (FormatError, LayoutError, UsageError):
         return False
     return True
-
-
-def _refuse_shared(where: str, one: _PossibleNetwork, made: Network, owner: dict[str, _PossibleNetwork]) -> None:
-    """LayoutError if two networks would have the same tensor, unless the file itself says so."""
-    for name in made.tensors.values():
-        other = owner.setdefault(name, one)
-        if other.at != one.at and not (other.module and one.module):
-            raise LayoutError(
-                f"{where}: {name!r} would be a part of two networks, {other.at!r} and {one.at!r}",
-                hint="choose one with --at",
-            )
 
 
 def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
