@@ -168,9 +168,9 @@ def _arguments(parameters: tuple[tuple[str, Any], ...], call: ast.Call, names: M
     return known | given
 
 
-def _transform(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A rule as it is in the table; what is empty is left out."""
-    made = {"kind": KINDS[name]}
+def _transform(name: str, given: dict[str, Any]) -> dict[str, Any] | list[str]:
+    """A rule as it is in the table; what is empty is left out, and one name for another is these two."""
+    made: dict[str, Any] = {"kind": KINDS[name]}
     for key in ("source", "target"):
         if (patterns := given.get(f"{key}_patterns")) is not None:
             made[f"{key}s"] = [patterns] if isinstance(patterns, str) else patterns
@@ -178,6 +178,9 @@ def _transform(name: str, given: dict[str, Any]) -> dict[str, Any]:
     for key, short in (*others.items(), ("model_prefix", "under")):
         if given.get(key) is not None:
             made[short] = given[key]
+    if made.keys() == {"kind", "sources", "targets"} and made["kind"] == "rename":
+        patterns = [*made["sources"], *made["targets"]]
+        return patterns if len(patterns) == 2 else made
     return made
 
 

@@ -17,6 +17,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 FOLDER = "vllm/model_executor/models/"
 REGISTRY = FOLDER + "registry.py"
@@ -473,7 +474,16 @@ def text(wheel: str) -> str:
         "computed": dict(sorted(computed.items())),
         "others": others(sources, {*architectures(sources)}),
     }
-    return json.dumps(made, indent=1) + "\n"
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in made.items()) + "\n}\n"
+
+
+def _lines(value: Any) -> str:
+    """JSON with a line for each item of the outermost list or object."""
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items()) + "\n}"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(f"  {json.dumps(one)}" for one in value) + "\n]"
+    return json.dumps(value)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,11 @@ class NameRule:
         return replace(self, sources=self.targets, targets=self.sources, offset=-self.offset)
 
 
-def from_table(row: Mapping[str, Any], key: str) -> NameRule:
-    """A rule of the generated table."""
+def from_table(row: Mapping[str, Any] | tuple[str, str], key: str) -> NameRule:
+    """A rule of the generated table: its members, or one name and another that takes its place."""
+    if not isinstance(row, Mapping):
+        old, new = row
+        return NameRule("rename", (old,), (new,), key=key)
     if row["kind"] == "prefix":
         return _prefix(row.get("add"), row.get("remove"), row.get("under", ""), key)
     operations = tuple(tuple(one) for one in row.get("operations", ()))

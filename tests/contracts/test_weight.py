@@ -26,6 +26,7 @@ NO_WEIGHT = {
 FSTRING_START, FSTRING_END = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
 """Tokens that only Python 3.12 and later have: before, an f-string is one string."""
 LONG = 200
+MOST_DATA_NBYTES = 700_000
 
 
 def weight(source: str) -> int:
@@ -131,6 +132,11 @@ def test_nothing_rises() -> None:
         if room not in allowed or any(now > before for now, before in zip(numbers, allowed[room], strict=True))
     }
     assert risen == {}
+
+
+def test_tables_stay_small() -> None:
+    """Code that moves into tables of data is lighter only while these are."""
+    assert sum(path.stat().st_size for path in ROOT.rglob("*.json")) <= MOST_DATA_NBYTES
 
 
 if __name__ == "__main__":

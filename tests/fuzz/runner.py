@@ -246,6 +246,8 @@ def _died(number: int, case: Case | None, where: str) -> Result:
     if case is None:
         return Result(number, "?", "?", ["unmade"], [Finding("fuzzer", "a mutator died", where[:2000], False)], 0.0)
     lines = [line.strip() for line in where.splitlines() if "File" in line]
+    if lines and f"{os.sep}judges.py" in lines[0]:  # a damaged file ends the other library, where paramtool went on
+        return Result(number, case.format, case.name, ["judge died"], [], 0.0, case)
     ours = next((line for line in lines if "paramtool" in line and "tests" not in line), lines[0] if lines else "")
     what = (where.splitlines() or ["killed"])[0][:60]
     ours = ours.rpartition(os.sep + "paramtool" + os.sep)[2].replace('"', "").replace(", line", " line")
