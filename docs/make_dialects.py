@@ -77,7 +77,7 @@ def source() -> str:
         return file.read()
 
 
-def rules(text: str) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+def rules(text: str) -> tuple[dict[str, list[dict[str, Any] | list[str]]], dict[str, str]]:
     """({key: its rules}, {key: the key whose rules it has}) of the source of the mapping."""
     module = ast.parse(text)
     names: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def rules(text: str) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
         if isinstance(node, ast.FunctionDef) and node.name == "_build_checkpoint_conversion_mapping":
             made = _run(node.body, names)
     aliases = {key: base for key, base in names["_MODEL_TO_CONVERSION_PATTERN"].items() if key not in made}
-    return made, aliases
+    return {key: [*map(_row, rows)] for key, rows in made.items()}, aliases
 
 
 def _run(body: list[ast.stmt], names: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -168,8 +168,8 @@ def _arguments(parameters: tuple[tuple[str, Any], ...], call: ast.Call, names: M
     return known | given
 
 
-def _transform(name: str, given: dict[str, Any]) -> dict[str, Any] | list[str]:
-    """A rule as it is in the table; what is empty is left out, and one name for another is these two."""
+def _transform(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A rule; what is empty is left out."""
     made: dict[str, Any] = {"kind": KINDS[name]}
     for key in ("source", "target"):
         if (patterns := given.get(f"{key}_patterns")) is not None:
@@ -178,10 +178,14 @@ def _transform(name: str, given: dict[str, Any]) -> dict[str, Any] | list[str]:
     for key, short in (*others.items(), ("model_prefix", "under")):
         if given.get(key) is not None:
             made[short] = given[key]
-    if made.keys() == {"kind", "sources", "targets"} and made["kind"] == "rename":
-        patterns = [*made["sources"], *made["targets"]]
-        return patterns if len(patterns) == 2 else made
     return made
+
+
+def _row(rule: dict[str, Any]) -> dict[str, Any] | list[str]:
+    """A rule as it is in the table: one name for another is these two."""
+    patterns = [*rule.get("sources", ()), *rule.get("targets", ())]
+    is_pair = rule.keys() == {"kind", "sources", "targets"} and rule["kind"] == "rename" and len(patterns) == 2
+    return patterns if is_pair else rule
 
 
 # --- The parts of models ---------------------------------------------------------------------------------------------

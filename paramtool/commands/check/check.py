@@ -126,6 +126,8 @@ def _lock(lock: Path | None, said: Policy) -> Lock | None:
         path = os.fspath(lock)
     elif said.lock:
         path = os.path.join(said.folder, said.lock)
+        if os.path.isdir(path):
+            raise UsageError(f"{said.path}: lock is {said.lock!r}, a folder; expected a file that paramtool lock wrote")
     elif os.path.lexists(NAME):
         path = NAME
     else:

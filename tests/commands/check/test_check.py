@@ -343,6 +343,13 @@ def test_paths_of_a_configuration_elsewhere(at: Path) -> None:
     assert ids(found) == [("conf/x.safetensors", "PT206")] and found.files[0].locked == "x.safetensors"
 
 
+def test_a_folder_for_a_lock(at: Path) -> None:
+    """The configuration that says so is named."""
+    (at / "paramtool.toml").write_text('lock = "."')
+    with pytest.raises(UsageError, match=r"paramtool\.toml: lock is '\.', a folder"):
+        paramtool.check(["tied.pt"])
+
+
 # --- a lock --------------------------------------------------------------------------------------------------------
 
 
