@@ -179,10 +179,12 @@ class ManyWork:
         for number, one in enumerate(self.inputs):
             written = formats.read_file(staged.file(self.place(number, self.indexes[number][-1].name)))
             known = {t.name for shard in self.shards if shard.part.users[0] == number for t in shard.targets}
-            differences = [
-                *by_name(written, one.checkpoint, known, advance),
-                *alias_set_differences(written, one.checkpoint),
-            ]
+            with Source(written) as opened:
+                sources = opened, self.sources[number]
+                differences = [
+                    *by_name(sources, written.entries, one.checkpoint.entries, advance, skip=known),
+                    *alias_set_differences(written, one.checkpoint),
+                ]
             found += (f"{one.folder}: {text}" for text in differences)
         if found:
             for source in self.sources:

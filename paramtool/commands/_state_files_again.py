@@ -15,6 +15,7 @@ from paramtool.commands.opening import Allowing
 from paramtool.commands.optimizer_carry import changes
 from paramtool.commands.optimizers import bound_files, refuse_defects
 from paramtool.commands.progress import Path
+from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import Defects, LayoutError, PlanError
 from paramtool.formats.folder.training_files import optimizer_of
@@ -105,11 +106,11 @@ def _differences(mine: Checkpoint, against: Path, changed: _Changed, *, name: st
     )
     expected = with_moved(RearrangedAgain(theirs), state)
     made = {target.name for target in expected.targets} & mine.entries.keys()
-    return iter([
-        *by_name(mine, expected.expected, made),
-        *by_target(mine, theirs, [target for target in expected.targets if target.name in made]),
-        *object_differences(mine, expected.expected).differences,
-    ])  # fmt: skip
+    with Source(mine) as written, Source(expected.expected) as there, Source(theirs) as before:
+        targets = [target for target in expected.targets if target.name in made]
+        yield from by_name((written, there), mine.entries, expected.expected.entries, skip=made)
+        yield from by_target((written, before), mine.views(), targets)
+    yield from object_differences(mine, expected.expected).differences
 
 
 def _prefix(bindings: tuple[Binding, ...], at: str, source: Checkpoint) -> str:

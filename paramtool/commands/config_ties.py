@@ -75,7 +75,7 @@ def declared_ties(
 def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source) -> Declared:
     """A row whose names were read: the first is compared with each of the others until one differs."""
     from paramtool.engine.compare.difference import largest
-    from paramtool.engine.read.streams import same_bytes
+    from paramtool.engine.read.pairs import same_bytes
 
     first, *others = (graph.names[name].source for name in names)
     for name, other in zip(names[1:], others, strict=True):

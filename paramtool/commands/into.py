@@ -27,7 +27,7 @@ from paramtool.engine.read.streams import same_window
 from paramtool.engine.write.arithmetic import computed, prove
 from paramtool.engine.write.places import check_beside, check_place
 from paramtool.engine.write.staging import Staged
-from paramtool.engine.write.verify import same_target
+from paramtool.engine.write.verify import same_targets
 from paramtool.engine.write.writer import write
 from paramtool.errors import LayoutError, PlanError, UsageError, listed, plural, some
 from paramtool.formats.files import is_folder, same_ranges
@@ -108,7 +108,7 @@ class IntoWork(Work):
         digests: dict[str, str] = {}
         with Source(written) as found:
             for name, target in self.into.targets.items():
-                if not same_target(found, views[name], source, target):
+                if not same_targets((found, source), [(views[name], target)])[0]:
                     yield f"{name!r}: differs from its source"
                 digests[name] = _digest(found, views[name])
         yield from self.container.differences(path, written, digests)

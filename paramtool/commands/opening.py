@@ -120,8 +120,8 @@ def _different(found: Weights, progress: Progress, known: Hashes | None = None) 
 
 def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None], known: Hashes | None) -> str:
     from paramtool.engine.read.one_pass import HashPlan
+    from paramtool.engine.read.pairs import same_bytes
     from paramtool.engine.read.source import Source
-    from paramtool.engine.read.streams import same_bytes
 
     mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
     parts = Ordered(theirs)

@@ -302,12 +302,16 @@ def _compared(
         views = output_whole.views()
         same = tuple(one for one in moved.targets if one.dtype == views[one.name].dtype or one.name in cast)
         rearranged = {target.name for target in (*same, *weights)}
-        differences = [*moved.differences, *by_name(found, expected, rearranged, advance, cast=cast)]
-        remade = [one for one in parts.remade if one.name in views or not asked.subset]
-        targets = (*same, *weights, *remade)
-        differences += by_target(output_whole, source, targets, types_record.decode(output_name, found.metadata).cast)
-        with Source(source) as opened_source:
-            differences += again.broken(opened_source)
+        differences = [*moved.differences]
+        with Source(found) as a, Source(expected) as b:
+            mine, theirs = found.entries, expected.entries
+            differences += by_name((a, b), mine, theirs, advance, skip=rearranged, cast=cast)
+        with Source(output_whole) as a, Source(source) as b:
+            remade = [one for one in parts.remade if one.name in views or not asked.subset]
+            targets = (*same, *weights, *remade)
+            recorded = types_record.decode(output_name, found.metadata).cast
+            differences += by_target((a, b), views, targets, cast=recorded)
+            differences += again.broken(b)
     differences += _fact_differences(found, expected, not asked.subset)
     how, codes = _value_facts.of_codes(found, expected, SIDES)
     if how and (names := codes[0] & codes[1]):  # a config.json is beside a file, and not in it

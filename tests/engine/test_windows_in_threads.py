@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool import formats
-from paramtool.engine.read import elements, streams, threads
+from paramtool.engine.read import elements, pairs, streams, threads
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.threads import Threads
 from paramtool.engine.write import arithmetic
@@ -29,7 +29,8 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything in several pieces, by three threads."""
     for module, name, value in (
         (streams, "THREADS_NBYTES", 0), (streams, "MAX_BLOCK_NBYTES", 96), (streams, "TILES_NBYTES", 300),
-        (streams, "CORES", 3), (arithmetic, "CORES", 3), (arithmetic, "THREADS_NBYTES", 0), (arithmetic, "TILE", 9),
+        (pairs, "MAX_BLOCK_NBYTES", 96), (pairs, "CORES", 3),
+        (arithmetic, "CORES", 3), (arithmetic, "THREADS_NBYTES", 0), (arithmetic, "TILE", 9),
         (arithmetic, "BAND_NBYTES", 512), (elements, "SPAN_NBYTES", 64), (elements, "TILE", 8), (threads, "CORES", 3),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
@@ -63,7 +64,7 @@ def test_the_same_bytes_in_any_order_of_axes(folder: Path, name: str, order: lis
     dtype = DTYPES[name]
     random = np.random.default_rng(0)
     a = random.integers(0, 256, (*SHAPE, dtype.block_bytes), "u1")
-    b = np.ascontiguousarray(a.transpose(*order, 3))
+    b = a.transpose(*order, 3).copy("C")
     if place is not None:
         b.reshape(-1, dtype.block_bytes)[place, -1] ^= 0x80
     numbers = saved(folder, {"a": a.reshape(-1), "b": b.reshape(-1)})
@@ -72,7 +73,7 @@ def test_the_same_bytes_in_any_order_of_axes(folder: Path, name: str, order: lis
     whole = View(numbers["b"], dtype, 0, moved.shape, contiguous_strides(moved.shape))
     with Source(formats.read_file(str(folder / "m.safetensors"))) as source:
         for one, other in ((moved, whole), (whole, moved)):
-            assert streams.same_bytes(source, one, source, other) == (place is None)
+            assert pairs.same_bytes(source, one, source, other) == (place is None)
         target = Target(
             "t", dtype, moved.shape, (Copy(View("t", dtype, 0, moved.shape, whole.strides), ((1, moved),)),)
         )

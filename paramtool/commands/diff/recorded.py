@@ -19,7 +19,7 @@ from paramtool.commands.diff.settled import Settled, made_of
 from paramtool.commands.diff.tables import REFUSED
 from paramtool.engine.compare.cast_verdicts import CastPair
 from paramtool.engine.compare.sides import WindowPair, is_number
-from paramtool.engine.write.verify import same_target
+from paramtool.engine.write.verify import same_targets
 from paramtool.errors import PlanError
 from paramtool.formats.record import types
 from paramtool.grouping import grouped
@@ -172,10 +172,13 @@ class _Recorded:
         if view.dtype != target.dtype and self.cast.get(target.name) == target.dtype.name:
             kind = CAST if view.dtype.block_bytes > target.dtype.block_bytes else ROUNDED
             target = target.cast(view.dtype)
-        if view.dtype != target.dtype or not same_target(self.there, view, self.source, target):
+        if view.dtype != target.dtype or not self._is_made(view, target):
             return None
         is_scaled = any(isinstance(copy.scale, View) for copy in target.copies)
         return _Proved(DEQUANTISED if is_scaled else kind, olds, is_summed=not is_scaled)
+
+    def _is_made(self, view: View, target: Target) -> bool:
+        return same_targets((self.there, self.source), [(view, target)])[0]
 
     def _renamed(self, targets: set[str]) -> dict[str, _Proved]:
         """Tensors that are those of the source as they are, under the names that the output should have."""

@@ -11,7 +11,7 @@ from paramtool.commands.diff.settled import Settled, may_be_cast
 from paramtool.commands.diff.tied_parts import SharedNames
 from paramtool.commands.diff.ties import memory_of
 from paramtool.engine.compare.sides import WindowPair, is_number
-from paramtool.engine.read.streams import same_bytes
+from paramtool.engine.read.pairs import same_bytes
 from paramtool.errors import plural
 from paramtool.grouping import grouped
 from paramtool.model.checkpoint import GRAPH

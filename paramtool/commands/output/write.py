@@ -133,20 +133,21 @@ class Work:
             if not output.name or is_named_for(output.name, self.writer)
             for difference in self.writer.differences(place(output.name), output, source, advance)
         ]
-        found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
+        found = found or list(self._differences_by_name(place(self.outputs[-1].name), source, advance))
         if found:
             source.check_unchanged()
             raise unproved(self.where.path, found)
 
-    def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
+    def _differences_by_name(self, path: str, source: Source, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
-        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
+        old = {n: e for n, e in written.entries.items() if n not in self.made}
         known = {target.name for target in self.plan.targets} if self.writer.holds.record else ()
-        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
-        yield from by_name(old, expected, known, advance, cast=self.cast)
-        made = (self.made & self.plan.names.keys()) - {*known}  # without what was left out of the plan
-        new = {name for name in made if isinstance(written.entries[name].value, View)}
-        yield from by_target(written, self.checkpoint, [one for one in self.plan.targets if one.name in new])
+        with Source(written) as found:
+            sources = found, source
+            yield from by_name(sources, old, {**self.expected, **self.windows}, advance, skip=known, cast=self.cast)
+            made = (self.made & self.plan.names.keys()) - {*known}  # without what was left out of the plan
+            new = {name for name in made if isinstance(written.entries[name].value, View)}
+            yield from by_target(sources, written.views(), [one for one in self.plan.targets if one.name in new])
         if self.writer.holds.views:
             yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         else:

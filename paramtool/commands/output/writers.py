@@ -176,7 +176,7 @@ def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Adva
 
 
 def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
-    return by_zipfile(path, advance)
+    return by_zipfile(path)
 
 
 SAFETENSORS = Writer(

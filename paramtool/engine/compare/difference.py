@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import Elements, number_type
+from paramtool.engine.read.pairs import same_bytes
 from paramtool.engine.read.source import Buffer, Source
-from paramtool.engine.read.streams import same_bytes, squeezed
+from paramtool.engine.read.streams import squeezed
 from paramtool.model.view import View
 
 if TYPE_CHECKING:

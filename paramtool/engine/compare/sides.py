@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from paramtool.engine.compare.cast_verdicts import CastPair, CastTask, cast_verdict
 from paramtool.engine.compare.changes import measured, number_types
 from paramtool.engine.compare.equal import Window, partition, sample
+from paramtool.engine.read.pairs import same_windows
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, same_bytes, same_window
-from paramtool.engine.read.threads import CORES
+from paramtool.engine.read.streams import Pool
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.diff import Distance
-from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,19 +36,6 @@ class WindowPair(NamedTuple):
 
     a: View
     b: View
-
-
-class PlainRange(NamedTuple):
-    """Bytes of a file without a CRC."""
-
-    file: str
-    start: int
-    stop: int
-
-
-Placed = tuple[WindowPair, tuple[PlainRange, PlainRange]]
-RUN_NBYTES = 16 << 20
-"""The most bytes of neighbours that are compared together: where they differ, they are compared one by one."""
 
 
 CONSTANT_NBYTES = 256 << 20
@@ -100,52 +86,21 @@ class Sides:
         return self.a.map(both, wrapped)
 
     def same(self, pairs: Iterable[WindowPair], advance: Advance) -> dict[WindowPair, bool]:
-        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read.
-
-        Tensors that follow each other in both files are compared together, and one by one only where they differ.
-        """
+        """{pair of one dtype: whether it holds the same bytes}; what is one range of one file is not read."""
         every = list(dict.fromkeys(pairs))
-        found = {pair: True for pair in every if self._is_one_window(pair)}
-        rest = [pair for pair in every if pair not in found]
-        placed = [(pair, place) for pair in rest if (place := self._ranges(pair)) is not None]
-        found |= {pair: True for pair, (a, b) in placed if self._is_one_place(a, b)}
-        runs = _runs([one for one in placed if one[0] not in found])
-        for run in runs:
-            if self._is_same_run(run):
-                found.update((pair, True) for pair, _ in run)
-                advance(sum(pair.b.nbytes for pair, _ in run))
-        for pair in every:
-            if pair not in found:
-                found[pair] = same_bytes(self.a.source, pair.a, self.b.source, pair.b)
-                advance(pair.b.nbytes)
-        return found
-
-    def _is_same_run(self, run: list[Placed]) -> bool:
-        """Whether neighbours hold the same bytes, all of them."""
-        pair, nbytes = run[0][0], run[-1][1][0].stop - run[0][1][0].start
-        a, b = (contiguous(view.storage, DTYPES["uint8"], (nbytes,), view.byte_start) for view in pair)
-        return same_window(self.a.source, a, self.b.source, b, threads=CORES)
-
-    def _ranges(self, pair: WindowPair) -> tuple[PlainRange, PlainRange] | None:
-        """Where two windows are in their files; None where one is not a run of plain bytes without a CRC."""
-        found = [_range_of(pool.checkpoint, view) for pool, view in ((self.a, pair.a), (self.b, pair.b))]
-        return None if found[0] is None or found[1] is None else (found[0], found[1])
-
-    def _is_one_place(self, a: PlainRange, b: PlainRange) -> bool:
-        """Whether two ranges are the same bytes of one file."""
-        return (a.start, a.stop) == (b.start, b.stop) and self._identity(a.file) == self._identity(b.file)
+        rest = [pair for pair in every if not self._is_one_window(pair)]
+        same = same_windows((self.a.source, self.b.source), rest, advance)
+        return dict.fromkeys(every, True) | dict(zip(rest, same, strict=True))
 
     def _is_one_window(self, pair: WindowPair) -> bool:
-        """Whether two windows are one of the same file, whatever protects its bytes."""
-        a, b = pair
-        if (a.offset, a.shape, a.strides) != (b.offset, b.shape, b.strides):
-            return False
-        mine, theirs = (
-            pool.checkpoint.storages[int(view.storage)].backing for pool, view in ((self.a, a), (self.b, b))
-        )
-        if not isinstance(mine, ByteRange) or not isinstance(theirs, ByteRange):
-            return False
-        return mine[1:] == theirs[1:] and self._identity(mine.file) == self._identity(theirs.file)
+        """Whether two windows are the same elements of one file, whatever protects its bytes."""
+        places = []
+        for pool, view in ((self.a, pair.a), (self.b, pair.b)):
+            backing = pool.checkpoint.storages[int(view.storage)].backing
+            if not isinstance(backing, ByteRange):
+                return False
+            places.append((self._identity(backing.file), backing.start + view.byte_start, view.strides))
+        return places[0] == places[1]
 
     def are_same_files(self) -> bool:
         """Whether both checkpoints are read from the same files, or from copies of them: these are read whole."""
@@ -203,29 +158,6 @@ def is_number(source: Source, view: View, number: float) -> bool:
         return False
     found = source.array(view).all()
     return bool(found.tobytes() == np.full(found.shape, number, kinds[0]).tobytes())
-
-
-def _range_of(checkpoint: Checkpoint, view: View) -> PlainRange | None:
-    """The bytes of a window, if they are a run of a file that has no CRC to be compared."""
-    backing = checkpoint.storages[int(view.storage)].backing
-    if not isinstance(backing, ByteRange) or backing.crc32 is not None or checkpoint.sealed or not view.is_contiguous:
-        return None
-    return PlainRange(backing.file, backing.start + view.byte_start, backing.start + view.byte_stop)
-
-
-def _runs(placed: Iterable[Placed]) -> list[list[Placed]]:
-    """Pairs of which each follows the one before it in both files."""
-    runs: list[list[Placed]] = []
-    for one in sorted(placed, key=lambda one: one[1]):
-        a, b = one[1]
-        if runs:
-            before_a, before_b = runs[-1][-1][1]
-            follows = (before_a.file, before_a.stop, before_b.file, before_b.stop) == (a.file, a.start, b.file, b.start)
-            if follows and a.stop - runs[-1][0][1][0].start <= RUN_NBYTES:
-                runs[-1].append(one)
-                continue
-        runs.append([one])
-    return [run for run in runs if len(run) > 1]
 
 
 def _changed(a_source: Source, b_source: Source, pairs: list[WindowPair]) -> Distance:

@@ -32,11 +32,12 @@ class OpenFiles:
         return path not in self._open and len(self._open) >= self._max_files
 
     def open(self, path: str) -> BinaryIO:
-        """An open file; if too many are open, the file that was opened first is closed."""
+        """An open file; if too many are open, the file that was asked for longest ago is closed."""
         if self.closes_another(path):
             self._open.pop(next(iter(self._open))).close()
         if path in self._open:
-            return self._open[path]
+            self._open[path] = file = self._open.pop(path)
+            return file
         file, _ = open_source(path)
         self._open[path] = file
         if changed(self._noted[path], os.fstat(file.fileno())):

@@ -246,10 +246,19 @@ class Source:
         A caller that reads them anyway gives their CRC to `compare`, so that they are read once.  None for more bytes
         than that is faster for: a thread compares them while the kernel copies them.
         """
+        found = self.stated(storage_id, start, nbytes) if nbytes < THREAD_NBYTES else None
+        return found if found and self.is_unproved(found) else None
+
+    def stated(self, storage_id: int, start: int, nbytes: int) -> ByteRange | None:
+        """The range of some bytes if they are all that a CRC was stated for."""
         found = self.checkpoint.storages[storage_id].backing
-        if nbytes >= THREAD_NBYTES or not isinstance(found, ByteRange) or (start, nbytes) != (0, found.nbytes):
+        if not isinstance(found, ByteRange) or found.crc32 is None or (start, nbytes) != (0, found.nbytes):
             return None
-        return found if self._crcs.is_unproved(found) else None
+        return found
+
+    def is_unproved(self, sealed: ByteRange) -> bool:
+        """Whether a range has a CRC that was not compared yet."""
+        return self._crcs.is_unproved(sealed)
 
     def compare(self, sealed: ByteRange, found: int) -> None:
         """FormatError if a range has another CRC than its container states."""

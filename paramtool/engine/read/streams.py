@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paramtool.engine.read.blocks import spread
 from paramtool.engine.read.elements import ELEMENTS, room
 from paramtool.engine.read.source import BYTE, Buffer, Source
-from paramtool.engine.read.threads import CORES, threaded
+from paramtool.engine.read.threads import threaded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -85,16 +85,6 @@ def squeezed(*views: View) -> tuple[View, ...]:
     )
 
 
-def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
-    """Whether two windows hold the same bytes, as `same_window`; CRCs that their containers state are compared."""
-    for source, view in ((a_source, a), (b_source, b)):
-        source.prove_later(int(view.storage))
-    found = same_window(a_source, a, b_source, b, threads=CORES)
-    a_source.settle()
-    b_source.settle()
-    return found
-
-
 def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads: int = 1) -> bool:
     """Whether two windows of one dtype and shape hold the same bytes; stops at the first piece that differs."""
     if not a.numel:
@@ -119,7 +109,7 @@ def same_window(a_source: Source, a: View, b_source: Source, b: View, *, threads
 
     most = MAX_BLOCK_NBYTES if a.is_contiguous and b.is_contiguous else max(MAX_BLOCK_NBYTES, TILES_NBYTES // threads)
     boxes = spread((left, right), shape, max(1, most // size))
-    with closing(threaded(same_box, list(boxes), threads)) as answers:
+    with closing(threaded(same_box, boxes, threads)) as answers:
         return all(answers)
 
 

@@ -8,8 +8,10 @@ are written in C, and starts threads while signals are held.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
+from itertools import chain, islice
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
@@ -20,6 +22,8 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 CORES = os.cpu_count() or 1
 """How many threads have work at once; copies, comparisons and hashes run without Python's lock."""
+AHEAD = 256
+"""How many tasks are begun or waiting beside the one whose result is asked for."""
 
 
 class Promise(Generic[Answer]):
@@ -88,14 +92,21 @@ class Threads:
         self._started.clear()
 
 
-def threaded(work: Callable[[Task], Answer], tasks: Sequence[Task], threads: int = CORES) -> Generator[Answer]:
+def threaded(work: Callable[[Task], Answer], tasks: Iterable[Task], threads: int = CORES) -> Generator[Answer]:
     """The results of `work`, in the order of the tasks; an error of a task is raised where its result would be.
 
     If the caller stops, or is interrupted, tasks that have begun are finished, and no other one begins.
     """
-    if threads < 2 or len(tasks) < 2:
-        yield from map(work, tasks)
+    tasks = iter(tasks)
+    first = list(islice(tasks, 2))
+    if threads < 2 or len(first) < 2:
+        yield from map(work, chain(first, tasks))
         return
-    with Threads(min(threads, len(tasks))) as started:
-        for promise in [started.submit(partial(work, task)) for task in tasks]:
-            yield promise.result()
+    with Threads(threads) as started:
+        waiting: deque[Promise[Answer]] = deque()
+        for task in chain(first, tasks):
+            waiting.append(started.submit(partial(work, task)))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
