@@ -5,6 +5,8 @@
                           wrote it, as torchao does for each quantised weight and ComfyUI for each layer
     config.json           beside codes, how they are read, but for settings of the program that calculates with them
 
+    objects beside codes  of their module, such as the number of bits and the axis of a layer of HQQ
+
 Other entries, such as a title or the configuration of a model of Keras, are metadata.
 """
 
@@ -20,7 +22,7 @@ from paramtool.formats.table import holds
 from paramtool.model import quantised
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound
 from paramtool.model.diff import SAME_BYTES
-from paramtool.model.objects import Leaf, Node, Sequence
+from paramtool.model.objects import Leaf, Node, Sequence, objects_in
 from paramtool.model.objects import Mapping as MappingNode
 from paramtool.passes.objects_text import canonical, in_short
 
@@ -82,20 +84,41 @@ def of_header(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
     if not holds(checkpoint.format).objects:  # the strings of other formats are no entries of a header
         return {}
     names = {name[:end] for name in checkpoint.entries for end in (*_dots(name), len(name))} | {OF_ADAPTERS}
-    return {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
+    found = {key: said for key, text in checkpoint.metadata.items() if (said := _entry(key, text, names))}
+    keys = [key for key in checkpoint.metadata if key in quantised.IN_CONFIG and key not in found]
+    if keys and quantised.codes(checkpoint.entries):  # such as nunchaku's, of all layers
+        found |= {key: _settings(dict(_json_leaves(checkpoint.metadata[key]))) for key in keys}
+    return found
+
+
+def of_objects(checkpoint: Checkpoint) -> dict[str, dict[str, Fact]]:
+    """{module of codes: what it has beside tensors}"""
+    tree = checkpoint.objects
+    if tree is None or not (held := [*objects_in(tree)]):
+        return {}
+    packed = {name for name in checkpoint.entries if name.endswith(quantised.PACKED)}
+    modules = {name.rpartition(".")[0] for name in (*packed, *quantised.groups(checkpoint.entries))} - {""}
+    found: dict[str, dict[str, Fact]] = {}
+    for name, node in held:
+        if at := next((name[:end] for end in _dots(name) if name[:end] in modules), ""):
+            found.setdefault(at, {})[name[len(at) + 1 :]] = _of_node(node)
+    return found
 
 
 def of_config(checkpoint: Checkpoint) -> dict[str, Fact]:
     """What config.json and ModelOpt's file beside a checkpoint say of how its codes are read, whatever has codes."""
     if not quantised.codes(checkpoint.entries):
         return {}
-    found = {}
-    for name in (hf_config.NAME, hf_config.QUANTISATION):
-        for at, said in _leaves(config_beside(checkpoint.files[0].path, name), ""):
-            words = {*at.split(".")}
-            if words & quantised.IN_CONFIG and not words & RUNTIME:
-                found[at] = Fact(said, said)
-    return found
+    found: dict[str, str] = {}
+    for name in (hf_config.NAME, hf_config.QUANTISATION, *hf_config.ALONE):
+        is_whole, said = name in hf_config.ALONE, _leaves(config_beside(checkpoint.files[0].path, name), "")
+        found |= {at: one for at, one in said if at and (is_whole or {*at.split(".")} & quantised.IN_CONFIG)}
+    return _settings(found)
+
+
+def _settings(said: Mapping[str, str]) -> dict[str, Fact]:
+    """What settings say of how codes are read."""
+    return {at or "it": Fact(one, one) for at, one in said.items() if not {*at.split(".")} & RUNTIME}
 
 
 def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) -> tuple[str, list[set[str]]]:
@@ -114,6 +137,7 @@ def of_codes(a: Checkpoint, b: Checkpoint, sides: tuple[str, str] = ("A", "B")) 
 def of_file(checkpoint: Checkpoint) -> dict[str, Facts]:
     """{a label of what an entry of the header says, or config.json: its facts}"""
     found: dict[str, Facts] = {f"{key}{HEADER}": said for key, said in of_header(checkpoint).items()}
+    found |= {f"{at} (objects)": said for at, said in of_objects(checkpoint).items()}
     if said := of_config(checkpoint):
         found[hf_config.NAME] = said
     return found
@@ -137,6 +161,13 @@ def _entry(key: str, text: str, names: set[str]) -> dict[str, Fact]:
     if (is_of_module and (isinstance(value, (dict, list)) or "." in key)) or not names.isdisjoint(said):
         return {at or "it": Fact(one, one) for at, one in found.items()}
     return {}
+
+
+def _json_leaves(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        yield from _leaves(json.loads(text), "")
+    except (ValueError, RecursionError):
+        yield "", text
 
 
 def _leaves(value: Any, at: str) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
 from paramtool.formats.record import types as types_record
+from paramtool.formats.table import holds
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import BY_CONFIG, Checkpoint, Compound
@@ -366,6 +367,11 @@ def _fact_differences(found: Checkpoint, expected: Checkpoint, is_whole: bool) -
         facts = [_value_facts.of_state(value) for value in values if isinstance(value, Compound)]
         if len(facts) == len(SIDES) and (how := _value_facts.differences(facts[1], facts[0], SIDES)):
             yield f"{name!r}: {how}"
+    if holds(found.format).objects and holds(expected.format).objects:
+        theirs = _value_facts.of_objects(found)
+        for at, said in _value_facts.of_objects(expected).items():
+            if how := _value_facts.differences(theirs.get(at, {}), said, SIDES):
+                yield f"objects beside the codes of {at!r}: {how}"
     theirs = _value_facts.of_header(found)
     for key, said in _value_facts.of_header(expected).items():
         if (key in theirs or is_whole) and (how := _value_facts.differences(theirs.get(key, {}), said, SIDES)):

@@ -22,6 +22,8 @@ from paramtool.model.config import NONE, SHARE, SIDES, TEXT, WORDS, Config, give
 NAME = "config.json"
 QUANTISATION = "hf_quant_config.json"
 """ModelOpt's file beside it, which says how the weights are quantised."""
+ALONE = ("quantize_config.json", "quant_config.json")
+"""Files of settings of codes alone: AutoGPTQ's, and AutoAWQ's before 0.1.5."""
 MAX_NBYTES = 16 << 20
 """The largest config; real ones have kilobytes, with many labels a few hundred."""
 MAX_DEPTH = 8

@@ -206,6 +206,25 @@ def _word_of(item: Node) -> str:
     return f"<{type(item).__name__}>"
 
 
+EXTRA_STATE = "_extra_state"
+"""The last word of the name of what a module's `get_extra_state` gave (`_EXTRA_STATE_KEY_SUFFIX` of torch)."""
+
+
+def is_extra_state(name: str) -> bool:
+    """Whether a name is of what a module's `get_extra_state` gave."""
+    return name.rpartition(".")[2] == EXTRA_STATE
+
+
+def objects_in(tree: Node, at: str = "") -> Iterator[tuple[str, Node]]:
+    """What a state dict holds beside tensors, by the names that these have in it."""
+    for key, child in tree.items if isinstance(tree, Mapping) else ():
+        name = f"{at}{word(key)}"
+        if isinstance(child, Mapping) and not is_extra_state(name) and any(tensor_names(child)):
+            yield from objects_in(child, f"{name}.")
+        elif not isinstance(child, TensorRef):
+            yield name, child
+
+
 def subtree(node: Node, path: str) -> Node:
     """The node under a section's name (a key, or keys joined by dots); an empty dict where there is none."""
     if isinstance(node, Mapping):

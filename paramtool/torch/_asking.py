@@ -12,7 +12,7 @@ from torch import nn
 from paramtool.engine.read.source import Source
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.objects import EMPTY, Node, map_tensors, subtree, tensor_names
+from paramtool.model.objects import EMPTY, Node, is_extra_state, map_tensors, objects_in, subtree, tensor_names
 from paramtool.passes import select
 from paramtool.passes.compat.check import TypeClash, Verdict, judge
 from paramtool.passes.compat.constraints import TieQuestion
@@ -22,8 +22,6 @@ from paramtool.torch._protocol import (
     Answer,
     has_own_code,
     inside,
-    is_extra_state,
-    objects_in,
     state_of,
     tried,
 )

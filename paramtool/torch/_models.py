@@ -23,12 +23,13 @@ from paramtool.model import alias
 from paramtool.model.config import reading
 from paramtool.model.display import Displayed
 from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.objects import is_extra_state
 from paramtool.model.view import View
 from paramtool.passes.compat.wanted import wanted_by
 from paramtool.passes.dedup.plan import ranks_hint
 from paramtool.torch._asking import ask, held_of, judged
 from paramtool.torch._live import described, is_plain, refuse_unfit, tensors_of
-from paramtool.torch._protocol import Watch, is_extra_state, state_of
+from paramtool.torch._protocol import Watch, state_of
 from paramtool.torch._saved_names import both_wanted, config_of, is_of_transformers
 from paramtool.torch.tensors import batches, window
 

@@ -12,7 +12,7 @@ import io
 import pickle
 import warnings
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -27,32 +27,15 @@ from paramtool.formats.torch.write import may_name, pickled
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import PENDING, SHARDED, Checkpoint, Compound, NoData, Unreadable
-from paramtool.model.objects import Node, TensorRef, map_tensors
+from paramtool.model.objects import Node, map_tensors
 from paramtool.passes.compat.wanted import kind_of
 from paramtool.torch._live import is_plain
 from paramtool.torch.tensors import batches
 
-EXTRA_STATE = "_extra_state"
-"""The last word of the name of what `get_extra_state` gave (`_EXTRA_STATE_KEY_SUFFIX` of torch)."""
 State = OrderedDict[str, Any]
 
 
 # --- what a file holds --------------------------------------------------------------------------------------------
-
-
-def is_extra_state(name: str) -> bool:
-    """Whether a name is of what a module's `get_extra_state` gave."""
-    return name.rpartition(".")[2] == EXTRA_STATE
-
-
-def objects_in(tree: Node, at: str = "") -> Iterator[tuple[str, Node]]:
-    """What a state dict holds beside tensors, by the names that these have in it."""
-    for key, child in tree.items if isinstance(tree, objects.Mapping) else ():
-        name = f"{at}{objects.word(key)}"
-        if isinstance(child, objects.Mapping) and not is_extra_state(name) and any(objects.tensor_names(child)):
-            yield from objects_in(child, f"{name}.")
-        elif not isinstance(child, TensorRef):
-            yield name, child
 
 
 def inside(things: Mapping[str, Node]) -> set[str]:

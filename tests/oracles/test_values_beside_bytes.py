@@ -234,6 +234,68 @@ def test_placements_of_a_dtensor(tmp_path: Path) -> None:
         assert not any(judged(tmp_path / "0.pt", tmp_path / f"{k}.pt"))
 
 
+def hqq() -> dict[str, Any]:
+    """A layer as `HQQLinear.state_dict` and `save_quantized` have it (hqq/core/quantize.py, 0.2)."""
+    meta = {
+        "nbits": 4, "group_size": 64, "shape": torch.Size([64, 64]), "scale": torch.rand(64, 1),
+        "zero": W[:, :1].clone(), "axis": 1, "packing": "4bit_u8", "unpack_view_dtype": torch.uint8,
+        "view_as_float": False, "quant_scale": False, "quant_zero": False, "compute_dtype": torch.bfloat16,
+    }  # fmt: skip
+    return {"W_q": torch.arange(2048, dtype=torch.uint8).reshape(32, 64), "bias": None, "meta": meta}
+
+
+@pytest.mark.parametrize("form", ["nested", "flat", "in a model"])
+def test_each_object_beside_codes(form: str, tmp_path: Path) -> None:
+    """The bits and the axis of a layer of HQQ are objects of its module: they are digested, and compared as values."""
+
+    def saved(path: Path, layer: dict[str, Any]) -> Path:
+        if form == "flat":
+            meta = layer.pop("meta")
+            layer = {f"l.0.q_proj.{key}": value for key, value in {**layer, **meta}.items() if value is not None}
+        elif form == "nested":
+            layer = {"l.0.q_proj": layer, "emb": {"weight": W}}
+        else:
+            layer = {"model": {"l.0.q_proj": layer}, "epoch": 3}
+        torch.save(layer, path)
+        return path
+
+    torch.manual_seed(0)
+    one = hqq()
+    a = saved(tmp_path / "a.pt", dict(one))
+    assert all(judged(a, saved(tmp_path / "b.pt", dict(one))))
+    for key, value in one["meta"].items():
+        if not isinstance(value, torch.Tensor):
+            changed = torch.Size([32, 128]) if key == "shape" else other(value)
+            b = saved(tmp_path / "b.pt", {**one, "meta": {**one["meta"], key: changed}})
+            assert not any(judged(a, b)), (key, judged(a, b))
+
+
+def test_settings_of_codes_in_a_header(tmp_path: Path) -> None:
+    """nunchaku: one entry has the settings of all layers, and names none; without codes it is a word like any other."""
+    said = {"method": "svdquant", "weight": {"dtype": "int4", "group_size": 64}, "rank": 32}
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    state = {"b.0.qkv.qweight": torch.ones(64, 32, dtype=torch.int8), "b.0.qkv.wscales": W[0].clone()}
+    save_file(state, a, {"quantization_config": json.dumps(said)})
+    for one in altered(said):
+        save_file(state, b, {"quantization_config": json.dumps(one)})
+        assert not any(judged(a, b)), (one, judged(a, b))
+    for path, title in ((a, "one"), (b, "two")):
+        save_file({"w": W}, path, {"quantization_config": title})
+    assert diff(a, b).is_same
+
+
+def test_a_file_of_settings_alone(tmp_path: Path) -> None:
+    """AutoGPTQ's, without a config.json that has them."""
+    said = {"bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    a, b = (folder(tmp_path / name, None) for name in "ab")
+    for one in (said, *altered(said)):
+        for at, settings in ((a, said), (b, one)):
+            (at / "quantize_config.json").write_text(json.dumps(settings))
+        found = judged(a, b)
+        found[2] = found[3]
+        assert (all if one == said else lambda found: not any(found))(found), (one, found)
+
+
 def configs() -> dict[str, dict[str, Any]]:
     """What transformers writes of quantised models, and compressed-tensors as its files have it."""
     made = pytest.importorskip("transformers.utils.quantization_config")
