@@ -40,6 +40,7 @@ MESSAGES = {
     "more_entries_than_counted": "found more than 1 directory entries; expected 1",
     "fewer_entries_than_counted": "found 2 directory entries; expected 3",
     "multi_disk": "multi-disk",
+    "member_of_another_disk": "found on disk 65535",
     "zip64_disagrees": "found 1 in the end record; expected 2",
     "too_many_entries": "2,000,001 entries",
     "many_defects": "and 30 more",

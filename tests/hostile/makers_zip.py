@@ -216,6 +216,14 @@ def multi_disk(path: Path) -> None:
     path.write_bytes(body + directory + end(2, len(directory), len(body), disk=1))
 
 
+def member_of_another_disk(path: Path) -> None:
+    """A number that stands for one in a zip64 field, and none is there."""
+    body, directory = bodies(PARTS)
+    changed = bytearray(directory)
+    changed[34:36] = b"\xff\xff"
+    path.write_bytes(body + bytes(changed) + end(2, len(directory), len(body)))
+
+
 def zip64_count_lies(path: Path) -> None:
     path.write_bytes(archive64(*PARTS, lie=1))
 
@@ -300,6 +308,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], type[ParamtoolError]]] = {
     "fewer_entries_than_counted": (fewer_entries_than_counted, FormatError),
     "comment_cut_short": (comment_cut_short, FormatError),
     "multi_disk": (multi_disk, FormatError),
+    "member_of_another_disk": (member_of_another_disk, FormatError),
     "zip64_count_lies": (zip64_count_lies, FormatError),
     "zip64_disagrees": (zip64_disagrees, FormatError),
     "zip64_locator_lies": (zip64_locator_lies, FormatError),

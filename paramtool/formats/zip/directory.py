@@ -339,7 +339,7 @@ def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _ArchiveDe
     if extra or FULL32 in (stored_nbytes, nbytes, header_start):
         narrow = (nbytes, stored_nbytes, header_start)
         nbytes, stored_nbytes, header_start = _widen(narrow, extra, name, report)
-    if disk not in (0, FULL16):
+    if disk:
         report.add(name, f"found on disk {disk}; expected one whole file")
     if flags & REFUSED_FLAGS:
         report.add(name, f"found flags {flags:#06x}, encrypted or patched; expected a plain member")
