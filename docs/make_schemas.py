@@ -32,7 +32,7 @@ from paramtool.commands.layouts import EveryLayout
 from paramtool.commands.listed import Listing
 from paramtool.commands.lock import Locked
 from paramtool.commands.opening import Each
-from paramtool.commands.relayout import Relayouted
+from paramtool.commands.relayouted import Relayouted
 from paramtool.commands.report.write import PageReport
 from paramtool.commands.variants import Variants
 from paramtool.commands.verify import Verified

@@ -31,8 +31,8 @@ from paramtool.commands.load import load_file as load_file
 from paramtool.commands.lock import Locked as Locked
 from paramtool.commands.lock import lock as lock
 from paramtool.commands.opening import Each as Each
-from paramtool.commands.relayout import Relayouted as Relayouted
 from paramtool.commands.relayout_options import RelayoutOptions as RelayoutOptions
+from paramtool.commands.relayouted import Relayouted as Relayouted
 from paramtool.commands.report.write import PageReport as PageReport
 from paramtool.commands.report.write import report as report
 from paramtool.commands.variants import Variant as Variant

@@ -15,7 +15,7 @@ from paramtool.cli._text import NEXT, plural, quoted, size, verify_line
 from paramtool.errors import leading
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.relayouted import Relayouted
     from paramtool.passes.into.plan import FilledLayer, Into
 
 MANY = 24

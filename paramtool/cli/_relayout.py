@@ -49,7 +49,7 @@ from paramtool.model.optimizer import TIED, UNTIED
 
 if TYPE_CHECKING:
     from paramtool.commands.rearrangement import Rearrangement
-    from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.relayouted import Relayouted
 
 EPILOG = (
     "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, "

@@ -54,8 +54,8 @@ from paramtool.passes.optimizer.moving import refusal
 from paramtool.passes.rnn.find import described
 
 if TYPE_CHECKING:
-    from paramtool.commands.relayout import Relayouted
     from paramtool.commands.relayout_options import RelayoutOptions
+    from paramtool.commands.relayouted import Relayouted
 
 NOT_HERE = ("keep_names", "keep_split", "drop_kept", "rename", "skip_unsupported", "plain", "max_shard_size")
 """Options that say what an output holds, which the model says here."""
@@ -144,7 +144,7 @@ def prepared(
     path: Path, output: Path | None, source: Weights, options: RelayoutOptions, *, is_written: bool = False
 ) -> tuple[Relayouted, IntoWork]:
     """The report of what will be written, or was, and the work."""
-    from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.relayouted import Relayouted
 
     _refuse_options(options)
     entire = as_stored(source.checkpoint)

@@ -42,7 +42,7 @@ def loaded(samples: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def fused(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[relayout_command.Relayouted, Path]:
+def fused(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[paramtool.Relayouted, Path]:
     """The whole checkpoint, fused."""
     output = tmp_path_factory.mktemp("gtcrn") / "fused.safetensors"
     return relayout_command.fuse(samples / GTCRN, output, layout="cudnn"), output
@@ -61,32 +61,26 @@ class TestSavedFromAGpu:
         assert all(len(values) == 1 for values in found.values())
         return {module: min(values) for module, values in found.items()}
 
-    def test_the_buffer_is_the_storage(
-        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
-    ) -> None:
+    def test_the_buffer_is_the_storage(self, loaded: dict[str, Any], fused: tuple[paramtool.Relayouted, Path]) -> None:
         """What `fuse` makes of the parts of each GRU is, byte for byte, the storage that they were saved on."""
         found = paramtool.load_file(fused[1])
         expected = self.storages(loaded["model"])
         assert len(expected) == 14
         assert {at: raw(found[f"model.{at}.flat_weights"]) for at in expected} == expected
 
-    def test_no_copy_is_needed(self, fused: tuple[relayout_command.Relayouted, Path]) -> None:
+    def test_no_copy_is_needed(self, fused: tuple[paramtool.Relayouted, Path]) -> None:
         """Each is recognised as one run of bytes that stands in the buffer's order already."""
         assert len(fused[0].converted) == 14
         assert all(one.is_run and one.is_exact and not one.changes for one in fused[0].converted)
 
-    def test_the_rest_is_untouched(
-        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
-    ) -> None:
+    def test_the_rest_is_untouched(self, loaded: dict[str, Any], fused: tuple[paramtool.Relayouted, Path]) -> None:
         """Every other tensor of the model has its bytes, and there is no other name."""
         found, gone = below(paramtool.load_file(fused[1]), "model"), self.storages(loaded["model"])
         others = {n: t for n, t in loaded["model"].items() if n.rpartition(".")[0] not in gone}
         assert set(found) == {*others, *(f"{at}.flat_weights" for at in gone)}
         assert all(raw(found[name]) == raw(tensor) for name, tensor in others.items())
 
-    def test_the_optimizer_follows(
-        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
-    ) -> None:
+    def test_the_optimizer_follows(self, loaded: dict[str, Any], fused: tuple[paramtool.Relayouted, Path]) -> None:
         """Adam's moments of each GRU are one vector in the order of its storage; the others have new numbers."""
         assert not [warning for warning in fused[0].warnings if "optimizer" in warning]
         old, model = loaded["optimizer"]["state"], loaded["model"]
@@ -112,7 +106,7 @@ class TestSavedFromAGpu:
         assert {name for name in expected if not name.endswith(".step")} == found.keys()
 
     def test_there_and_back(
-        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path], tmp_path: Path
+        self, loaded: dict[str, Any], fused: tuple[paramtool.Relayouted, Path], tmp_path: Path
     ) -> None:
         """`unfuse` without a flag gives back every tensor of the checkpoint under its name."""
         relayout_command.unfuse(fused[1], tmp_path / "back.safetensors")
