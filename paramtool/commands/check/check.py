@@ -35,6 +35,7 @@ from paramtool.errors import (
 from paramtool.formats import hf_config, policy
 from paramtool.formats.files import is_folder, unreadable
 from paramtool.formats.folder import weight_sets
+from paramtool.formats.folder.below import remembering
 from paramtool.lazy_dataclass import dataclass
 from paramtool.lockfile.lock import NAME
 from paramtool.model.checkpoint import judged_files
@@ -91,7 +92,8 @@ def check(
     about = Checking(asked, locked, classes, allow_unknown, day, uses, progress, locked_files)
     given = [os.fspath(path) for path in paths]
     found = _targets(given, said, locked, locked_files.is_named if locked_files else lambda path: False)
-    files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
+    with remembering():
+        files = tuple(file for target in about.joined(found.targets) for file in about.files(target))
     is_whole = not (given or content_only or allow_class or allow_unknown)
     general = uses.findings([file.path for file in files], day, is_whole=is_whole)
     notes = (*(_lowered(said) if config is None else ()), *found.notes, *about.notes(files))

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from paramtool.errors import ParamtoolError, UnreadableError, UnsafeError, some
@@ -37,6 +38,30 @@ MANY = 3
 
 MANY_FILES = 2000
 """From how many on it is shown how many were looked at."""
+
+
+class Seen(NamedTuple):
+    """What is known of a file."""
+
+    asked: tuple[Unknown, ...] = ()
+    weights: bool = False
+    """Whether it holds any."""
+    skipped: str | None = None
+    """Why not all of it was looked at."""
+
+
+Key = tuple[str, int, int, int, int]
+_remembered: ContextVar[dict[Key, Seen]] = ContextVar("remembered")
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Scan no file twice under one name in the block, in whichever folders it is found."""
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
 
 
 class Below(NamedTuple):
@@ -67,18 +92,22 @@ class FolderReading:
 
     def __init__(self, folder: str, read: Callable[[str], Checkpoint]) -> None:
         self.folder = folder
-        self._read = read
-        self._seen: dict[str, tuple[tuple[Unknown, ...], bool]] = {}
-        """{path: what it asks for, and whether it holds weights}"""
+        self._read, self._through = read, roots.through(read)
+        self._seen: dict[str, Seen] = {}
+        self._failed: dict[str, ParamtoolError] = {}
         self._unlooked: list[str] = []
         self.below: Below | None = None
 
     def read(self, path: str) -> Checkpoint:
         """Describe a file, or the files that it stands for."""
-        found = roots.through(self._read)(path)
+        try:
+            found = self._through(path)
+        except ParamtoolError as error:
+            self._failed[path] = error
+            raise
         files = judged_files(found)
         if len(files) == 1 or not found.unknown:  # of several files it is not clear which asks
-            self._seen |= dict.fromkeys(files, (found.unknown, holds_weights(found)))
+            self._seen |= dict.fromkeys(files, Seen(found.unknown, holds_weights(found)))
         return found
 
     def finish(self) -> Below:
@@ -86,7 +115,8 @@ class FolderReading:
         paths = [*self._files()]
         asked: dict[str, tuple[Unknown, ...]] = {}
         weights, broken = set(), []
-        same: dict[tuple[int, int], tuple[tuple[Unknown, ...], bool]] = {}
+        same = _remembered.get(None)
+        same = {} if same is None else same
         shown = watchers if watchers and len(paths) >= MANY_FILES else [lambda *about: nullcontext(lambda count: None)]
         with watching(), shown[0]("scan", len(paths)) as advance:  # what is only scanned is no input of an output
             for path, key in paths:
@@ -97,11 +127,13 @@ class FolderReading:
                     self._skip(path, f": {type(error).__name__}")
                     broken.append(path)
                     continue
-                if found[0]:
-                    asked[path] = found[0]
+                if found.skipped is not None:
+                    self._skip(path, found.skipped)
+                if found.asked:
+                    asked[path] = found.asked
                     name = os.path.basename(path)
                     is_named = name.endswith(MAIN) and of_file(name).is_usual
-                    if name.endswith(PARTITIONED) or ((found[1] or is_named) and not is_training_state(name)):
+                    if name.endswith(PARTITIONED) or ((found.weights or is_named) and not is_training_state(name)):
                         weights.add(path)
         told = [f"not looked at for pickles: {some(self._unlooked, MANY)}"] if self._unlooked else []
         self.below = Below(self.folder, asked, frozenset(weights), tuple(told), tuple(broken))
@@ -110,30 +142,30 @@ class FolderReading:
     def _skip(self, path: str, why: str = "") -> None:
         self._unlooked.append(os.path.relpath(path, self.folder) + why)
 
-    def _asked(self, path: str) -> tuple[tuple[Unknown, ...], bool]:
+    def _asked(self, path: str) -> Seen:
         """What the pickles of a file ask for, and whether it holds weights."""
         asked: tuple[Unknown, ...] = ()
         try:
+            if path in self._failed:
+                raise self._failed[path]
             file, source = open_source(path)
             with file:
                 head = file.read(table.HEAD_NBYTES)
             rows = (row for row in table.rows() if row.recognises(head, source.nbytes, path))
             if next((row.name for row in rows), "") in READ:
                 found = self._read(path)
-                return found.unknown, holds_weights(found)
+                return Seen(found.unknown, holds_weights(found))
         except UnreadableError:
-            self._skip(path, ", which cannot be read")
-            return (), False
+            return Seen(skipped=", which cannot be read")
         except ParamtoolError as error:
             if isinstance(error, UnsafeError) and not error.asked:
                 raise
             asked = error.asked
         scanned = scan.scan_file(path)
-        if not scanned.ended:
-            self._skip(path)
-        return policy.merged((*asked, *scanned.unknown)), scanned.has_tensors
+        skipped = None if scanned.ended else ""
+        return Seen(policy.merged((*asked, *scanned.unknown)), scanned.has_tensors, skipped)
 
-    def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
+    def _files(self) -> Iterator[tuple[str, Key]]:
         """The regular files below the folder, each with what it is on the disk, whatever it is called."""
         top = os.path.join(os.path.realpath(self.folder), "")
         for place, inner, names in os.walk(
@@ -154,4 +186,5 @@ class FolderReading:
                     self._skip(path, ", which cannot be read")
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    yield path, (status.st_dev, status.st_ino)
+                    name = os.path.basename(path)  # what a file is can be a matter of its name
+                    yield path, (name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 
 from paramtool.formats.deepspeed.names import LATEST, latest
@@ -183,9 +184,12 @@ def left_behind(checkpoint: Checkpoint, path: str) -> tuple[str, ...]:
 def through(read: Read) -> Read:
     """A reader of files that reads folders of a kind with a module by it, given the path that `weights_of` has."""
 
+    roots = cache(root_of)  # a folder is listed once, however many files of it are read
+
     def reading(path: str) -> Checkpoint:
         folder = os.path.dirname(path)
-        root = root_of(folder) if weights_of(folder) == path else None
+        root = roots(folder)
+        root = root if root and root.module and os.path.join(folder, root.weights) == path else None
         if root and root.named_by:
             return _latest(folder, root)
         return root.read(path) if root else read(path)

@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 from shlex import quote
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural, some
+from paramtool.errors import FormatError, ParamtoolError, UsageError, leading, listed, plural, some
 from paramtool.formats import strict_json
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder import no_weights, rank_files, roots
@@ -49,6 +49,8 @@ COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*
 PIPELINE = "model_index.json"
 """The file that marks a folder as a diffusers pipeline: `config_name` in pipelines/pipeline_utils.py (0.42)."""
 _SHARD = re.compile(r"(-\d+-of|-part)-\d+\.")
+MAX_BESIDE = 8
+"""How many other files of a folder the error of one names."""
 MAX_DEPTH = 4
 """The deepest level of subfolders that are searched for sets."""
 
@@ -303,11 +305,13 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
         try:
             mine = rank_files.whole(Weights(path, read(path), of_file(path)), read)
         except ParamtoolError as error:
-            beside = ", ".join(os.path.basename(one) for one in files if one != path)
-            also = f"the folder also holds {beside}: name that file to read it" if beside else ""
-            error.hint = "; ".join(text for text in (error.hint, also) if text)
             is_best = of_file(path).is_usual and (is_main(path) or not os.path.basename(path))
-            if (sets and _are_shards(sets[0].path, path)) or (not sets and is_best):
+            is_raised = (sets and _are_shards(sets[0].path, path)) or (not sets and is_best)
+            if is_raised or failed is None:
+                beside = leading([os.path.basename(one) for one in files if one != path], MAX_BESIDE)
+                also = f"the folder also holds {beside}: name that file to read it" if beside else ""
+                error.hint = "; ".join(text for text in (error.hint, also) if text)
+            if is_raised:
                 raise
             failed = failed or error
             continue

@@ -495,6 +495,36 @@ def test_each_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(seen) == len(set(seen)), seen
 
 
+@pytest.mark.parametrize("command", ["check", "inspect"])
+def test_inner_folders_are_scanned_once(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a folder is no model, the models in it are checked, and what stands beside them is known by then."""
+    from paramtool.formats import scan
+
+    for name in ("a", "b/c"):
+        made(tmp_path / "all" / name, {("", "x.pkl"): (evil, {})}, "model.safetensors")
+        (tmp_path / "all" / name / "README").write_text("text")
+    seen: list[str] = []
+    file = scan.scan_file
+    monkeypatch.setattr(scan, "scan_file", lambda path: (seen.append(os.path.normpath(path)), file(path))[1])
+    ran = quick(command, "all", cwd=tmp_path)
+    assert ran.code == 4 and all(f"{name}/x.pkl" in ran.out + ran.err for name in ("a", "b/c")), ran
+    assert len(seen) == len(set(seen)), seen
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_of_two_names_is_what_each_says(link: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    """A text, and the metadata of a SavedModel: the name that comes first does not speak for the other."""
+    made(tmp_path / "model", {}, "model.safetensors")
+    layer = {"class_name": "Lambda", "config": {"name": "a", "function_type": "lambda", "function": ["4wEA", None]}}
+    text = tmp_path / "model" / "a.txt"
+    text.write_bytes(tf.block(1, tf.block(5, json.dumps(layer).encode())))
+    link(text, tmp_path / "model" / "keras_metadata.pb")
+    assert unsafe_by_file(tmp_path / "model") == {"keras_metadata.pb"}
+    for command in ("check", "inspect"):
+        ran = quick(command, "model", cwd=tmp_path)
+        assert ran.code == 4 and "keras_metadata.pb" in ran.out + ran.err, ran
+
+
 def test_one_broken_file_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where our own code fails on it: both are reported, and 70 counts."""
     from paramtool.formats.torch import read
