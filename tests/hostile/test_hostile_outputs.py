@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,6 +201,18 @@ def test_names_of_other_outputs_and_of_other_programs_stay(tmp_path: Path) -> No
     dedup(source, tmp_path / "out.safetensors")
     assert all((tmp_path / name).exists() for name in others)
     assert (tmp_path / ".out.safetensors.0123abcd.tmp").is_symlink(), "a link is nothing that we make"
+
+
+def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can tell whether the run that made it is still alive."""
+    source = folder(tmp_path / "in") / "model.safetensors"
+    (left := tmp_path / ".out.safetensors.0123abcd.tmp").write_text("of a run")
+    monkeypatch.setattr(staging, "_locked", lambda file: None)
+    dedup(source, tmp_path / "out.safetensors")
+    assert left.read_text() == "of a run" and (tmp_path / "out.safetensors").exists()
+    monkeypatch.undo()
+    dedup(source, tmp_path / "out.safetensors", force=True)
+    assert not left.exists()
 
 
 def test_what_a_killed_run_had_taken_away_is_put_back(tmp_path: Path) -> None:
@@ -430,6 +443,30 @@ def test_an_input_that_changes_during_the_run_is_noticed(
         dedup(source, tmp_path / "out", verify=verify)
     assert not (tmp_path / "out").exists()
     assert not leftover(tmp_path)
+
+
+@pytest.mark.parametrize("nbytes", [1 << 20, 4096])
+@pytest.mark.parametrize("place", [0, -8])
+def test_an_error_at_the_edge_of_a_band_is_seen(
+    place: int, nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is proved in other bands than those that it was made in, also where that was one."""
+    from paramtool import convert
+    from paramtool.engine.write import arithmetic
+
+    usual = arithmetic._fill
+
+    def wrong(target: Any, source: Any, low: int, data: Any, **more: Any) -> None:
+        usual(target, source, low, data, **more)
+        data[place : place + 8 or None] = 1
+
+    monkeypatch.setattr(arithmetic, "BAND_NBYTES", nbytes)
+    torch.save({"w": torch.randn(60, 70)}, tmp_path / "a.pt")
+    convert(tmp_path / "a.pt", tmp_path / "a.safetensors", dtype="float64")
+    monkeypatch.setattr(arithmetic, "_fill", wrong)
+    with pytest.raises(OutputError, match="does not read back"):
+        convert(tmp_path / "a.pt", tmp_path / "b.safetensors", dtype="float64")
+    assert not (tmp_path / "b.safetensors").exists()
 
 
 def test_large_targets_are_written_band_by_band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,15 +110,17 @@ THREADS_NBYTES = 4 << 20
 """Fewer bytes are made by one thread: starting more takes longer."""
 
 
-def bands(target: Target, source: Source, counts: Counts | None = None) -> Iterator[Any]:
+def bands(target: Target, source: Source, counts: Counts | None = None, *, proves: bool = False) -> Iterator[Any]:
     """The bytes of a target, band by band, as its copies make them; each band is valid until the next one is asked for.
 
+    What `proves` cuts elsewhere: an error at the edge of a band is another one there.
     They are made in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the process.
     """
     import numpy as np
 
     turned = any(fastest(term) != fastest(copy.destination) for copy in target.copies for _, term in copy.terms)
     size = BAND_NBYTES if turned else BAND_NBYTES >> 2
+    size = max(min(size, target.nbytes) * 5 // 8, target.dtype.block_bytes) if proves else size
     size -= size % target.dtype.block_bytes
     room = np.empty(min(size, target.nbytes), "u1")
     for low in range(0, target.nbytes, size):

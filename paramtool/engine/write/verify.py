@@ -240,7 +240,7 @@ def _is_made(sources: Sources, found: View, target: Target) -> bool:
         target = replace(target, copies=(replace(copy, destination=target.view, terms=terms, scale=scale),))
     stream = Stream(a, found)
     with room(MAX_BLOCK_NBYTES) as held:
-        for band in bands(target, b):
+        for band in bands(target, b, proves=True):
             for at in range(0, len(band), len(held)):
                 made = band[at : at + len(held)]
                 stream.into(held[: len(made)])

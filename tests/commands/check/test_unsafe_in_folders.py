@@ -428,6 +428,21 @@ def test_what_is_not_scanned_to_its_end_is_named(form: str, tmp_path: Path) -> N
     assert "not looked at for pickles: 'x" in " ".join((ran.out + ran.err).split()), ran
 
 
+@pytest.mark.parametrize("form", ["in reach", "beyond"])
+def test_a_damaged_archive_is_searched_to_its_limit(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in front of it counts, and the rest is named."""
+    from paramtool.formats import scan
+
+    made(tmp_path / "model", {}, "model.safetensors")
+    front, far = zipped("a", PLAIN), zipped("b")
+    data = front[: front.index(b"PK\1\2")] + bytes(9000) + far[: far.index(b"PK\1\2")]
+    (tmp_path / "model" / "x").write_bytes(data)
+    monkeypatch.setattr(scan, "MAX_WALKED_NBYTES", len(data) if form == "in reach" else 5000)
+    ran = quick("check", "model", cwd=tmp_path)
+    assert ran.code == (4 if form == "in reach" else 0), ran
+    assert ("not looked at for pickles: 'x'" in " ".join(ran.out.split())) == (form == "beyond"), ran
+
+
 PART = io.BytesIO()
 torch.save("x", PART)
 PARTS = {
