@@ -28,7 +28,7 @@ ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
 """{element size in bytes: a NumPy type that copies elements unchanged}."""
 PAGE_NBYTES = 4096
 """Bytes that are nearer to each other than this are read together with the bytes between them."""
-GAP_NBYTES = 32 << 10
+GAP_NBYTES = 8 << 10
 """A gap of this many bytes between long pieces is read, too, if it is at most GAP_PIECES times a piece: another call
 takes longer."""
 GAP_PIECES = 8

@@ -6,15 +6,17 @@ flipped as a bit, so that NaNs and zeros survive both conversions.  A cast to an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks, fastest, spread
-from paramtool.engine.read.elements import ELEMENTS, number_type
+from paramtool.engine.read.elements import ELEMENTS, number_type, room
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import same_window
-from paramtool.engine.read.threads import CORES, threaded
+from paramtool.engine.read.threads import CORES, Promise, Threads
 from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, PlanError, listed
 from paramtool.model.plan import Copy, Requirement, Target
@@ -100,11 +102,12 @@ def computed(target: Target, source: Source) -> Any:
         for view in copy.sources:
             source.prove(int(view.storage))
     found = np.zeros(target.shape, number_type(target.dtype))
-    _fill(target, source, 0, found.reshape(-1).view("u1"))
+    with Threads() as threads:
+        _finished(None, _begun(target, source, 0, found.reshape(-1).view("u1"), threads=threads), None)
     return found
 
 
-BAND_NBYTES = 64 << 20
+BAND_NBYTES = 40 << 20
 """How many bytes of a transposed target are made in memory at once; of others a quarter."""
 THREADS_NBYTES = 4 << 20
 """Fewer bytes are made by one thread: starting more takes longer."""
@@ -113,13 +116,17 @@ THREADS_NBYTES = 4 << 20
 def bands(target: Target, source: Source, counts: Counts | None = None, *, proves: bool = False) -> Iterator[Any]:
     """The bytes of a target, band by band, as its copies make them; each band is valid until the next one is asked for.
 
+<<<<<<< HEAD
     What `proves` cuts elsewhere: an error at the edge of a band is another one there.
     They are made in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the process.
+=======
+    While the caller has one, the next one is made.  They are made in memory.  The file is never memory-mapped: on a
+    full disk, writing to a mapping ends the process.
+>>>>>>> d47fa545 (Bands of a target are made while the one before is written, in whole rows; large outputs are sent to the disk while they are proved)
     """
-    import numpy as np
-
     turned = any(fastest(term) != fastest(copy.destination) for copy in target.copies for _, term in copy.terms)
     size = BAND_NBYTES if turned else BAND_NBYTES >> 2
+<<<<<<< HEAD
     size = max(min(size, target.nbytes) * 5 // 8, target.dtype.block_bytes) if proves else size
     size -= size % target.dtype.block_bytes
     room = np.empty(min(size, target.nbytes), "u1")
@@ -127,14 +134,28 @@ def bands(target: Target, source: Source, counts: Counts | None = None, *, prove
         band = room[: target.nbytes - low]
         _fill(target, source, low, band, counts=counts)
         yield band
+=======
+    row = max(1, target.nbytes // max(1, prod(target.shape[:1])))
+    size -= size % (row if row <= size else target.dtype.block_bytes)
+    begun: deque[tuple[Any, list[Promise[Counts]]]] = deque()
+    second = min(size, max(0, target.nbytes - size))
+    with room(min(size, target.nbytes)) as one, room(second) as other, Threads() as threads:
+        for number, low in enumerate(range(0, target.nbytes, size)):
+            band = (one, other)[number % 2][: target.nbytes - low]
+            begun.append((band, _begun(target, source, low, band, threads=threads)))
+            if len(begun) == 2:
+                yield _finished(*begun.popleft(), counts)
+        while begun:
+            yield _finished(*begun.popleft(), counts)
+>>>>>>> d47fa545 (Bands of a target are made while the one before is written, in whole rows; large outputs are sent to the disk while they are proved)
 
 
 Piece = tuple[Copy, Box, Any]
 """A box of a copy, and where it goes: an array."""
 
 
-def _fill(target: Target, source: Source, low: int, data: Any, *, counts: Counts | None = None) -> None:
-    """Make the bytes of a target from `low` on, as many as fit into `data`."""
+def _begun(target: Target, source: Source, low: int, data: Any, *, threads: Threads) -> list[Promise[Counts]]:
+    """Begin to make the bytes of a target from `low` on, as many as fit into `data`; the promises give the losses."""
 
     def make(piece: Piece) -> Counts:
         copy, box, out = piece
@@ -146,9 +167,22 @@ def _fill(target: Target, source: Source, low: int, data: Any, *, counts: Counts
         return lost
 
     is_shared = len(data) >= THREADS_NBYTES and source.share(view for copy in target.copies for view in copy.sources)
-    for lost in threaded(make, list(_pieces(target, low, data)), CORES if is_shared else 1):
+    promises = []
+    for piece in _pieces(target, low, data):
+        work = partial(make, piece)
+        promises.append(threads.submit(work) if is_shared else Promise(work))
+        if not is_shared:
+            promises[-1].keep()
+    return promises
+
+
+def _finished(data: Any, promises: Iterable[Promise[Counts]], counts: Counts | None) -> Any:
+    """The bytes that were begun, once they are made; `counts` gets what casts lost."""
+    for promise in promises:
+        lost = promise.result()
         if counts is not None:
             counts.merge(lost)
+    return data
 
 
 def _pieces(target: Target, low: int, data: Any) -> Iterator[Piece]:

@@ -40,7 +40,7 @@ class Sink:
         self.position = 0
         self.cloned = 0
         """How many bytes share their blocks with another file."""
-        self._create = partial(staged.create, inside)
+        self._create, self._flush = partial(staged.create, inside), staged.flush
         self._flushed = 0
 
     def __enter__(self) -> Sink:
@@ -51,9 +51,11 @@ class Sink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self.file, self._writing:
+        with self._writing:
             if kind is None:
-                os.fsync(self.file.fileno())
+                self._flush(self.file, self.position)
+            else:
+                self.file.close()
 
     def write(self, data: Buffer) -> None:
         """Write all of `data`."""

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 from zlib import crc32
 
+from paramtool.engine.read.threads import Promise, Threads
 from paramtool.engine.signals import held
 from paramtool.engine.write.places import NOTHING, check_beside, check_place, settled, writing
 from paramtool.errors import OutputError, ParamtoolError, some
@@ -68,6 +69,8 @@ class Staged:
         self._watched: list[SourceFile] = []
         self._side: dict[str, SourceFile] = {}
         self._held: int | None = None
+        self._disk = Threads(1)
+        self._flushed: Promise[None] | None = None
 
     def __enter__(self) -> Staged:
         try:
@@ -98,6 +101,7 @@ class Staged:
     def _clean(self) -> None:
         """Remove everything under the temporary name; signals wait until that is done."""
         with held():
+            self._disk.close()
             if self.temporary and not remove(self.temporary):
                 self.notes.append(f"{self.temporary}: cannot be removed; it is not needed any more")
             if self._held is not None:
@@ -134,6 +138,23 @@ class Staged:
         os.ftruncate(file, 0)
         return file
 
+    def flush(self, file: BinaryIO, nbytes: int) -> None:
+        """Send a file to the disk and close it; a large one meanwhile, until `commit`, or until the next one is done.
+
+        OSError as from fsync, of this file or the one before.
+        """
+        self._wait()
+        if nbytes < MEANWHILE_NBYTES:
+            _flush(file)
+        else:
+            self._flushed = self._disk.submit(partial(_flush, file))
+
+    def _wait(self) -> None:
+        """Wait until every file is on the disk."""
+        promise, self._flushed = self._flushed, None
+        if promise is not None:
+            promise.result()
+
     def make_folders(self, name: str) -> None:
         """Make a folder inside the output, with its parents; nothing for the empty name.  OSError as from mkdir.
 
@@ -159,6 +180,8 @@ class Staged:
 
     def commit(self) -> None:
         """Move the output to its place and set its permissions; OutputError if that is not possible any more."""
+        with writing(self.path):
+            self._wait()
         with writing(self.path), held():
             for file in (*self._watched, *self._side.values()):
                 check_unchanged(file)
@@ -303,6 +326,15 @@ class Staged:
                 f"{self.path}: could not be replaced, nor put back ({error.strerror}); its files are in {where}",
                 hint=f"mv {where} {self.path}",
             ) from None
+
+
+MEANWHILE_NBYTES = 4 << 20
+"""Larger files are sent to the disk while what was written is proved."""
+
+
+def _flush(file: BinaryIO) -> None:
+    with file:
+        os.fsync(file.fileno())
 
 
 def _listing(folder: str) -> dict[str, object]:
