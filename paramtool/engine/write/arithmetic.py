@@ -116,25 +116,13 @@ THREADS_NBYTES = 4 << 20
 def bands(target: Target, source: Source, counts: Counts | None = None, *, proves: bool = False) -> Iterator[Any]:
     """The bytes of a target, band by band, as its copies make them; each band is valid until the next one is asked for.
 
-<<<<<<< HEAD
     What `proves` cuts elsewhere: an error at the edge of a band is another one there.
-    They are made in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the process.
-=======
     While the caller has one, the next one is made.  They are made in memory.  The file is never memory-mapped: on a
     full disk, writing to a mapping ends the process.
->>>>>>> d47fa545 (Bands of a target are made while the one before is written, in whole rows; large outputs are sent to the disk while they are proved)
     """
     turned = any(fastest(term) != fastest(copy.destination) for copy in target.copies for _, term in copy.terms)
     size = BAND_NBYTES if turned else BAND_NBYTES >> 2
-<<<<<<< HEAD
     size = max(min(size, target.nbytes) * 5 // 8, target.dtype.block_bytes) if proves else size
-    size -= size % target.dtype.block_bytes
-    room = np.empty(min(size, target.nbytes), "u1")
-    for low in range(0, target.nbytes, size):
-        band = room[: target.nbytes - low]
-        _fill(target, source, low, band, counts=counts)
-        yield band
-=======
     row = max(1, target.nbytes // max(1, prod(target.shape[:1])))
     size -= size % (row if row <= size else target.dtype.block_bytes)
     begun: deque[tuple[Any, list[Promise[Counts]]]] = deque()
@@ -147,7 +135,6 @@ def bands(target: Target, source: Source, counts: Counts | None = None, *, prove
                 yield _finished(*begun.popleft(), counts)
         while begun:
             yield _finished(*begun.popleft(), counts)
->>>>>>> d47fa545 (Bands of a target are made while the one before is written, in whole rows; large outputs are sent to the disk while they are proved)
 
 
 Piece = tuple[Copy, Box, Any]
