@@ -454,16 +454,16 @@ def test_an_error_at_the_edge_of_a_band_is_seen(
     from paramtool import convert
     from paramtool.engine.write import arithmetic
 
-    usual = arithmetic._fill
+    usual = arithmetic._finished
 
-    def wrong(target: Any, source: Any, low: int, data: Any, **more: Any) -> None:
-        usual(target, source, low, data, **more)
-        data[place : place + 8 or None] = 1
+    def wrong(data: Any, *more: Any) -> Any:
+        usual(data, *more)[place : place + 8 or None] = 1
+        return data
 
     monkeypatch.setattr(arithmetic, "BAND_NBYTES", nbytes)
     torch.save({"w": torch.randn(60, 70)}, tmp_path / "a.pt")
     convert(tmp_path / "a.pt", tmp_path / "a.safetensors", dtype="float64")
-    monkeypatch.setattr(arithmetic, "_fill", wrong)
+    monkeypatch.setattr(arithmetic, "_finished", wrong)
     with pytest.raises(OutputError, match="does not read back"):
         convert(tmp_path / "a.pt", tmp_path / "b.safetensors", dtype="float64")
     assert not (tmp_path / "b.safetensors").exists()

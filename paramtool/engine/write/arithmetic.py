@@ -124,7 +124,7 @@ def bands(target: Target, source: Source, counts: Counts | None = None, *, prove
     size = BAND_NBYTES if turned else BAND_NBYTES >> 2
     size = max(min(size, target.nbytes) * 5 // 8, target.dtype.block_bytes) if proves else size
     row = max(1, target.nbytes // max(1, prod(target.shape[:1])))
-    size -= size % (row if row <= size else target.dtype.block_bytes)
+    size -= size % (row if 8 * row <= size else target.dtype.block_bytes)
     begun: deque[tuple[Any, list[Promise[Counts]]]] = deque()
     second = min(size, max(0, target.nbytes - size))
     with room(min(size, target.nbytes)) as one, room(second) as other, Threads() as threads:
