@@ -75,6 +75,19 @@ class Flow:
         if not image.makers and (not places or CHANNEL in places or image.order == MIXED):
             self.note(layer, axis, image)
 
+    def merged(self, images: Sequence[Image]) -> Image:
+        """What one layer takes, of several values their sum or product; what meets a flattened image has its order."""
+        x = first(images)
+        for one in images if x.channels and not x.makers else ():
+            if one.makers and x.joined > 1:
+                for maker in one.makers:
+                    self.note(maker, "out", x)
+            elif one.makers:
+                self.is_convolved(one, x.channels, 0 if x.order == FIRST else -1)
+            elif x.joined > 1 and not one.channels:
+                x = x._replace(unseen=x.unseen or BESIDE)
+        return x
+
     def dense(self, layer: str, image: Image, units: int) -> Image:
         """What a dense layer makes of a value along its last axis: of an image that is not flattened, an image."""
         self.takes(layer, image)

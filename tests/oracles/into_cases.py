@@ -146,6 +146,58 @@ def normed(channels: int) -> Case:
     )
 
 
+class Sum(nn.Module):
+    """Outputs of a dense layer have the order of the flattened image that they are added to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c, self.a, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(60, 24), nn.Linear(24, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.c(x).flatten(1) + self.a(x.flatten(1)))
+
+
+def summed() -> Any:
+    """The same in Keras."""
+    x = keras.Input((5, 4, 3))
+    image, beside = k.Flatten()(k.Conv2D(4, 3, name="c")(x)), k.Dense(24, name="a")(k.Flatten()(x))
+    return keras.Model(x, k.Dense(2, name="fc")(k.Add()([image, beside])))
+
+
+class Row(nn.Module):
+    """A row of a table, as an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.c = nn.Embedding(7, 24), nn.ConvTranspose2d(4, 2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.e(x.long())[:, 0].reshape(-1, 4, 3, 2)).permute(0, 2, 3, 1)
+
+
+class UNet(nn.Module):
+    """Two scales, and a skip between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 6, 3, padding=1)
+        self.up, self.out = nn.ConvTranspose2d(6, 4, 2, stride=2), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = self.one(x)
+        two = self.two(nn.functional.max_pool2d(one, 2))
+        return self.out(torch.cat([one, self.up(two)], 1)).permute(0, 2, 3, 1)
+
+
+def unet() -> Any:
+    """The same in Keras."""
+    x = keras.Input((8, 6, 3))
+    one = k.Conv2D(4, 3, padding="same", name="one")(x)
+    two = k.Conv2D(6, 3, padding="same", name="two")(k.MaxPooling2D()(one))
+    up = k.Conv2DTranspose(4, 2, strides=2, name="up")(two)
+    return keras.Model(x, k.Conv2D(2, 1, name="out")(k.Concatenate()([one, up])))
+
+
 def on_channels(x: Any) -> Any:
     return x.permute(0, 2, 3, 1)
 
@@ -221,6 +273,49 @@ FILLED = (
                 {"weight": 2.0, "bias": 0.5, "running_mean": 0.25, "running_var": 0.75},
             ),
         )
+    ),
+    Case(
+        "convolutions over steps that widen, and a norm by root mean squares",
+        lambda: net(
+            c=nn.ConvTranspose1d(3, 4, 2, stride=2),
+            g=Fn(lambda x: x.mean(2)),
+            n=nn.RMSNorm(4, eps=1e-6),
+            b=nn.Linear(4, 2),
+        ),
+        lambda: seq(
+            (5, 3),
+            k.Conv1DTranspose(4, 2, strides=2, name="c"),
+            k.GlobalAveragePooling1D(),
+            k.RMSNormalization(epsilon=1e-6, name="n"),
+            k.Dense(2, name="b"),
+        ),
+        (3, 5),
+        moves=(0, 2, 1),
+    ),
+    Case("an image that comes back", UNet, unet, (3, 8, 6)),
+    Case(
+        "groups of channels",
+        lambda: net(c=nn.Conv2d(4, 6, 3, groups=2), g=Fn(gap), fc=nn.Linear(6, 2)),
+        lambda: seq((5, 5, 4), k.Conv2D(6, 3, groups=2, name="c"), k.GlobalAveragePooling2D(), k.Dense(2, name="fc")),
+        (4, 5, 5),
+    ),
+    Case(
+        "one vector at each step, into cells in one layer",
+        lambda: net(
+            a=nn.Linear(4, 6),
+            r=Fn(lambda x: x[:, None].repeat(1, 5, 1)),
+            rnn=nn.LSTM(6, 4, 2, batch_first=True),
+            o=Fn(last),
+            fc=nn.Linear(4, 2),
+        ),
+        lambda: seq(
+            (4,),
+            k.Dense(6, name="a"),
+            k.RepeatVector(5),
+            k.RNN([k.LSTMCell(4), k.LSTMCell(4)], name="rnn"),
+            k.Dense(2, name="fc"),
+        ),
+        (4,),
     ),
     Case("dense", lambda: net(fc=nn.Linear(4, 3)), lambda: seq((4,), k.Dense(3, name="fc")), (4,)),
     Case(
@@ -437,6 +532,40 @@ FLATTENED = (
         "an image before a dense layer",
         lambda: net(c=nn.Conv2d(3, 4, 3), f=nn.Flatten(), fc=nn.Linear(24, 2)),
         lambda: seq((5, 4, 3), k.Conv2D(4, 3, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (3, 5, 4),
+    ),
+    Case("a dense layer beside the flattened image", Sum, summed, (3, 5, 4)),
+    Case(
+        "an image made of a row of a table",
+        Row,
+        lambda: seq((1,), k.Embedding(7, 24, name="e"), k.Reshape((3, 2, 4)), k.Conv2DTranspose(2, 2, name="c")),
+        (1,),
+        suffixes=(".keras",),
+    ),
+    Case(
+        "an image of three axes",
+        lambda: net(c=nn.Conv3d(2, 3, 2), f=nn.Flatten(), fc=nn.Linear(18, 2)),
+        lambda: seq((4, 3, 2, 2), k.Conv3D(3, 2, name="c"), k.Flatten(), k.Dense(2, name="fc")),
+        (2, 4, 3, 2),
+        moves=(0, 2, 3, 4, 1),
+    ),
+    Case(
+        "an image that is widened and padded",
+        lambda: net(
+            c=nn.Conv2d(3, 4, 3),
+            u=nn.Upsample(scale_factor=2),
+            p=nn.ZeroPad2d((0, 0, 1, 1)),
+            f=nn.Flatten(),
+            fc=nn.Linear(128, 2),
+        ),
+        lambda: seq(
+            (5, 4, 3),
+            k.Conv2D(4, 3, name="c"),
+            k.UpSampling2D(2),
+            k.ZeroPadding2D((1, 0)),
+            k.Flatten(),
+            k.Dense(2, name="fc"),
+        ),
         (3, 5, 4),
     ),
     Case(

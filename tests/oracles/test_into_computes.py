@@ -123,6 +123,23 @@ def test_an_image_beside_other_values_is_not_reordered(tmp_path: Path) -> None:
     paramtool.convert(tmp_path / "s.pt", tmp_path / "out.keras", into=path, flatten="channels-last")
 
 
+def test_an_image_made_of_what_is_not_reordered(tmp_path: Path) -> None:
+    """The outputs of a recurrent layer have the order of its units, which its own inputs have, too."""
+
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.r, self.c = nn.GRU(3, 24, batch_first=True), nn.ConvTranspose2d(4, 2, 2)
+
+    model = seq((5, 3), k.GRU(24, name="r"), k.Reshape((3, 2, 4)), k.Conv2DTranspose(2, 2, name="c")).save
+    model(tmp_path / "m.keras")
+    torch.save(filled_with_noise(Steps()).state_dict(), tmp_path / "s.pt")
+    for flatten, words in (("", "is flattened there"), ("channels-first", "an image is made of its outputs")):
+        with pytest.raises(LayoutError, match=words):
+            paramtool.convert(tmp_path / "s.pt", tmp_path / "o.keras", into=tmp_path / "m.keras", flatten=flatten)
+    paramtool.convert(tmp_path / "s.pt", tmp_path / "o.keras", into=tmp_path / "m.keras", flatten="channels-last")
+
+
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_a_lambda_hides_the_order(suffix: str, tmp_path: Path) -> None:
     """`--flatten` says the order of the source, and not what a function does: the error names it, and what to do."""

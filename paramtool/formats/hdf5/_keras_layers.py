@@ -243,7 +243,7 @@ class _Walk:
         """What a layer makes of its inputs, of which the first has this shape; empty if that is not known."""
         name, config = class_of(item), item["config"]
         order = FIRST if isinstance(config, dict) and config.get("data_format") == "channels_first" else LAST
-        x = first(given)
+        x = first(given) if name == "Concatenate" else self.flow.merged(given)
         if not given and len(shape) > 3:
             x = image(shape[-1] or 0, LAST, len(shape) - 1)._replace(is_input=True)
         if not isinstance(config, dict) or isinstance(config.get("layers"), list):
@@ -263,7 +263,7 @@ class _Walk:
             if isinstance(cell, dict) and class_of(cell) == STACK:
                 path = next((one.path for one in cells_of(cell, f"{path}/cell")), path)
             self.flow.takes(path, x)
-            return NOTHING
+            return Image(makers=(path,), unseen="steps" * bool(config.get("return_sequences")))
         if name == "Dense":
             return self.flow.dense(path, x, int(config.get("units", 0)))
         if name in (*NORMS, "PReLU"):
@@ -271,7 +271,9 @@ class _Walk:
             many = len(axes) if isinstance(axes, list) else 1  # the last ones
             self.flow.takes(path, x._replace(joined=max(x.joined, many)), "out")
             return x._replace(makers=(*x.makers, path)) if x.makers and not x.dims else x
-        if name.startswith("Global") or name in NO_IMAGE:
+        if name in NO_IMAGE:
+            return Image(makers=(path,), unseen="" if name == "EinsumDense" or shape[1:] == [1] else "steps")
+        if name.startswith("Global"):
             return NOTHING
         if name == "Concatenate":
             axis = int(config.get("axis", -1))

@@ -101,7 +101,7 @@ class Uses:
         """
         given = [self.images[name] for name in inputs if name in self.images]
         weight = next((shapes[name] for name in inputs[1:] if len(shapes.get(name, ())) > 1), ())
-        x = first(given)
+        x = self.flow.merged(given) if operator in ("Add", "Sub", "Mul", "Div") else first(given)
         kind, problem = "", ""
         takes: Sequence[tuple[str, str]] = ()
         """(part, axes) of each input; the part is empty for what is no weight."""

@@ -60,10 +60,12 @@ class Turn(NamedTuple):
         """Axes in which one is taken apart, or in which those of an image are named, of a tensor with so many.
 
         >>> Turn(4, "channels-first", "channels-last").axes("out in", "in", "channels-first", 2)
-        'out (channel place)'
+        'out (in_channel in_place)'
         """
-        two = "channel place" if order == FIRST else "place channel"
-        two = two.replace("place", "*place") if text == "*n" and rank > 1 else f"({two})"
+        one = axis.removeprefix("*")
+        place = f"*{one}_place" if text == "*n" and rank > 1 else f"{one}_place"
+        words = [f"{one}_channel", place] if order == FIRST else [place, f"{one}_channel"]
+        two = " ".join(words) if place.startswith("*") else f"({' '.join(words)})"
         return " ".join(two if word == axis else word for word in text.split())
 
 
@@ -238,7 +240,7 @@ def filling(
     for axis, turn in (turns or {}).items():
         mine = turn.axes(mine, axis, turn.model, len(piece.view.shape))
         theirs = turn.axes(theirs, axis, turn.source, len(source.view.shape))
-        known["channel"] = turn.channels
+        known[f"{axis.removeprefix('*')}_channel"] = turn.channels
     if mine and theirs:
         windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine, known=known)
     else:

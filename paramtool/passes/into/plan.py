@@ -213,7 +213,10 @@ class _Planning:
             )
         for pair in [*self.said, *pairs]:
             one, other = pair.source, pair.model
-            turn = self._turn(one.said, other.said, "in", other.network.spec.input, (one.name, other.name))
+            names, spec = (one.name, other.name), other.network.spec
+            turn = self._turn(one.said, other.said, "in", spec.input, names)
+            if self._turn(one.said, other.said, "out", spec.hidden, names):
+                self._refuse_outputs(names)
             try:
                 self.networks.append(network_pass.fill(pair, self.source, self.model, turn))
             except LayoutError as error:
@@ -311,13 +314,19 @@ class _Planning:
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         mine = other.said.axes if other.said and not force else "in out" if force == "transpose" else ""
-        words = mine.split() if kind in ("dense", "prelu", *NORMS) else ()
+        words = mine.split() if kind in ("dense", "prelu", *NORMS) else mine.split()[1:] if kind == "embedding" else ()
         sizes = other.view.shape if len(words) > 1 else (prod(other.view.shape),)
         turns = {
             word: turn
             for word, size in zip(reversed(words), reversed(sizes), strict=False)
             if (turn := self._turn(one.said, other.said, "in" if word == "in" else "out", size, (one.name, other.name)))
         }
+        if (
+            not words
+            and not force
+            and self._turn(one.said, other.said, "out", prod(other.view.shape), (one.name, other.name))
+        ):
+            self._refuse_outputs((one.name, other.name))
         filled = layer_pass.filling(one, other, kind, force, turns)
         if filled is None:
             axes = f" ({other.said.axes})" if other.said and other.said.axes else ""
@@ -375,6 +384,10 @@ class _Planning:
         else:
             return Turn(image.channels, ours, order)
         return None
+
+    def _refuse_outputs(self, names: tuple[str, str]) -> None:
+        self.wrong.append(f"{names[0]!r} into {names[1]!r}: an image is made of its outputs, which are not reordered")
+        self.decides.append("put its values in order yourself, and --map it ':as-is'")
 
     def _refuse_image(self, both: str, what: str) -> None:
         self.wrong.append(f"{both}: {what}, and the source has its channels elsewhere or does not say where")
